@@ -1,0 +1,86 @@
+# Everything runs in .venv, which is made and kept up to date by itself: `make test` after an edit tests the edit.
+# Another Python: `PYTHON=python3.12 make test`. Another place for the environment: `VENV=/somewhere make test`.
+
+VENV ?= .venv
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+VERSION := import platform; print(platform.python_version())
+ifdef PYTHON
+ASKED := $(shell $(PYTHON) -c '$(VERSION)' 2>/dev/null)
+else
+# The environment's own Python if there is one, else the first of these that is new enough.
+PYTHON := $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python,\
+	$(shell $(name) -c '$(NEW_ENOUGH)' 2>/dev/null && echo $(name))) python3)
+ASKED := any
+endif
+
+# -P: nothing is imported from the checkout, whose folders are not the installed package.
+RUN := $(VENV)/bin/python -P
+PIP := $(RUN) -m pip --disable-pip-version-check
+FOLDERS := api checkpoints landscape decomposition training cli
+# Folders are listed too: a folder is newer once a file in it was deleted or renamed.
+SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/null)
+
+.PHONY: demo test test-slow lint types format docs bench clean
+.DEFAULT_GOAL := test
+
+## demo: train two federations on real data and draw every figure, into demo/
+demo: $(VENV)/.installed
+	$(VENV)/bin/fedscope demo
+
+## test: all tests and the examples in the docstrings, but for the slow ones
+test: $(VENV)/.installed
+	$(RUN) -m pytest --doctest-modules --pyargs tests/ fedscope
+
+test-slow: $(VENV)/.installed
+	$(RUN) -m pytest -m slow
+
+lint: $(VENV)/.dependencies
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+types: $(VENV)/.installed
+	$(RUN) -m mypy
+
+format: $(VENV)/.dependencies
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+docs: $(VENV)/.installed
+	$(RUN) -m mkdocs build --strict
+
+bench: $(VENV)/.installed
+	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(VENV)/bin/python "$$benchmark"; done
+
+clean:
+	rm -rf $(VENV) build dist site fedscope.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# --- the environment: three steps, each with its stamp ---
+
+# Made anew when its Python does not run any more, or is of another version than the one asked for.
+HAVE := $(shell $(VENV)/bin/python -c '$(VERSION)' 2>/dev/null)
+ifeq ($(HAVE),)
+.PHONY: $(VENV)/.python
+else ifeq ($(filter $(HAVE) any,$(ASKED)),)
+.PHONY: $(VENV)/.python
+endif
+
+OR := or name another, as in \`PYTHON=python3.12 make test\`.
+$(VENV)/.python:
+	@$(PYTHON) -c '' 2>/dev/null || { echo "fedscope needs Python 3.11 or newer, but \`$(PYTHON)\` does not run: install it, $(OR)" >&2; exit 1; }
+	@$(PYTHON) -c '$(NEW_ENOUGH)' || { echo "fedscope needs Python 3.11 or newer, but \`$(PYTHON)\` is $$($(PYTHON) -c '$(VERSION)'): install a newer one, $(OR)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "\`$(PYTHON)\` cannot make environments: install its venv module (on Debian and Ubuntu the package python3-venv), $(OR)" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.dependencies: $(VENV)/.python pyproject.toml constraints.txt
+	@echo 'Installing what fedscope needs into $(VENV); this takes a minute or two.'
+	@rm -rf build fedscope.egg-info
+	$(PIP) install -qq -c constraints.txt '.[dev]'
+	@touch $@
+
+# From a clean build/, where deleted modules would survive.
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	@rm -rf build fedscope.egg-info
+	$(PIP) install -qq --no-deps --no-build-isolation .
+	@rm -rf build fedscope.egg-info
+	@touch $@

@@ -1,0 +1,59 @@
+"""``fedscope curves``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import figure_options
+
+
+@click.command("curves", epilog="Example:  fedscope curves runs/fma runs/ima --smooth 7 --out figures/fma-ima")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing (odd), for the figure.")
+@figure_options
+def command(
+    runs: tuple[Path, ...],
+    smooth: int,
+    out: Path | None,
+    width: float | None,
+    title: str | None,
+    redraw: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Loss, error and client spread over rounds, as they were measured while training."""
+    from ..checkpoints import Run
+    from ..training import Curves, curves
+    from .results import figures, obtain, say
+    from .sources import identity
+
+    opened = [Run.open(path) for path in runs]
+    base = out or opened[0].path / "figures" / ("curves-" + "-".join(run.name for run in opened))
+    # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
+    settings = {
+        "run": [{**identity(run), "rounds": run.rounds[-1] if run.rounds else 0} for run in opened],
+        "smoothing": smooth,
+    }
+    result = obtain(
+        lambda attrs, _: curves(opened, smoothing=smooth, attrs=attrs),
+        lambda _: Curves.load(base),
+        lambda made: made.save(base),
+        Path(f"{base}.curves.csv"),
+        settings,
+        force=force,
+        redraw=redraw,
+    )
+    written = [Path(f"{base}.curves.csv"), *figures(base, result.figure(width or 3.5, title))]
+    parts, numbers = [], {}
+    for curve in result.runs:
+        mean, deviation, count = curve.tail()
+        parts.append(f"{curve.run} {100 * mean:.1f} ± {100 * deviation:.1f} %")
+        numbers[curve.run] = {"mean": mean, "deviation": deviation, "rounds": count}
+    say(
+        f"test error of the deployed model, mean ± deviation over the last {count} measured rounds: " + ", ".join(parts),
+        written,
+        as_json=as_json,
+        test_error=numbers,
+    )

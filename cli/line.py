@@ -1,0 +1,95 @@
+"""``fedscope line``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import Count, data_options, device_options, figure_options, source_options
+
+
+@click.command("line", epilog="Example:  fedscope line runs/fma@last runs/ima@last")
+@click.argument("models", nargs=-1, required=True, metavar="A B [A B ...]")
+@click.option("--points", type=Count(3), default=81, show_default=True, help="Points on the line.")
+@click.option(
+    "--range", "span", type=float, nargs=2, default=(-0.5, 1.5), show_default=True, help="Ends of the line, as beta."
+)
+@data_options("test")
+@source_options
+@device_options
+@figure_options
+def command(
+    models: tuple[str, ...],
+    points: int,
+    span: tuple[float, float],
+    split: str,
+    limit: int | None,
+    seed: int,
+    model: str | None,
+    data: str | None,
+    device: str,
+    precision: str,
+    out: Path | None,
+    width: float | None,
+    title: str | None,
+    redraw: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Losses along the segment between two models, beta = 0 at B and 1 at A; several pairs make several curves.
+
+    A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt.
+    """
+    from ..checkpoints import FedscopeError
+    from ..landscape import Line, betas_on, line
+    from .names import base_for
+    from .progress import progress
+    from .results import figures, obtain, say
+    from .sources import pose
+
+    if len(models) % 2:
+        raise FedscopeError(f"a line needs pairs of models, but {len(models)} were given; give A B [A B ...]")
+    if not span[0] < span[1]:
+        raise FedscopeError(f"--range {span[0]:g} {span[1]:g} is upside down; give the smaller end first")
+    base = base_for(out, "line", models)
+    question = pose(
+        models,
+        model=model,
+        data=data,
+        split=split,
+        limit=limit,
+        seed=seed,
+        device=device,
+        precision=precision,
+    )
+    pairs = list(zip(question.models[::2], question.models[1::2], strict=True))
+
+    def compute(attrs: dict[str, object], partial: Path) -> Line:
+        with progress("line") as report:
+            return line(
+                question.module,
+                question.samples,
+                pairs,
+                betas=betas_on(span, points),
+                device=question.settings["device"],
+                precision=precision,
+                progress=report,
+                partial=partial,
+                provenance=attrs,
+            )
+
+    file = Path(f"{base}.nc")
+    settings = {**question.settings, "points": points, "range": list(span)}
+    result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, force=force, redraw=redraw)
+    written = [file, *figures(base, result.figure(width or 3.5, title))]
+    barriers = ", ".join(
+        f"{barrier:.3g} at beta = {beta:.2f} ({label})"
+        for barrier, beta, label in zip(result.barrier, result.barrier_beta, result.pairs, strict=True)
+    )
+    say(
+        f"loss barrier (greatest excess over the straight line between the ends): {barriers}",
+        written,
+        as_json=as_json,
+        barrier=[float(b) for b in result.barrier],
+    )

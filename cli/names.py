@@ -1,0 +1,32 @@
+"""Names of files from names of models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def slug(text: str) -> str:
+    """``runs/ima@40/client-3`` as a part of a file name.
+
+    >>> slug("runs/ima@40/client-3"), slug("runs/fma@last"), slug("models/best.pt")
+    ('ima@40-client-3', 'fma@last', 'best')
+    """
+    path, at, rest = text.rpartition("@")
+    name = Path(path).name + at + rest.replace("/", "-") if at else Path(text).stem
+    return re.sub(r"[^A-Za-z0-9@._-]+", "-", name).strip("-")
+
+
+def base_for(out: Path | None, command: str, addresses: Sequence[str]) -> Path:
+    """--out, else ``RUN/figures/<command>-<what>`` in the first model's run, else the folder one stands in."""
+    if out is not None:
+        return out
+    what = "-".join(slug(address) for address in addresses)
+    if len(what) > 100:  # file systems end at 255 bytes
+        import hashlib
+
+        what = what[:80] + "-" + hashlib.sha256(what.encode()).hexdigest()[:8]
+    path, at, _ = addresses[0].rpartition("@")
+    folder = Path(path) / "figures" if at else Path("figures")
+    return folder / f"{command}-{what}"

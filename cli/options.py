@@ -1,0 +1,137 @@
+"""Options that several commands share, each written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Inches(click.ParamType):
+    """``3.5``, ``3.5in`` or ``89mm``."""
+
+    name = "width"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """A width in inches."""
+        text = str(value).strip().lower()
+        unit = next((unit for unit in ("in", "mm", "cm") if text.endswith(unit)), "")
+        try:
+            width = float(text.removesuffix(unit)) / {"": 1, "in": 1, "mm": 25.4, "cm": 2.54}[unit]
+        except ValueError:
+            self.fail(f"{value!r} is not a width; write 3.5in, 7in or 89mm", param, ctx)
+        if not 2 <= width <= 20:
+            self.fail(f"{value} is {width:g} inches; figures are 2 to 20 inches wide", param, ctx)
+        return width
+
+
+class Count(click.ParamType):
+    """A whole number that is at least ``least``."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self.name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if number < self.least:
+            self.fail(f"{number} is too small; give {self.least} or more", param, ctx)
+        return number
+
+
+def device_options(function: F) -> F:
+    """--device and --precision."""
+    function = click.option(
+        "--precision",
+        type=click.Choice(["float32", "tf32", "bf16"]),
+        default="float32",
+        show_default=True,
+        help="Arithmetic of the forward passes; tf32 only matters on a GPU.",
+    )(function)
+    return click.option(
+        "--device", default="auto", show_default=True, help="cpu, cuda, or auto: cuda where there is one."
+    )(function)
+
+
+def data_options(split: str) -> Callable[[F], F]:
+    """--split, --limit and --seed."""
+
+    def decorate(function: F) -> F:
+        function = click.option(
+            "--seed", type=Count(0), default=0, show_default=True, help="Seed of the subset that --limit draws."
+        )(function)
+        function = click.option(
+            "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
+        )(function)
+        return click.option(
+            "--split", type=click.Choice(["test", "train"]), default=split, show_default=True, help="Which samples."
+        )(function)
+
+    return decorate
+
+
+def source_options(function: F) -> F:
+    """--model and --data, for models that lie in plain files."""
+    function = click.option(
+        "--data", metavar="NAME", help="Data to measure on: digits, npz:PATH or folder:PATH (default: the run's)."
+    )(function)
+    return click.option(
+        "--model", metavar="NAME", help="Architecture of plain .pt, .safetensors or .npz files: mlp, cnn."
+    )(function)
+
+
+def figure_options(function: F) -> F:
+    """--out, --width, --title, --redraw, --force and --json."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result."),
+        click.option("--force", is_flag=True, help="Compute again and replace an existing result."),
+        click.option("--redraw", is_flag=True, help="Draw an existing result again, computing nothing."),
+        click.option("--title", help="Title of the figure (default: none; captions belong to the paper)."),
+        click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            metavar="BASE",
+            help="Where to write, without an extension (default: RUN/figures/...).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def parse_rounds(text: str, available: tuple[int, ...], run: str) -> list[int]:
+    """``1,20,last``, ``-1`` or ``all`` as recorded round numbers, ascending, without repeats.
+
+    Raises:
+        FedscopeError: a word that is no round, a round that the run does not have.
+    """
+    from ..checkpoints import FedscopeError
+
+    if not available:
+        raise FedscopeError(f"{run} has no rounds yet; train it first: fedscope train --resume {run}")
+    if text.strip() == "all":
+        return list(available)
+    rounds: set[int] = set()
+    for word in text.split(","):
+        word = word.strip()
+        try:
+            number = available[-1] if word == "last" else int(word)
+        except ValueError:
+            raise FedscopeError(f"--rounds {text}: {word!r} is not a round; write numbers, last or all") from None
+        if number < 0 and -number <= len(available):
+            number = available[number]
+        if number not in available:
+            raise FedscopeError(
+                f"--rounds {text}: {run} has no round {number}; it has {available[0]} to {available[-1]}"
+                + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
+            )
+        rounds.add(number)
+    return sorted(rounds)

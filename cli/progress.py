@@ -1,0 +1,118 @@
+"""Progress on stderr: bars with an honest time left on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from ..checkpoints import RoundRecord
+
+Report = Callable[[int, int], None]
+
+#: seconds between plain lines
+_EVERY = 15.0
+
+
+class PlainLine:
+    """``plane: 40 % (1041 of 2601), 12 s left``, every quarter of a minute, never for what is done at once."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.began = self.said = time.monotonic()
+        self.first: int | None = None
+
+    def __call__(self, done: int, of: int) -> None:
+        """``done`` of ``of`` pieces are ready."""
+        now = time.monotonic()
+        if self.first is None:  # what an earlier call had finished says nothing about this one's speed
+            self.first, self.began = done, now
+        if now - self.said < _EVERY or not of:
+            return
+        self.said = now
+        pace = (done - self.first) / (now - self.began) if done > self.first else 0.0
+        left = f", {spoken((of - done) / pace)} left" if pace else ""
+        print(f"{self.label}: {100 * done / of:.0f} % ({done} of {of}){left}", file=sys.stderr, flush=True)
+
+
+def spoken(seconds: float) -> str:
+    """``42 s``, ``7 min``, ``3 h 05 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def bars() -> Progress:
+    """Bars on stderr that vanish when done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Report]:
+    """Report ``(done, of)`` under a label."""
+    if not sys.stderr.isatty():
+        yield PlainLine(label)
+        return
+    with bars() as shown:
+        task = shown.add_task(label, total=None)
+
+        def report(done: int, of: int) -> None:
+            shown.update(task, completed=done, total=of)
+
+        yield report
+
+
+class TrainingWatcher:
+    """Rounds > clients, as nested bars or as a line a round now and then."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._bars: Progress | None = None
+
+    def __enter__(self) -> TrainingWatcher:
+        if sys.stderr.isatty():
+            self._bars = bars()
+            self._bars.start()
+            self._rounds = self._bars.add_task(self.label, total=None)
+            self._clients = self._bars.add_task("  clients", total=None)
+        else:
+            self._line = PlainLine(self.label)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def client(self, round: int, done: int, of: int) -> None:
+        """One more client of a round has trained."""
+        if self._bars is not None:
+            self._bars.update(self._clients, completed=done, total=of, description=f"  round {round}, clients")
+
+    def round(self, record: RoundRecord, of: int) -> None:
+        """A round is on disk."""
+        if self._bars is None:
+            self._line(record.round, of)
+            return
+        error = record.metrics.get("averaged_test_error")
+        if error is None or error != error:
+            error = record.metrics.get("test_error")
+        shown = "" if error is None else f"  test error {100 * error:.1f} %"
+        self._bars.update(self._rounds, completed=record.round, total=of, description=self.label + shown)

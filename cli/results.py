@@ -1,0 +1,90 @@
+"""One way for every analysis to compute, keep, draw again and refuse to overwrite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+import click
+
+
+class Result(Protocol):
+    """What an analysis returns: it saves itself, and knows the settings it was made with."""
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Provenance."""
+        ...
+
+    @classmethod
+    def load(cls, path: Path, /) -> Self:
+        """Read what :meth:`save` wrote."""
+        ...
+
+
+R = TypeVar("R", bound=Result)
+
+
+def obtain(
+    compute: Callable[[dict[str, Any], Path], R],
+    load: Callable[[Path], R],
+    save: Callable[[R], Any],
+    file: Path,
+    settings: dict[str, Any],
+    *,
+    force: bool,
+    redraw: bool,
+) -> R:
+    """The result of these settings: read back where ``file`` holds it, else computed and saved.
+
+    Args:
+        compute: given the provenance and the path of the store for what is computed so far.
+        file: the result's main file, by which one knows whether it exists.
+
+    Raises:
+        FedscopeError: ``--redraw`` without a result; another result in the way.
+    """
+    from ..checkpoints import FedscopeError, versions
+
+    settings = json.loads(json.dumps(settings))
+    if redraw:
+        if not file.exists():
+            raise FedscopeError(f"{file} does not exist, so there is nothing to draw again; leave out --redraw")
+        return load(file)
+    if file.exists() and not force:
+        kept = load(file)
+        changed = sorted(key for key, value in settings.items() if kept.attrs.get(key) != value)
+        if not changed:
+            click.echo(f"fedscope: {file} holds this result already; drawn again (--force computes it anew)", err=True)
+            return kept
+        raise FedscopeError(
+            f"{file} holds another result ({', '.join(changed)} differ); give another --out, or --force to replace it"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    result = compute({**settings, "versions": versions()}, file.with_name(f"{file.name}.partial"))
+    save(result)
+    return result
+
+
+def figures(base: Path, figure: Any, page: str | None = None) -> list[Path]:
+    """Write ``BASE.pdf`` and ``BASE.png``, and ``BASE.html`` for what can be turned."""
+    from ..landscape import save_figure
+
+    written = list(save_figure(figure, base))
+    if page is not None:
+        html = Path(f"{base}.html")
+        html.write_text(page, encoding="utf-8")
+        written.append(html)
+    return written
+
+
+def say(sentence: str, written: list[Path], *, as_json: bool, **numbers: Any) -> None:
+    """Print what was found and where it lies."""
+    if as_json:
+        click.echo(json.dumps({**numbers, "files": [str(path) for path in written]}))
+        return
+    click.echo(sentence)
+    for path in written:
+        click.echo(f"  {path}")

@@ -1,0 +1,108 @@
+"""From what a user typed to models, the module they fit and the samples they are measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..checkpoints import Model, Run
+    from ..landscape import Samples
+    from ..training import Dataset
+
+
+@dataclass(frozen=True)
+class Question:
+    """What every analysis needs besides its own settings."""
+
+    module: nn.Module
+    samples: Samples
+    models: tuple[Model, ...]
+    settings: dict[str, Any]
+
+
+def pose(
+    addresses: Sequence[str],
+    *,
+    model: str | None,
+    data: str | None,
+    split: str,
+    limit: int | None,
+    seed: int,
+    device: str,
+    precision: str,
+) -> Question:
+    """Load the addressed models, and find the architecture and the data in their run, or in --model and --data.
+
+    Raises:
+        FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data.
+    """
+    from ..checkpoints import FedscopeError, Layout, load_model, parse_address
+    from ..training import build_module, data_of, load_data, model_settings, module_of, resolve_device
+
+    runs = _runs(addresses)
+    if data is None and not runs:
+        raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its data; give --data (and --model)")
+    if model is None and not runs:
+        raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its architecture; give --model mlp")
+    dataset: Dataset = load_data(data) if data else data_of(runs[0])
+    if data is None:
+        for run in runs[1:]:
+            if run.info["data"]["sha256"] != runs[0].info["data"]["sha256"]:
+                raise FedscopeError(
+                    f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
+                )
+    if model:
+        module = build_module(model_settings(model), dataset.shape, dataset.classes)
+    else:
+        module = module_of(runs[0])
+    layout = Layout.of(module)
+    models = []
+    for address in addresses:
+        loaded = load_model(address, layout if parse_address(address).round is None else None)
+        difference = layout.difference(loaded.weights.layout)
+        if difference:
+            raise FedscopeError(f"{address} does not fit the architecture of {model or addresses[0]}: {difference}")
+        models.append(loaded)
+    samples = limited(dataset, split, limit, seed)
+    where = resolve_device(device)
+    settings = {
+        "addresses": list(addresses),
+        "run": [identity(run) for run in runs],
+        **describe_samples(samples, seed if limit else None),
+        "precision": precision,
+        "device": where,
+    }
+    return Question(module, samples, tuple(models), settings)
+
+
+def _runs(addresses: Sequence[str]) -> list[Run]:
+    from ..checkpoints import Run, parse_address
+
+    paths = {address.path: None for address in map(parse_address, addresses) if address.round is not None}
+    return [Run.open(path) for path in paths]
+
+
+def identity(run: Run) -> dict[str, Any]:
+    """What tells this run from another that has stood in the same folder."""
+    return {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
+
+
+def limited(dataset: Dataset, split: str, limit: int | None, seed: int) -> Samples:
+    """A split of the data, or the subset that --limit asks for."""
+    samples = dataset.samples(cast(Any, split))
+    return samples if limit is None else samples.limit(limit, seed)
+
+
+def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
+    """The data of a result's provenance; the seed where a subset was drawn with one."""
+    return {
+        "data": samples.name,
+        "data_sha256": samples.sha256,
+        "split": samples.split,
+        "samples": len(samples.y),
+        "seed": seed,
+    }

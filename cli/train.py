@@ -1,0 +1,114 @@
+"""``fedscope train``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+#: flags that are another name for a key of the configuration
+_FLAGS = (
+    ("--data", "data.name", "NAME", "digits, npz:PATH or folder:PATH."),
+    ("--model", "model.name", "NAME", "mlp or cnn."),
+    ("--partition", "data.partition", "SPLIT", "shards:2, dirichlet:0.1 or iid."),
+    ("--clients", "data.clients", "N", "Number of clients."),
+    ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
+    ("--rounds", "run.rounds", "R", "Number of rounds."),
+    ("--epochs", "client.epochs", "E", "Local epochs a round."),
+    ("--batch", "client.batch", "B", "Mini-batch size."),
+    ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
+    ("--seed", "run.seed", "SEED", "Seed of everything but the partition and the cohorts (data.seed)."),
+    ("--device", "run.device", "DEVICE", "cpu, cuda or auto."),
+    ("--client", "client.method", "NAME", "Client method: what a client minimises and how it steps."),
+    ("--server", "server.method", "NAME", "Server method: how client models become the next model."),
+    ("--average", "average.method", "NAME", "Average over rounds."),
+)
+
+
+def _flags(function: Any) -> Any:
+    for flag, place, metavar, text in reversed(_FLAGS):
+        function = click.option(flag, place.replace(".", "__"), metavar=metavar, help=text)(function)
+    return function
+
+
+@click.command(
+    "train",
+    epilog="Example:  fedscope train --method ima --rounds 60 --out runs/ima --set average.window=5",
+)
+@click.argument("config", required=False, type=click.Path(path_type=Path))
+@click.option("--method", metavar="NAME", help="A method of the literature: fma, ima (default), ...")
+@_flags
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
+@click.option("--force", is_flag=True, help="Replace an existing run; train although the disk is small.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on where a run stopped, exactly.")
+@click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(
+    config: Path | None,
+    method: str | None,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    resume: Path | None,
+    keep_going: bool,
+    as_json: bool,
+    **flags: str | None,
+) -> None:
+    """Train a federation and record every round.
+
+    Without options: IMA on the embedded digits (50 clients, ten a round, two label shards each, mlp, 60 rounds).
+    CONFIG is a .toml, a run's config.toml for example; flags and --set count more than what stands there.
+    """
+    from ..checkpoints import FedscopeError
+    from ..training import Config, merge, preset, read_assignments, read_toml
+    from ..training import resume as resume_run
+    from ..training import train as train_run
+    from .progress import TrainingWatcher
+
+    given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
+    if resume is not None:
+        if config or method or given or assignments or out or force:
+            raise FedscopeError(
+                f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going"
+            )
+        with TrainingWatcher(str(resume)) as watcher:
+            _say(_interruptible(resume, lambda: resume_run(resume, keep_going=keep_going, watcher=watcher)), as_json)
+        return
+    stored = read_toml(config) if config else {}
+    chosen = preset(method) if method else {}
+    resolved = Config.read(
+        merge(preset(method or "ima"), stored, chosen, read_assignments(given), read_assignments(assignments))
+    )
+    out = out or Path("runs") / (method or resolved.title())
+    target = out
+    with TrainingWatcher(str(out)) as watcher:
+        run = _interruptible(
+            target, lambda: train_run(resolved, target, force=force, keep_going=keep_going, watcher=watcher)
+        )
+    _say(run, as_json)
+
+
+def _interruptible(path: Path, work: Any) -> Any:
+    try:
+        return work()
+    except KeyboardInterrupt:
+        click.echo(f"fedscope: stopped; go on with: fedscope train --resume {path}", err=True)
+        raise
+
+
+def _say(run: Any, as_json: bool) -> None:
+    from ..training import curves
+
+    measured = curves([run]).runs[0]
+    mean, deviation, count = measured.tail()
+    last = run.rounds[-1]
+    final = float(measured.deployed("test_error")[-1])
+    if as_json:
+        click.echo(json.dumps({"run": str(run.path), "rounds": last, "test_error": final, "last_rounds_mean": mean}))
+        return
+    which = "averaged" if "averaged" in run.round(last).models else "global"
+    spread = f", {100 * mean:.1f} ± {100 * deviation:.1f} % over the last {count} rounds" if count > 1 else ""
+    click.echo(f"{run.path}: {last} rounds; test error of the {which} model {100 * final:.1f} %{spread}")

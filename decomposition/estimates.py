@@ -1,0 +1,138 @@
+"""Plug-in and unbiased estimates of the five factors from Gram matrices, and their standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from .gram import COLUMNS
+
+Array = npt.NDArray[np.float64]
+
+
+def estimate(gram: Array, spread: Array, p: Array) -> tuple[dict[str, float], dict[str, float] | None]:
+    """(plug-in, unbiased) estimates of training bias, heterogeneous bias, their cross term, their sum `bias`, variance and covariance.
+
+    `gram` [2+2R, 2+2R] and `spread` [K, R, R] are means over samples (see `gram.Moments`), `p` [K]. With <.> the mean over samples:
+
+        plug-in                                                     unbiased (independent draws, R >= 2)
+        train_bias  <|T|^2>                                         - <mean_r |e_T^r|^2> / (R-1)
+        heter_bias  <|H|^2>                                         - <mean_r |e_H^r|^2> / (R-1)
+        bias_cross  2 <T . H>                                       - 2 <mean_r e_T^r . e_H^r> / (R-1)
+        variance    <sum_k p_k^2 mean_r |d_k^r|^2>                  x R/(R-1)
+        covariance  <mean_r |e^r|^2> - variance                     x R/(R-1)
+
+    The unbiased ones are None for R = 1, which is met only when a draw of two is left out.
+
+    >>> plugin, unbiased = estimate(np.diag([1.0, 2.0, 0.5, 0.5, 0.0, 0.0]), np.full((1, 2, 2), 0.25), np.ones(1))
+    >>> plugin["train_bias"], unbiased["train_bias"], plugin["variance"], plugin["covariance"], unbiased["covariance"]
+    (1.0, 0.5, 0.25, 0.25, 0.5)
+    """
+    draws = spread.shape[1]
+    train, heter = np.arange(2, 2 + draws), np.arange(2 + draws, 2 + 2 * draws)
+    noise_train = float(gram[train, train].mean())
+    noise_heter = float(gram[heter, heter].mean())
+    noise_cross = 2.0 * float(gram[train, heter].mean())
+    variance = float(np.square(p) @ np.trace(spread, axis1=1, axis2=2)) / draws
+    noise = noise_train + noise_heter + noise_cross
+    plugin = {
+        "train_bias": float(gram[0, 0]),
+        "heter_bias": float(gram[1, 1]),
+        "bias_cross": 2.0 * float(gram[0, 1]),
+        "variance": variance,
+        "covariance": noise - variance,
+    }
+    plugin["bias"] = plugin["train_bias"] + plugin["heter_bias"] + plugin["bias_cross"]
+    if draws < 2:
+        return plugin, None
+    unbiased = {
+        "train_bias": plugin["train_bias"] - noise_train / (draws - 1),
+        "heter_bias": plugin["heter_bias"] - noise_heter / (draws - 1),
+        "bias_cross": plugin["bias_cross"] - noise_cross / (draws - 1),
+        "variance": variance * draws / (draws - 1),
+        "covariance": plugin["covariance"] * draws / (draws - 1),
+    }
+    unbiased["bias"] = unbiased["train_bias"] + unbiased["heter_bias"] + unbiased["bias_cross"]
+    return plugin, unbiased
+
+
+def leave_out(gram: Array, spread: Array, draw: int) -> tuple[Array, Array]:
+    """The Gram matrices of the R-1 draws other than `draw` (counted from 0), without going back to the outputs.
+
+    The mean over the others is mean_s f^s - d^r/(R-1), so T^(-r) = T + e_T^r/(R-1), e_T^s^(-r) = e_T^s + e_T^r/(R-1), and alike for H, e_H and d_k.
+    """
+    draws = spread.shape[1]
+    others = np.delete(np.eye(draws), draw, axis=0)
+    others[:, draw] = 1.0 / (draws - 1)
+    bias = np.zeros(draws)
+    bias[draw] = 1.0 / (draws - 1)
+    zeros = np.zeros_like(others)
+    unit = np.eye(2)
+    linear = np.block(
+        [
+            [unit[:1], bias[None], np.zeros((1, draws))],
+            [unit[1:], np.zeros((1, draws)), bias[None]],
+            [np.zeros((draws - 1, 2)), others, zeros],
+            [np.zeros((draws - 1, 2)), zeros, others],
+        ]
+    )
+    return linear @ gram @ linear.T, others @ spread @ others.T
+
+
+def jackknife_error(left_out: npt.ArrayLike) -> float:
+    """sqrt((R-1)/R sum_r (theta^(-r) - mean)^2) from the R estimates theta^(-r) that leave one draw out each; to be read with t on R-1 degrees of freedom.
+
+    >>> round(jackknife_error([(10 - x) / 3 for x in (1, 2, 3, 4)]), 4)  # of the mean of 1, 2, 3, 4: their standard deviation / sqrt(4)
+    0.6455
+    """
+    values = np.asarray(left_out, dtype=np.float64)
+    return float(np.sqrt((values.size - 1) / values.size * np.square(values - values.mean()).sum()))
+
+
+def mean_error(values: Array) -> float:
+    """The jackknife standard error of a mean over R draws."""
+    return jackknife_error((values.sum() - values) / (values.size - 1))
+
+
+def combinations(draws: int) -> dict[tuple[str, str], Mapping[str, float]]:
+    """(factor, estimate) -> its value for one sample as a linear combination of `gram.COLUMNS`; for standard errors over samples."""
+    share, scale = 1.0 / (draws - 1), draws / (draws - 1)
+    noise = {"eTeT": 1.0, "eHeH": 1.0, "eTeH": 2.0}
+    table: dict[tuple[str, str], Mapping[str, float]] = {
+        ("train_bias", "plugin"): {"TT": 1.0},
+        ("heter_bias", "plugin"): {"HH": 1.0},
+        ("bias_cross", "plugin"): {"TH": 2.0},
+        ("bias", "plugin"): {"TT": 1.0, "HH": 1.0, "TH": 2.0},
+        ("variance", "plugin"): {"dd": 1.0},
+        ("covariance", "plugin"): {**noise, "dd": -1.0},
+        ("train_bias", "unbiased"): {"TT": 1.0, "eTeT": -share},
+        ("heter_bias", "unbiased"): {"HH": 1.0, "eHeH": -share},
+        ("bias_cross", "unbiased"): {"TH": 2.0, "eTeH": -2.0 * share},
+        ("bias", "unbiased"): {"TT": 1.0, "HH": 1.0, "TH": 2.0, "eTeT": -share, "eHeH": -share, "eTeH": -2.0 * share},
+        ("variance", "unbiased"): {"dd": scale},
+        ("covariance", "unbiased"): {"eTeT": scale, "eHeH": scale, "eTeH": 2.0 * scale, "dd": -scale},
+        ("ensemble_loss", "measured"): {"wens": 1.0},
+        ("fma_loss", "measured"): {"fma": 1.0},
+        ("global_loss", "measured"): {"global": 1.0},
+        ("server_step", "measured"): {"global": 1.0, "fma_1": -1.0},
+        ("averaged_loss", "measured"): {"averaged": 1.0},
+    }
+    for name in ("plugin", "unbiased"):
+        table["locality", name] = {"fma": 1.0, "wens": -1.0}
+    return table
+
+
+def sample_error(combination: Mapping[str, float], comoment: Array, n: int) -> float:
+    """The bootstrap standard error over n samples of a mean, in closed form: sd / sqrt(n), with sd^2 = comoment / n.
+
+    Resampling n samples with replacement gives means whose variance, over infinitely many resamples, is exactly this; so nothing is resampled. `comoment` [Q, Q] is that of `gram.COLUMNS`.
+    """
+    a = np.zeros(len(COLUMNS))
+    for name, weight in combination.items():
+        a[COLUMNS.index(name)] = weight
+    used = np.flatnonzero(a)
+    # Only the columns in use: an absent model's column is nan, and 0 * nan is nan.
+    total = float(a[used] @ comoment[np.ix_(used, used)] @ a[used])
+    return float(np.sqrt(max(total, 0.0) / n / n)) if np.isfinite(total) else float("nan")

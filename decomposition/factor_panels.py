@@ -1,0 +1,147 @@
+"""What stands in each panel of the figure of factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..landscape.paper import COLOURS, GREY
+from .records import ClientRow, RoundFactors
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .results import ErrorCurve
+
+BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a factor is drawn, everywhere alike: a colour, and a marker for those who do not see it."""
+
+    label: str
+    color: str
+    marker: str
+
+
+LOOKS = {
+    "heter_bias": Look("heterog.\nbias", VERMILION, "s"),
+    "train_bias": Look("training bias", BLUE, "o"),
+    "bias_cross": Look("cross term", PURPLE, "D"),
+    "bias": Look("bias²", VERMILION, "s"),
+    "variance": Look("variance", GREEN, "^"),
+    "covariance": Look("covariance", ORANGE, "v"),
+    "locality": Look("locality", SKY, "P"),
+    "fma_loss": Look("loss of FMA", BLACK, "."),
+}
+# Below this share of the greatest factor, a factor is a line along zero: it gets a panel where it can be read.
+SMALL = 0.05
+LINE = {"linewidth": 1.0, "markersize": 3.0}
+
+
+def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]:
+    """The factors to draw, (large, small) over all these rounds; the biases and locality always count as large."""
+    split = any(one.split for one in rounds)
+    names = [
+        *(("heter_bias", "bias_cross", "train_bias") if split else ("bias",)),
+        "locality",
+        "variance",
+        "covariance",
+    ]
+    top = {
+        name: max((abs(value) for value in _values(rounds, name) if np.isfinite(value)), default=0.0) for name in names
+    }
+    limit = SMALL * max(top.values())
+    large = [name for name in names if top[name] >= limit or name in ("heter_bias", "bias", "locality")]
+    return large, [name for name in names if name not in large]
+
+
+def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequence[str]) -> None:
+    """Factors over rounds with 95 % intervals over draws."""
+    from scipy.stats import t
+
+    ax.axhline(0, color="0.6", linewidth=0.5, zorder=0)
+    x = [one.round for one in rounds]
+    for factor in factors:
+        look = LOOKS[factor]
+        rows = [one.row(factor) for one in rounds]
+        bars = [
+            np.nan if row.stderr_draws is None else t.ppf(0.975, one.count - 1) * row.stderr_draws
+            for one, row in zip(rounds, rows, strict=True)
+        ]
+        ax.errorbar(
+            x,
+            _values(rounds, factor),
+            yerr=None if np.isnan(bars).all() else np.nan_to_num(bars),
+            color=look.color,
+            marker=look.marker,
+            linestyle="--" if factor == "fma_loss" else "-",
+            elinewidth=0.7,
+            capsize=1.5,
+            capthick=0.7,
+            label="_bars",
+            zorder=3 if factor == "fma_loss" else 2,
+            **LINE,
+        )[0].set_label(look.label)
+
+
+def symmetric_log(axes: Sequence[Axes]) -> None:
+    """Linear about zero, logarithmic beyond: two decades below the greatest value are told apart, and signs are kept."""
+    drawn = [line.get_ydata(orig=True) for ax in axes for line in ax.lines if not line.get_label().startswith("_")]
+    values = np.abs(np.concatenate([np.asarray(y, dtype=np.float64) for y in drawn]))
+    top = np.max(values[np.isfinite(values)], initial=0.0)
+    if top > 0:
+        axes[0].set_yscale("symlog", linthresh=10.0 ** (np.floor(np.log10(top)) - 2), linscale=0.6)
+
+
+def draw_clients(ax: Axes, rounds: Sequence[RoundFactors], split: str) -> None:
+    """Mean ‖y − f̄_k‖² of every client on its own samples and on the others', with p-weighted means.
+
+    Read this before saying that training bias is almost zero: in the factors it carries p_k², here it does not.
+    """
+    span = max(one.round for one in rounds) - min(one.round for one in rounds) if rounds else 0
+    what = "data" if split == "train" else "labels"
+    for field, label, shift in (("train_bias", f"own {what}", -1), ("heter_bias", f"other {what}", 1)):
+        look = LOOKS[field]
+        means = []
+        for one in rounds:
+            known = [(value, row.weight) for row in one.clients if (value := _bias(row, field)) is not None]
+            # Beside the line and not on it, so that the mean stays visible among its clients.
+            at = np.full(len(known), one.round + shift * 0.012 * max(span, 1))
+            ax.plot(at, [value for value, _ in known], color=look.color, **CLOUD)
+            weight = sum(p for _, p in known)
+            means.append(sum(value * p for value, p in known) / weight if weight else np.nan)
+        ax.plot(
+            [one.round for one in rounds], means, color=look.color, marker=look.marker, label=label, zorder=3, **LINE
+        )
+    if rounds and all(one.outputs == "probabilities" for one in rounds):
+        # A client that knows nothing: ||y - 1/C||^2 = 1 - 1/C.
+        ax.axhline(1 - 1 / rounds[0].classes, color=GREY, linestyle=":", linewidth=0.8, label="uniform\noutputs")
+
+
+CLOUD = {"linestyle": "none", "marker": "o", "markersize": 1.6, "alpha": 0.45, "markeredgewidth": 0, "label": "_client"}
+
+
+def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
+    """The measured test error of every round, in per cent; the average over rounds, where there is one, in front."""
+    for number, curve in enumerate(curves):
+        ax.plot(
+            curve.rounds,
+            [100 * value for value in curve.error],
+            color=(GREY, BLACK, BLUE, VERMILION)[number % 4],
+            linewidth=0.8 if number == 0 else 1.2,
+            label=curve.label,
+            zorder=2 + number,
+        )
+
+
+def _values(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
+    return [np.nan if (value := one.row(factor).value) is None else value for one in rounds]
+
+
+def _bias(row: ClientRow, field: str) -> float | None:
+    return row.train_bias if field == "train_bias" else row.heter_bias

@@ -1,0 +1,127 @@
+"""Sums over samples that suffice for every factor, streamed chunk by chunk in float64.
+
+For one sample let T, H be the weighted biases and e_T^r, e_H^r the weighted deviations of draw r (decomposition of Zhou et al., Theorem 1; definitions in `factors`). The factors are quadratic
+in V = (T, H, e_T^1..e_T^R, e_H^1..e_H^R) and in the clients' own deviations d_k^r = f_k^r - mean_r f_k^r, so their Gram matrices over classes, summed over samples, hold all of them, and by a
+linear map also what they would be had one draw been left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Array = npt.NDArray[np.float64]
+
+# One value a sample each; every factor is a linear combination of them, so their means and co-moments give every standard error over samples.
+COLUMNS = ("TT", "HH", "TH", "eTeT", "eHeH", "eTeH", "dd", "wens", "fma", "fma_1", "global", "averaged")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over n samples, float64.
+
+    `gram` [2+2R, 2+2R]: <V_i, V_j>; `spread` [K, R, R]: <d_k^r, d_k^s>; `wens` [R], `fma` [R]: the losses of WENS^r and of w_FMA^r, from the outputs themselves;
+    `own`, `other` [K]: ||y - mean_r f_k^r||^2 inside and outside of the client's samples, and their counts;
+    `mean` [Q], `comoment` [Q, Q]: means of COLUMNS and sums of products of their deviations (nan for a model that was not given).
+    """
+
+    n: int
+    gram: Array
+    spread: Array
+    wens: Array
+    fma: Array
+    own: Array
+    other: Array
+    own_count: npt.NDArray[np.int64]
+    mean: Array
+    comoment: Array
+
+    def merge(self, more: Moments) -> Moments:
+        """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983): plain sums of squares would cancel where a factor hardly varies."""
+        n = self.n + more.n
+        step = more.mean - self.mean
+        return Moments(
+            n=n,
+            gram=self.gram + more.gram,
+            spread=self.spread + more.spread,
+            wens=self.wens + more.wens,
+            fma=self.fma + more.fma,
+            own=self.own + more.own,
+            other=self.other + more.other,
+            own_count=self.own_count + more.own_count,
+            mean=self.mean + step * (more.n / n),
+            comoment=self.comoment + more.comoment + np.outer(step, step) * (self.n * more.n / n),
+        )
+
+
+def chunk_moments(
+    clients: Tensor, fma: Tensor, global_: Tensor | None, averaged: Tensor | None, y: Tensor, members: Tensor, p: Tensor
+) -> Moments:
+    """The moments of one chunk of B samples.
+
+    Outputs in float64: `clients` [K, R, B, C] (f_k^r), `fma` [R, B, C] (of w_FMA^r), `global_` and `averaged` [B, C]; `y` [B, C] one-hot; `members` [K, B] bool (m_k); `p` [K].
+    """
+    cohort, draws, batch, classes = clients.shape
+    centre = clients.mean(1)
+    residual = y - centre
+    deviation = clients - centre.unsqueeze(1)
+    inside = p.unsqueeze(1) * members
+    outside = p.unsqueeze(1) * ~members
+
+    train = torch.einsum("kb,kbc->bc", inside, residual)
+    heter = torch.einsum("kb,kbc->bc", outside, residual)
+    e = torch.tensordot(p, deviation, dims=1)
+    e_train = torch.einsum("kb,krbc->rbc", inside, deviation)
+    e_heter = e - e_train
+    flat = torch.cat([train.unsqueeze(0), heter.unsqueeze(0), e_train, e_heter]).reshape(2 + 2 * draws, batch * classes)
+    rows = deviation.reshape(cohort, draws, batch * classes)
+
+    # Measured from the outputs and not from the Gram matrix: closure compares the two.
+    wens_loss = _squared(y - torch.tensordot(p, clients, dims=1))
+    fma_loss = _squared(y - fma)
+    absent = torch.full((batch,), torch.nan, dtype=y.dtype, device=y.device)
+    columns = torch.stack(
+        [
+            _squared(train),
+            _squared(heter),
+            (train * heter).sum(-1),
+            _squared(e_train).mean(0),
+            _squared(e_heter).mean(0),
+            (e_train * e_heter).sum(-1).mean(0),
+            torch.tensordot(p.square(), _squared(deviation).mean(1), dims=1),
+            wens_loss.mean(0),
+            fma_loss.mean(0),
+            fma_loss[0],
+            absent if global_ is None else _squared(y - global_),
+            absent if averaged is None else _squared(y - averaged),
+        ]
+    )
+    mean = columns.mean(1)
+    about = columns - mean.unsqueeze(1)
+    norms = _squared(residual)
+    return Moments(
+        n=batch,
+        gram=_numpy(flat @ flat.T),
+        spread=_numpy(torch.bmm(rows, rows.transpose(1, 2))),
+        wens=_numpy(wens_loss.sum(1)),
+        fma=_numpy(fma_loss.sum(1)),
+        own=_numpy(norms.masked_fill(~members, 0.0).sum(1)),
+        other=_numpy(norms.masked_fill(members, 0.0).sum(1)),
+        own_count=members.sum(1).cpu().numpy(),
+        mean=_numpy(mean),
+        comoment=_numpy(about @ about.T),
+    )
+
+
+def _squared(vectors: Tensor) -> Tensor:
+    """Squared norm over the classes, the last dimension."""
+    return vectors.square().sum(-1)
+
+
+def _numpy(tensor: Tensor) -> Array:
+    array: Array = tensor.cpu().numpy()
+    return array

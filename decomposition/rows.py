@@ -1,0 +1,93 @@
+"""From the moments of a round to its rows of factors and of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from .draws import CohortDraws
+from .estimates import combinations, estimate, jackknife_error, leave_out, mean_error, sample_error
+from .gram import COLUMNS, Array, Moments
+from .records import FACTORS, MEASURED, ClientRow, FactorRow
+
+SPLIT = ("train_bias", "heter_bias", "bias_cross")
+
+
+def factor_rows(
+    total: Moments, cohort: CohortDraws, distance: Array, *, split: bool, recorded: Mapping[str, bool], population: bool
+) -> Iterator[FactorRow]:
+    """Every factor in both estimates, then what is measured, in the order of `records.FACTORS` and `records.MEASURED`; empty rows for what does not exist.
+
+    `distance` [K, R] are ||w_k^r - w_FMA^r||; `recorded` says whether there are models "global" and "averaged".
+    """
+    draws, p, n = cohort.count, np.asarray(cohort.p, dtype=np.float64), total.n
+    gram, spread = total.gram / n, total.spread / n
+    wens, fma = total.wens / n, total.fma / n
+    plugin, unbiased = estimate(gram, spread, p)
+    assert unbiased is not None, "CohortDraws has refused R = 1"
+    parts = {"plugin": plugin, "unbiased": unbiased}
+    jackknife = cohort.independent and draws >= 3
+    left_out = [estimate(*leave_out(gram, spread, draw), p) for draw in range(draws)] if jackknife else []
+    by_sample = {} if population else combinations(draws)
+    locality = fma - wens
+
+    def row(factor: str, kind: str, value: float, error: float | None = None) -> FactorRow:
+        combination = by_sample.get((factor, kind))
+        over_samples = None if combination is None else sample_error(combination, total.comoment, n)
+        return FactorRow(factor, kind, float(value), error, over_samples)
+
+    for index, kind in enumerate(("plugin", "unbiased")):
+        for factor in FACTORS:
+            if (factor in SPLIT and not split) or (kind == "unbiased" and not cohort.independent):
+                yield FactorRow(factor, kind, None)
+            elif factor == "locality":
+                yield row(factor, kind, locality.mean(), mean_error(locality) if jackknife else None)
+            else:
+                without = [pair[index] for pair in left_out]
+                error = jackknife_error([one[factor] for one in without if one is not None]) if jackknife else None
+                yield row(factor, kind, parts[kind][factor], error)
+
+    over_draws = {"ensemble_loss": wens, "fma_loss": fma, "delta_max": distance.max(0), "delta_mean": distance.mean(0)}
+    mean = dict(zip(COLUMNS, total.mean.tolist(), strict=True))
+    models = {
+        "global_loss": mean["global"] if recorded["global"] else None,
+        "server_step": mean["global"] - mean["fma_1"] if recorded["global"] else None,
+        "averaged_loss": mean["averaged"] if recorded["averaged"] else None,
+    }
+    for factor in MEASURED:
+        if factor in over_draws:
+            values = over_draws[factor]
+            yield row(factor, "measured", values.mean(), mean_error(values) if jackknife else None)
+        elif factor == "closure_error":
+            yield row(factor, "measured", closure_error(parts, wens, fma))
+        else:
+            value = models[factor]
+            yield FactorRow(factor, "measured", None) if value is None else row(factor, "measured", value)
+
+
+def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Array) -> float:
+    """How far the factors are from adding up: the greatest relative error, over both kinds of estimate, of bias + variance + covariance against mean_r L(WENS^r), and with locality against
+    mean_r L(w_FMA^r). `wens` and `fma` [R] are the measured losses. nan where an output is not finite."""
+    errors = []
+    for part in parts.values():
+        split = part["train_bias"] + part["heter_bias"] + part["bias_cross"] + part["variance"] + part["covariance"]
+        for added, measured in ((split, wens.mean()), (split + (fma - wens).mean(), fma.mean())):
+            errors.append(abs(added - measured) / np.maximum(measured, np.finfo(np.float64).tiny))
+    return float(np.max(errors))
+
+
+def client_rows(total: Moments, cohort: CohortDraws, distance: Array, *, split: bool) -> Iterator[ClientRow]:
+    """One row a client, in the order of the cohort. A mean over no samples (a client with none of its own among them, or with all) is empty."""
+    other_count = total.n - total.own_count
+    variance = np.trace(total.spread, axis1=1, axis2=2) / cohort.count / total.n
+    for k, client in enumerate(cohort.client_ids):
+        yield ClientRow(
+            client=int(client),
+            samples=int(cohort.client_samples[k]),
+            weight=float(cohort.p[k]),
+            train_bias=float(total.own[k] / total.own_count[k]) if split and total.own_count[k] else None,
+            heter_bias=float(total.other[k] / other_count[k]) if split and other_count[k] else None,
+            variance=float(variance[k]),
+            distance=float(distance[k].mean()),
+        )

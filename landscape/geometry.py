@@ -1,0 +1,157 @@
+"""The plane through three models, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import atan2, degrees, pi
+
+import numpy as np
+
+from ..checkpoints import FedscopeError, Layout, Model, Weights
+
+# Below this the third model says nothing that the first two do not: its direction is rounding.
+SMALLEST_ANGLE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Orthonormal axes of the plane through w_1, w_2, w_3, so that coordinates are L2 distances.
+
+    u = w_2 − w_1,  v = (w_3 − w_1) − ⟨w_3 − w_1, û⟩ û,  û = u/‖u‖,  v̂ = v/‖v‖; a point is w_1 + a û + b v̂
+    (Garipov et al. 2018, Izmailov et al. 2018).
+
+    Attributes:
+        origin: w_1, float64 [P].
+        u_hat, v_hat: the axes, float64 [P].
+        u_length, v_length: ‖u‖ and ‖v‖.
+        cos_uv: û·v̂ as computed, 0 up to rounding.
+        angle: at w_1 between the other two models, in degrees.
+        slope: κ with v = (w_3 − w_1) − κ (w_2 − w_1).
+
+    >>> import numpy as np
+    >>> basis = Basis.through(np.array([0.0, 0.0, 1.0]), np.array([3.0, 0.0, 1.0]), np.array([1.0, 2.0, 1.0]))
+    >>> basis.u_hat.tolist(), basis.v_hat.tolist(), round(basis.angle, 3)
+    ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], 63.435)
+    >>> basis.project(np.array([2.0, 1.0, 5.0]))
+    (2.0, 1.0, 4.0)
+    """
+
+    origin: np.ndarray
+    u_hat: np.ndarray
+    v_hat: np.ndarray
+    u_length: float
+    v_length: float
+    cos_uv: float
+    angle: float
+    slope: float
+
+    @classmethod
+    def through(
+        cls, w_1: np.ndarray, w_2: np.ndarray, w_3: np.ndarray, labels: Sequence[str] = ("w_1", "w_2", "w_3")
+    ) -> Basis:
+        """The basis of three parameter vectors [P].
+
+        Raises:
+            FedscopeError: values that are not finite; two models that are the same; three models on one line, told
+                with their angle.
+        """
+        vectors = (w_1, w_2, w_3)
+        for label, w in zip(labels, vectors, strict=True):
+            broken = int(np.count_nonzero(~np.isfinite(w)))
+            if broken:
+                raise FedscopeError(
+                    f"{label} has {broken} of {w.size} parameters that are not finite, so no plane goes through it; "
+                    "choose a model from before it broke"
+                )
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            if np.array_equal(vectors[i], vectors[j]):
+                raise FedscopeError(
+                    f"{labels[i]} and {labels[j]} are the same model (angle 0 degrees, distance 0); "
+                    "a plane needs three different ones"
+                )
+        origin = np.asarray(w_1, dtype=np.float64)
+        u = np.asarray(w_2, dtype=np.float64) - origin
+        v = np.asarray(w_3, dtype=np.float64) - origin
+        u_length = _norm(u)
+        u /= u_length
+        along = 0.0
+        for _ in range(2):  # once more removes what the first subtraction left through rounding
+            step = _dot(v, u)
+            v -= step * u
+            along += step
+        v_length = _norm(v)
+        angle = degrees(atan2(v_length, along))
+        # Anchors are stored rounded: three models on one line in exact arithmetic are this far off it.
+        rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(_norm(w) for w in vectors)
+        narrow = degrees(min(pi, v_length / min(u_length, _norm(u * (along - u_length) + v))))
+        if min(angle, 180 - angle, narrow) < SMALLEST_ANGLE or v_length <= rounding:
+            raise FedscopeError(
+                f"{labels[0]}, {labels[1]} and {labels[2]} lie on one line (angle {angle:.3g} degrees at {labels[0]}), "
+                "so they span no plane; take another third model, or draw the line with `fedscope line`"
+            )
+        v /= v_length
+        return cls(origin, u, v, u_length, v_length, _dot(u, v), angle, along / u_length)
+
+    @classmethod
+    def of(cls, anchors: Sequence[Weights], labels: Sequence[str]) -> Basis:
+        """The basis of three models, refusing different layouts by the first difference."""
+        same_layout(anchors, labels)
+        return cls.through(anchors[0].parameters, anchors[1].parameters, anchors[2].parameters, labels)
+
+    def point(self, a: float, b: float) -> np.ndarray:
+        """w_1 + a û + b v̂, float64 [P]."""
+        return self.origin + a * self.u_hat + b * self.v_hat
+
+    def coefficients(self, a: float, b: float) -> tuple[float, float, float]:
+        """The same point as c_1 w_1 + c_2 w_2 + c_3 w_3 with c_1 + c_2 + c_3 = 1."""
+        third = b / self.v_length
+        second = a / self.u_length - self.slope * third
+        return 1.0 - second - third, second, third
+
+    def project(self, w: np.ndarray) -> tuple[float, float, float]:
+        """Coordinates (a, b) of the nearest point of the plane to ``w`` [P], and the distance from it."""
+        rest = np.asarray(w, dtype=np.float64) - self.origin
+        a = b = 0.0
+        for _ in range(2):
+            step_a, step_b = _dot(rest, self.u_hat), _dot(rest, self.v_hat)
+            rest -= step_a * self.u_hat
+            rest -= step_b * self.v_hat
+            a, b = a + step_a, b + step_b
+        return a, b, _norm(rest)
+
+
+def same_layout(models: Sequence[Weights], labels: Sequence[str]) -> None:
+    """Refuse models that do not have the same parameters and buffers.
+
+    Raises:
+        FedscopeError: the first two that differ, and where.
+    """
+    for label, model in zip(labels[1:], models[1:], strict=True):
+        difference = models[0].layout.difference(model.layout)
+        if difference is not None:
+            raise FedscopeError(
+                f"{labels[0]} and {label} are models of different architectures: {difference}; "
+                "a line or a plane needs models with the same layout"
+            )
+
+
+def fits_module(layout: Layout, models: Sequence[Model]) -> None:
+    """Refuse models whose parameters are not the module's.
+
+    Raises:
+        FedscopeError: the first that does not fit, and where.
+    """
+    for model in models:
+        difference = layout.difference(model.weights.layout)
+        if difference is not None:
+            raise FedscopeError(f"{model.label} does not fit the module: {difference}; build the module it was made by")
+
+
+def _dot(x: np.ndarray, y: np.ndarray) -> float:
+    # not BLAS, whose sums hang on its number of threads; numpy's pairwise sum is the same everywhere
+    return float(np.sum(x * y))
+
+
+def _norm(x: np.ndarray) -> float:
+    return float(np.sqrt(np.sum(np.square(x, dtype=np.float64))))

@@ -1,0 +1,193 @@
+"""Losses along the segment between two models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from torch import nn
+
+from ..checkpoints import FedscopeError, Model
+from .evaluator import Evaluator
+from .geometry import fits_module, same_layout
+from .replica import Replica
+from .samples import Samples
+from .storing import provenance_of, read_result, write_result
+from .visiting import Progress, coarse_to_fine, fingerprint, visit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """L(β w_1 + (1−β) w_2) for pairs of models (Zhou et al., Figures 5b, 5c, 7c).
+
+    Attributes:
+        pairs: ``A - B`` for each pair; ``ends`` are the labels of A (β = 1) and B (β = 0).
+        beta: where the losses were measured, [beta]; 0 and 1 are among them, and there the models themselves.
+        loss: mean cross-entropy in nats, [pair, beta].
+        error: share misclassified, [pair, beta].
+        barrier: the greatest excess of the loss over the straight line between the two ends, [pair]:
+            max over 0 ≤ β ≤ 1 of L(β) − (β L(1) + (1−β) L(0)); 0 where the loss never rises above it, NaN where an
+            end or a point between is NaN.
+        barrier_beta: where that is, [pair].
+        attrs: provenance: data, samples, precision, device, versions and whatever the caller gave.
+    """
+
+    pairs: tuple[str, ...]
+    ends: tuple[tuple[str, str], ...]
+    beta: np.ndarray
+    loss: np.ndarray
+    error: np.ndarray
+    barrier: np.ndarray
+    barrier_beta: np.ndarray
+    attrs: dict[str, Any]
+
+    def save(self, path: Path | str) -> None:
+        """Write ``BASE.nc``: dimensions ``pair`` and ``beta``; see cli.md for the names."""
+        write_result(
+            Path(path),
+            coords={"pair": np.array(self.pairs, dtype=object), "beta": self.beta},
+            variables={
+                "loss": (("pair", "beta"), self.loss, {"long_name": "mean cross-entropy", "units": "nat"}),
+                "error": (("pair", "beta"), self.error, {"long_name": "share misclassified", "units": "1"}),
+                "barrier": (("pair",), self.barrier, {"long_name": "loss barrier", "units": "nat"}),
+                "barrier_beta": (("pair",), self.barrier_beta, {"long_name": "beta of the barrier", "units": "1"}),
+            },
+            long_names={"pair": "pair of models", "beta": "weight of the first model"},
+            attrs={**self.attrs, "ends": [list(two) for two in self.ends]},
+        )
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FedscopeError: no such file, or not a line's.
+        """
+        values, attrs = read_result(Path(path), "line", ("pair", "beta", "loss", "error", "barrier", "barrier_beta"))
+        ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
+        pairs = tuple(str(pair) for pair in values.pop("pair"))
+        return cls(pairs=pairs, ends=ends, attrs=attrs, **values)
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """Loss above error over β (beside it from 6 inches on), a colour a pair; ``width`` in inches."""
+        from .line_figure import draw_line
+
+        return draw_line(self, width, title)
+
+
+def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
+    """``points`` equally spaced β on ``span``, 0 and 1 exactly among them where the span holds them.
+
+    >>> betas_on((-0.5, 1.5), 5).tolist()
+    [-0.5, 0.0, 0.5, 1.0, 1.5]
+    >>> betas_on((0, 1.2), 4).tolist()
+    [0.0, 0.4, 0.8, 1.0, 1.2]
+
+    Raises:
+        FedscopeError: fewer than two points, or a span that does not rise.
+    """
+    low, high = float(span[0]), float(span[1])
+    if points < 2 or not low < high:
+        raise FedscopeError(
+            f"{points} points from {low:g} to {high:g} make no line; give at least 2, the smaller end first"
+        )
+    betas = np.linspace(low, high, points)
+    step = (high - low) / (points - 1)
+    for end in (0.0, 1.0):
+        nearest = int(np.argmin(np.abs(betas - end)))
+        if abs(betas[nearest] - end) < 1e-9 * step:
+            betas[nearest] = end
+        elif low < end < high:
+            betas = np.sort(np.append(betas, end))
+    return betas
+
+
+def line(
+    module: nn.Module,
+    samples: Samples,
+    pairs: Sequence[tuple[Model, Model]],
+    *,
+    betas: int | Sequence[float] | np.ndarray = 81,
+    device: str = "cpu",
+    precision: str = "float32",
+    workers: int | None = None,
+    progress: Progress | None = None,
+    partial: Path | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Line:
+    """Measure the losses along the segments between pairs of models, and beyond both ends.
+
+    Args:
+        module: the architecture.
+        samples: what the loss is measured on.
+        pairs: (A, B): β = 1 is A, β = 0 is B.
+        betas: how many points on [−0.5, 1.5], or the points themselves; 0 and 1 are added where they are missing.
+        progress: called with (points done, points in all).
+        partial: where finished points are kept until the caller's result is whole; the same call goes on from there.
+        provenance: becomes part of ``Line.attrs``.
+
+    Raises:
+        FedscopeError: no pairs, different layouts, a pair of one and the same model.
+    """
+    if not pairs:
+        raise FedscopeError("a line needs a pair of models, but none was given; give A B")
+    beta = betas_on((-0.5, 1.5), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
+    if not np.isfinite(beta).all():
+        raise FedscopeError("the points of a line must be finite numbers")
+    beta = np.union1d(beta, [0.0, 1.0])
+    for pair in pairs:
+        same_layout([model.weights for model in pair], [model.label for model in pair])
+        if np.array_equal(pair[0].weights.parameters, pair[1].weights.parameters):
+            raise FedscopeError(
+                f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
+            )
+    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    models = [model for pair in pairs for model in pair]
+    fits_module(evaluator.layout, models)
+    shape = (len(pairs), len(beta))
+    order = [pair * shape[1] + point for point in coarse_to_fine(shape[1:]) for pair in range(shape[0])]
+
+    def form(i: int, replica: Replica) -> None:
+        pair, point = divmod(i, shape[1])
+        first, second = (model.weights for model in pairs[pair])
+        replica.combine([first, second], [float(beta[point]), 1.0 - float(beta[point])])
+
+    identity = fingerprint("line", module, evaluator, [model.weights for model in models], beta=beta.tolist())
+    loss, error, store = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
+    loss, error = loss.reshape(shape), error.reshape(shape)
+    barriers = [barrier_of(beta, curve) for curve in loss]
+    result = Line(
+        pairs=tuple(f"{a.label} - {b.label}" for a, b in pairs),
+        ends=tuple((a.label, b.label) for a, b in pairs),
+        beta=beta,
+        loss=loss,
+        error=error,
+        barrier=np.array([height for height, _ in barriers]),
+        barrier_beta=np.array([where for _, where in barriers]),
+        attrs=provenance_of(evaluator, models, provenance),
+    )
+    if store is not None:
+        store.finish()
+    return result
+
+
+def barrier_of(beta: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
+    """The greatest excess of ``loss`` [beta] over the straight line between its values at β = 0 and 1, and its β.
+
+    >>> import numpy as np
+    >>> barrier_of(np.array([0.0, 0.5, 1.0]), np.array([1.0, 5.0, 3.0]))
+    (3.0, 0.5)
+    """
+    inside = (beta >= 0) & (beta <= 1)
+    beta, loss = beta[inside], loss[inside]
+    at_0, at_1 = loss[beta == 0][0], loss[beta == 1][0]
+    with np.errstate(invalid="ignore"):
+        excess = loss - (beta * at_1 + (1 - beta) * at_0)
+        top = int(np.argmax(excess))
+    return float(excess[top]), float(beta[top])

@@ -1,0 +1,137 @@
+"""How every figure of the package looks, and files that come out the same byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import write_durably
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Width of a column of the usual two-column paper, in inches, and of its page.
+COLUMN = 3.5
+PAGE = 7.0
+
+#: Okabe and Ito's colours, told apart by people with any colour vision; the darkest and clearest first.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+MARKERS = ("o", "s", "D", "P", "v", "*")
+GREY = "#6b6b6b"
+
+#: Lightness falls and saturation stays, so that it reads in grey and for the colour-blind.
+SURFACE = "viridis"
+
+SIZE = 8.0
+SMALL = 7.0
+DPI = 300
+
+
+@contextmanager
+def paper_style(width: float = COLUMN) -> Iterator[None]:
+    """Matplotlib's settings for a figure in a paper: 8 pt type, thin lines, fonts embedded as TrueType.
+
+    The user's own settings and style are left alone and do not matter.
+
+    >>> with paper_style():
+    ...     import matplotlib
+    ...
+    ...     matplotlib.rcParams["pdf.fonttype"]
+    42
+    """
+    import matplotlib
+
+    settings = {
+        "figure.figsize": (width, width * 0.7),
+        "figure.dpi": 100,
+        "font.size": SIZE,
+        "font.family": "DejaVu Sans",
+        "axes.titlesize": SIZE,
+        "axes.labelsize": SIZE,
+        "legend.fontsize": SMALL,
+        "xtick.labelsize": SMALL,
+        "ytick.labelsize": SMALL,
+        "axes.linewidth": 0.6,
+        "axes.labelpad": 2.5,
+        "axes.titlepad": 4.0,
+        "axes.prop_cycle": matplotlib.cycler(color=list(COLOURS)),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.formatter.useoffset": False,
+        "lines.linewidth": 1.1,
+        "lines.markersize": 4.0,
+        "patch.linewidth": 0.5,
+        "hatch.linewidth": 0.4,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "xtick.minor.width": 0.4,
+        "ytick.minor.width": 0.4,
+        "xtick.minor.size": 1.5,
+        "ytick.minor.size": 1.5,
+        "xtick.major.pad": 2.0,
+        "ytick.major.pad": 2.0,
+        "legend.frameon": False,
+        "legend.handlelength": 1.8,
+        "legend.handletextpad": 0.5,
+        "legend.columnspacing": 1.2,
+        "legend.labelspacing": 0.3,
+        "legend.borderaxespad": 0.2,
+        "pdf.fonttype": 42,
+        "ps.fonttype": 42,
+        "svg.hashsalt": "fedscope",
+        "savefig.dpi": DPI,
+        "text.usetex": False,
+    }
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(settings)
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in inches, of no window system and no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf", "png")) -> tuple[Path, ...]:
+    """Write ``BASE.pdf`` and ``BASE.png``: no dates, no versions, so that equal data make equal files.
+
+    Returns:
+        the paths written, in the order of ``formats``.
+    """
+    unsaid: dict[str, dict[str, Any]] = {
+        "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+    }
+    written = []
+    with paper_style(figure.get_figwidth()):
+        for extension in formats:
+            path = Path(f"{base}.{extension}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with write_durably(path) as temporary:
+                figure.savefig(temporary, format=extension, dpi=DPI, metadata=unsaid.get(extension))
+            written.append(path)
+    return tuple(written)
+
+
+def shortened(label: str, length: int) -> str:
+    """``label``, or its start and end where it is longer than ``length`` characters.
+
+    >>> shortened("runs/cifar/ima-long-name@40/client-17", 21)
+    'runs/cifa…0/client-17'
+    """
+    if len(label) <= length:
+        return label
+    tail = length * 11 // 21
+    return f"{label[: length - tail - 1]}…{label[-tail:]}"

@@ -1,0 +1,182 @@
+"""The shape of the package: what is installed, who imports whom, what an import costs, which names are public."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fedscope
+
+ROOT = Path(__file__).resolve().parent.parent
+SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+
+# Each may import what stands to its right.
+LINE = ["cli", "training", "decomposition", "landscape", "checkpoints"]
+FILES = sorted(path for folder in LINE for path in (ROOT / folder).rglob("*.py"))
+HEAVY = {"torch", "torchvision", "matplotlib", "plotly", "sklearn", "scipy", "h5py", "numpy"}
+
+
+def imports(source: str, package: str) -> Iterator[tuple[int, str, bool]]:
+    """Every import of a module in `package`, those inside functions too: line, absolute name, whether relative.
+
+    >>> list(imports("from ..checkpoints import Run", "fedscope.landscape"))
+    [(1, 'fedscope.checkpoints.Run', True)]
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name, False) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = [node.module] if node.module else []
+            if node.level:
+                base = package.split(".")[: len(package.split(".")) + 1 - node.level] + base
+            for alias in node.names:
+                yield node.lineno, ".".join([*base, alias.name]), node.level > 0
+
+
+def broken_rules(folder: str, package: str, source: str) -> list[str]:
+    """What a module of `folder` imports against the rules: one clause an import."""
+    found = []
+    for number, name, relative in imports(source, package):
+        parts = name.split(".")
+        if parts[0] in {*LINE, "api"} and not relative:
+            found.append(f"line {number} imports the checkout's folder {parts[0]}")
+        elif parts[0] == "fedscope" and not relative:
+            found.append(f"line {number} imports {name} absolutely")
+        elif parts[0] == "fedscope" and len(parts) > 1 and parts[1] in LINE[: LINE.index(folder)]:
+            found.append(f"line {number} imports {name}, against {' -> '.join(LINE)}")
+    return found
+
+
+def package_of(path: Path) -> str:
+    return ".".join(["fedscope", *path.relative_to(ROOT).parent.parts])
+
+
+def in_fresh_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def heavy_modules_after(code: str) -> set[str]:
+    loaded = in_fresh_python(f"{code}\nimport sys\nprint('LOADED', *sys.modules)").rpartition("LOADED")[2]
+    return HEAVY.intersection(loaded.split())
+
+
+def public_names() -> dict[str, str]:
+    """The names in `api/__init__.pyi`, each with the subpackage it is taken from."""
+    stub = ast.parse((ROOT / "api" / "__init__.pyi").read_text(encoding="utf-8"))
+    return {
+        alias.asname or alias.name: f"fedscope.{node.module}"
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_the_packages_listed_are_the_folders_on_the_disk() -> None:
+    folders = {package_of(path) for path in FILES} | {"fedscope"}
+    assert sorted(SETUPTOOLS["packages"]) == sorted(folders)
+    without = [name for name in folders - {"fedscope"} if not (folder_of(name) / "__init__.py").is_file()]
+    assert without == [], "folders without __init__.py"
+
+
+def folder_of(package: str) -> Path:
+    """Where `package-dir` puts a package: its own entry, or below its parent's."""
+    mapping: dict[str, str] = SETUPTOOLS["package-dir"]
+    parent, _, last = package.rpartition(".")
+    return ROOT / mapping[package] if package in mapping else folder_of(parent) / last
+
+
+def test_every_module_on_the_disk_is_installed_and_no_other() -> None:
+    package = Path(fedscope.__file__).parent
+    installed = {path.relative_to(package) for path in package.rglob("*.py")}
+    on_disk = {path.relative_to(ROOT) for path in FILES}
+    on_disk |= {path.relative_to(ROOT / "api") for path in (ROOT / "api").rglob("*.py")}
+    assert installed == on_disk
+    assert (package / "py.typed").is_file()
+    assert (package / "__init__.pyi").is_file()
+
+
+def test_nothing_lies_where_it_would_shadow_the_installed_package() -> None:
+    shadows = ["__init__.py", "conftest.py", "tests/__init__.py", "fedscope"]
+    assert [name for name in shadows if (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    folder = path.relative_to(ROOT).parts[0]
+    assert broken_rules(folder, package_of(path), path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("from ..training import train", "line 1 imports fedscope.training.train, against cli -> training"),
+        ("from .. import cli", "line 1 imports fedscope.cli, against cli -> training"),
+        ("def f():\n    from ..decomposition import cka", "line 2 imports fedscope.decomposition.cka, against cli ->"),
+        ("from fedscope.checkpoints import Run", "line 1 imports fedscope.checkpoints.Run absolutely"),
+        ("import checkpoints", "line 1 imports the checkout's folder checkpoints"),
+    ],
+)
+def test_the_rule_for_imports_sees(line: str, complaint: str) -> None:
+    (found,) = broken_rules("landscape", "fedscope.landscape", line)
+    assert found.startswith(complaint)
+
+
+def test_the_rule_for_imports_allows_what_stands_to_the_right() -> None:
+    source = "import torch\nfrom . import planes\nfrom .lines import line\nfrom ..checkpoints.runs import Run"
+    assert broken_rules("landscape", "fedscope.landscape", source) == []
+    assert broken_rules("training", "fedscope.training.clients", "from ...landscape import Evaluator") == []
+
+
+def test_import_fedscope_loads_nothing_heavy() -> None:
+    assert heavy_modules_after("import fedscope; dir(fedscope)") == set()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = """
+import sys
+sys.argv = ["fedscope", "--help"]
+from fedscope.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+    assert heavy_modules_after(code) == set()
+
+
+@pytest.mark.parametrize(("name", "module"), public_names().items())
+def test_public_names_resolve(name: str, module: str) -> None:
+    assert getattr(fedscope, name) is getattr(importlib.import_module(module), name)
+    assert name in importlib.import_module(module).__all__
+
+
+def test_all_lists_the_public_names_and_the_version() -> None:
+    assert sorted(fedscope.__all__) == sorted([*public_names(), "__version__"])
+    assert fedscope.__version__ == importlib.metadata.version("fedscope")
+    with pytest.raises(AttributeError, match="plan"):
+        _ = fedscope.plan
+
+
+def test_the_command_is_installed() -> None:
+    (entry,) = importlib.metadata.entry_points(group="console_scripts", name="fedscope")
+    assert entry.value == "fedscope.cli.main:main"
+    assert callable(entry.load())
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line.partition("==")[0] for line in lines if not line.startswith("#")}
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    asked = {need.partition(">=")[0].lower().replace("_", "-") for group in groups for need in group}
+    assert {need for need in asked if not need.startswith("fedscope[")} <= pinned

@@ -1,0 +1,108 @@
+"""Partitions: properties every split has, and what each kind promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.training import draw_cohort, partition
+
+LABELS = np.random.default_rng(0).integers(0, 10, 400)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    text=st.sampled_from(["iid", "shards:1", "shards:2", "shards:5", "dirichlet:0.05", "dirichlet:1", "dirichlet:100"]),
+    clients=st.integers(1, 40),
+    seed=st.integers(0, 5),
+    client_test=st.sampled_from([0.0, 0.25]),
+)
+def test_every_sample_belongs_to_exactly_one_client(text: str, clients: int, seed: int, client_test: float) -> None:
+    split = partition(text, LABELS, 10, clients, seed=seed, client_test=client_test)
+    everything = np.concatenate([*split.clients, *(split.test or ())])
+    np.testing.assert_array_equal(np.sort(everything), np.arange(len(LABELS)))
+    assert len(split.clients) == clients
+    assert min(map(len, split.clients)) >= 1
+    for part, counts in zip(split.clients, split.label_counts, strict=True):
+        np.testing.assert_array_equal(np.bincount(LABELS[part], minlength=10), counts)
+    again = partition(text, LABELS, 10, clients, seed=seed, client_test=client_test)
+    for a, b in zip(split.clients, again.clients, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_client_test_parts_are_the_stated_share() -> None:
+    split = partition("iid", LABELS, 10, 4, seed=0, client_test=0.25)
+    assert split.test is not None
+    assert [len(part) for part in split.test] == [25] * 4
+    assert [len(part) for part in split.clients] == [75] * 4
+
+
+def test_another_seed_gives_another_split() -> None:
+    a, b = (partition("iid", LABELS, 10, 5, seed=seed).clients[0] for seed in (0, 1))
+    assert not np.array_equal(a, b)
+
+
+def test_a_shard_is_a_run_of_the_sorted_labels() -> None:
+    # 400 samples of 10 equal classes in 10 shards of 40: every shard is one whole class.
+    labels = np.repeat(np.arange(10), 40)
+    split = partition("shards:1", labels, 10, 10, seed=3)
+    assert sorted(int(counts.argmax()) for counts in split.label_counts) == list(range(10))
+    assert all(counts.max() == 40 for counts in split.label_counts)
+
+
+def test_two_shards_hold_at_most_as_many_classes_as_their_borders_allow() -> None:
+    labels = np.repeat(np.arange(10), 40)
+    split = partition("shards:2", labels, 10, 20, seed=3)
+    assert all((counts > 0).sum() <= 2 for counts in split.label_counts)
+    assert all(counts.sum() == 20 for counts in split.label_counts)
+
+
+def test_dirichlet_shares_spread_with_alpha_and_keep_ten_samples() -> None:
+    labels = np.repeat(np.arange(10), 400)
+
+    def spread(alpha: float) -> float:
+        counts = partition(f"dirichlet:{alpha}", labels, 10, 10, seed=0).label_counts
+        assert counts.sum(1).min() >= 10
+        return float((counts / counts.sum(1, keepdims=True)).max(1).mean())
+
+    # The largest class's share: about 1 where a client has one class, 0.1 where it has all alike.
+    assert spread(0.05) > 0.5 > 0.2 > spread(1000)
+
+
+def test_dirichlet_ends_where_ten_samples_a_client_are_hopeless() -> None:
+    split = partition("dirichlet:0.001", LABELS[:60], 10, 12, seed=0)
+    assert min(map(len, split.clients)) >= 5
+
+
+@pytest.mark.parametrize(
+    ("text", "clients", "message"),
+    [
+        ("shards:20", 50, r"data.partition = 'shards:20' with 50 clients needs 1000 shards, but there are only 400"),
+        ("iid", 401, r"data.clients = 401 is more than the 400 training samples"),
+        ("shard:2", 5, r"'shard' is not a partition .*did you mean 'shards'"),
+        ("shards:x", 5, r"'x' is not a number \(shards:shards\)"),
+        ("shards:0", 5, r"data.partition.shards = 0 is out of range"),
+        ("dirichlet:-1", 5, r"data.partition.alpha = -1 is out of range"),
+        ("iid:3", 5, r"gives 1 values, but iid takes 0"),
+    ],
+)
+def test_impossible_partitions_are_refused(text: str, clients: int, message: str) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        partition(text, LABELS, 10, clients, seed=0)
+
+
+@given(clients=st.integers(1, 100), participation=st.floats(0.001, 1.0), round=st.integers(1, 100))
+def test_a_cohort_has_the_stated_size_and_distinct_ascending_ids(clients: int, participation: float, round: int) -> None:
+    ids = draw_cohort(0, round, clients, participation)
+    assert len(ids) == max(1, __import__("builtins").round(participation * clients))
+    assert (np.diff(ids) > 0).all()
+    assert ids[0] >= 0 and ids[-1] < clients
+
+
+def test_cohorts_cover_all_clients_evenly() -> None:
+    counts = np.bincount(np.concatenate([draw_cohort(0, t, 20, 0.25) for t in range(1, 401)]), minlength=20)
+    # Binomial(400, 1/4): deviation 8.7, so five of them cover 20 clients with room to spare.
+    assert abs(counts - 100).max() < 44

@@ -1,0 +1,39 @@
+"""Models in motion: data, partitions, architectures, methods, and the round loop that plays and records them."""
+
+from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
+from .config import Config, merge, preset, presets, read_assignments, read_toml
+from .curves import Curve, Curves, curves
+from .dataset import Dataset
+from .engine import Engine, resolve_device
+from .federation import Federation
+from .replays import Replayer, recorded_clients
+from .splitting import partition
+from .trainer import resume, train
+
+__all__ = [
+    "Config",
+    "Curve",
+    "Curves",
+    "Dataset",
+    "Engine",
+    "Federation",
+    "Replayer",
+    "build_module",
+    "config_of",
+    "curves",
+    "data_of",
+    "draw_cohort",
+    "load_data",
+    "merge",
+    "model_settings",
+    "module_of",
+    "partition",
+    "preset",
+    "presets",
+    "read_assignments",
+    "read_toml",
+    "recorded_clients",
+    "resolve_device",
+    "resume",
+    "train",
+]

@@ -1,0 +1,49 @@
+"""What a model on the shelf ``models/`` supplies, and the shape they share: features, then a head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Architecture(Settings):
+    """An architecture's own settings; :meth:`build` makes the module."""
+
+    section: ClassVar[str] = "model"
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """A freshly initialised module for samples of ``shape`` (without the batch) and ``classes`` outputs."""
+        raise NotImplementedError
+
+
+class Classifier(nn.Module):
+    """Named layers in a row, then ``head``: ``head(features(x))``.
+
+    The layers are the module's own attributes, so parameters are called ``conv1.weight``, ``head.bias``.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, layers: Sequence[tuple[str, nn.Module]], head: nn.Linear) -> None:
+        super().__init__()
+        self._order = [name for name, _ in layers]
+        for name, layer in layers:
+            self.add_module(name, layer)
+        self.head = head
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the head sees, [n, features]."""
+        for name in self._order:
+            x = self.get_submodule(name)(x)
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, [n, classes]."""
+        logits: Tensor = self.head(self.features(x))
+        return logits

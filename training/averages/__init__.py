@@ -1,0 +1,1 @@
+"""Averages over rounds. One paper a file; the file's name is the method's."""

@@ -1,0 +1,91 @@
+"""IMA, iterative moving averaging: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on
+Heterogeneous Data", IEEE TMC 2024, Section 6."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+from ...checkpoints import Weights, mean, stack
+from ..methods import AverageMethod, ClientMethod, Pace
+from ..settings import setting
+
+
+@dataclass(frozen=True)
+class IMA(AverageMethod):
+    """From round t_s on, ``averaged``_t = mean of the last P ``global``s, and the next round starts from it.
+
+    The window reaches back before t_s; with fewer than P globals so far it is the mean of those (chosen: the paper
+    leaves it open). Round t_s itself still starts from ``global``; t_s + 1 is the first that starts from ``averaged``.
+
+    Mild exploration, j = t - t_s >= 0 rounds after the start, with eta the client's own decayed rate:
+
+    ========== ===================================================================================
+    exp        eta_{t_s} (1 - explore_decay)^j (the paper's; default)
+    const      explore_low
+    cyclic     a saw-tooth falling linearly from explore_high to explore_low over explore_period rounds
+    triangle   down and up again within explore_period rounds (what the authors' code meant to do)
+    epochs     one local epoch less every explore_period rounds, at least one; eta as before
+    stage      eta_{t_s} halved every explore_period rounds (in the authors' code only)
+    none       eta as before
+    ========== ===================================================================================
+
+    With P = 1 and ``explore = "none"`` IMA is FMA, bit for bit.
+    """
+
+    window: int = setting(5, "P: how many of the last globals are averaged", least=1)
+    start: int | None = setting(None, "t_s: the first round that is averaged; default ceil(0.75 R)", least=1)
+    explore: Literal["exp", "const", "cyclic", "triangle", "epochs", "stage", "none"] = setting(
+        "exp", "schedule of the mild exploration from t_s on"
+    )
+    explore_decay: float = setting(0.03, "decay a round of `exp`", least=0, below=1)
+    explore_low: float = setting(5e-5, "rate of `const`, lowest rate of `cyclic` and `triangle`", above=0)
+    explore_high: float = setting(1e-2, "highest rate of `cyclic` and `triangle`", above=0)
+    explore_period: int = setting(20, "rounds of a cycle, of an epoch step, of a stage", least=2)
+
+    def resolve(self, rounds: int) -> IMA:
+        """t_s = ceil(0.75 R) where none was given."""
+        return self if self.start is not None else replace(self, start=ceil(0.75 * rounds))
+
+    def explore_pace(self, round: int, pace: Pace, client: ClientMethod) -> Pace:
+        """The pace of round t by the schedule, see the class; before t_s the client's own."""
+        if self.start is None or round < self.start:
+            return pace
+        j = round - self.start
+        at_start = client.pace(self.start)
+        phase = j % self.explore_period
+        fall = self.explore_high - self.explore_low
+        match self.explore:
+            case "exp":
+                return Pace(at_start.lr * (1 - self.explore_decay) ** j, pace.epochs)
+            case "const":
+                return Pace(self.explore_low, pace.epochs)
+            case "cyclic":
+                return Pace(self.explore_high - fall * phase / (self.explore_period - 1), pace.epochs)
+            case "triangle":
+                return Pace(self.explore_low + fall * abs(1 - 2 * phase / self.explore_period), pace.epochs)
+            case "epochs":
+                return Pace(pace.lr, max(1, pace.epochs - j // self.explore_period))
+            case "stage":
+                return Pace(at_start.lr * 0.5 ** (j // self.explore_period), pace.epochs)
+            case "none":
+                return pace
+
+    def average(self, round: int, globals_: Sequence[Weights]) -> Weights | None:
+        """mean of the last P globals from t_s on; float64, rounded once."""
+        if self.start is None or round < self.start:
+            return None
+        return mean(stack(list(globals_[-self.window :])))
+
+    def restarts(self, round: int) -> bool:
+        """True from t_s + 1 on."""
+        return self.start is not None and round > self.start
+
+    def window_size(self) -> int:
+        """P."""
+        return self.window
+
+
+PROVIDES = IMA

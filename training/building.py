@@ -1,0 +1,102 @@
+"""From a configuration, or a recorded run, to the things it names: data, module, partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checkpoints import FedscopeError, Layout, Run, Weights
+from .architectures import Architecture
+from .config import Config
+from .dataset import Dataset
+from .randomness import generator
+from .registry import find
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def load_data(name: str) -> Dataset:
+    """``digits``, ``npz:PATH`` or ``folder:PATH`` as a data set.
+
+    Raises:
+        FedscopeError: an unknown name, or what the loader refuses.
+    """
+    shelf, _, argument = name.partition(":")
+    loaded: Dataset = find("data", shelf)(argument)  # type: ignore[assignment]
+    return loaded
+
+
+def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:
+    """A module with the initial parameters that ``run.seed`` draws; torch's own random state is left as it was."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
+        return architecture.build(shape, classes)
+
+
+def model_settings(name: str) -> Architecture:
+    """An architecture by name, with its own default settings."""
+    made: Architecture = find("models", name)()
+    return made
+
+
+def initial_model(module: nn.Module) -> Weights:
+    """A module's parameters and buffers at rest."""
+    return Layout.of(module).flatten({name: value.detach().numpy() for name, value in module.state_dict().items()})
+
+
+def config_of(run: Run) -> Config:
+    """The resolved configuration of a recorded run.
+
+    Raises:
+        FedscopeError: the run came from another program and has none.
+    """
+    run.require("config.toml")
+    return Config.read(run.config or {})
+
+
+def data_of(run: Run) -> Dataset:
+    """The data set that a run was trained on, verified.
+
+    Raises:
+        FedscopeError: it is gone, or its arrays are not those that the run saw.
+    """
+    recorded: dict[str, Any] = run.info["data"]
+    data = load_data(recorded["name"])
+    if data.sha256 != recorded["sha256"]:
+        raise FedscopeError(
+            f"{run.path}: the data set {recorded['name']} has changed since the run was trained "
+            f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file it was trained on"
+        )
+    return data
+
+
+def module_of(run: Run) -> nn.Module:
+    """The architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
+    config = config_of(run)
+    recorded = run.info["data"]
+    module = build_module(config.model.architecture, tuple(recorded["shape"]), run.info["classes"], seed=config.run.seed)
+    difference = Layout.of(module).difference(run.layout)
+    if difference:
+        raise FedscopeError(f"{run.path}: its model {config.model.name} is not the one this fedscope builds: {difference}")
+    return module
+
+
+def cohort_size(clients: int, participation: float) -> int:
+    """max(1, round(participation N))."""
+    return max(1, round(participation * clients))
+
+
+def draw_cohort(seed: int, round: int, clients: int, participation: float) -> np.ndarray:
+    """The ids of round t's cohort, ascending; the same for every method and run seed.
+
+    >>> draw_cohort(0, 1, 50, 0.1).tolist() == draw_cohort(0, 1, 50, 0.1).tolist()
+    True
+    """
+    picked = generator(seed, "cohort", round=round).choice(
+        clients, cohort_size(clients, participation), replace=False
+    )
+    return np.sort(picked).astype(np.int64)

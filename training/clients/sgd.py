@@ -1,0 +1,25 @@
+"""Plain local SGD, the client of FedAvg: McMahan et al., AISTATS 2017, Algorithm 1, ClientUpdate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..methods import ClientMethod
+
+if TYPE_CHECKING:
+    from ..local import LocalTask, LocalUpdate
+
+
+@dataclass(frozen=True)
+class SGD(ClientMethod):
+    """theta <- theta - eta_t (grad of the batch's cross-entropy + weight_decay theta), with momentum where asked."""
+
+    def train(self, task: LocalTask) -> LocalUpdate:
+        """E epochs over the client's samples."""
+        from ..local import local_sgd
+
+        return local_sgd(task, self)
+
+
+PROVIDES = SGD

@@ -1,0 +1,256 @@
+"""A run's configuration: seven sections, resolved once, written into the run, repeatable from there.
+
+Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ..checkpoints import FedscopeError, Policy, nearest
+from .architectures import Architecture
+from .methods import AverageMethod, ClientMethod, ServerMethod
+from .registry import Shelf, find, names
+from .settings import Settings, setting
+from .splitting import parse_partition
+
+#: sections that choose a file from a shelf: the shelf, the key that chooses, what is chosen without it
+_METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
+    "model": ("models", "name", "mlp"),
+    "client": ("clients", "method", "sgd"),
+    "server": ("servers", "method", "fma"),
+    "average": ("averages", "method", "none"),
+}
+
+
+@dataclass(frozen=True)
+class DataConfig(Settings):
+    """[data]: what is learnt, and how it lies on the clients."""
+
+    section: ClassVar[str] = "data"
+
+    name: str = setting("digits", "digits, npz:PATH or folder:PATH")
+    partition: str = setting("shards:2", "iid, shards:c or dirichlet:alpha")
+    clients: int = setting(50, "N, the number of clients", least=1)
+    client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)
+    augment: Literal["none", "crop-flip"] = setting("none", "random crops and flips of training images")
+    seed: int = setting(0, "draws the partition and the sequence of cohorts", least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_partition(self.partition)
+
+
+@dataclass(frozen=True)
+class RunConfig(Settings):
+    """[run]: how long, how many at once, on what."""
+
+    section: ClassVar[str] = "run"
+
+    rounds: int = setting(60, "R, the number of rounds", least=1)
+    participation: float = setting(0.2, "share of the clients in a round's cohort", above=0, most=1)
+    seed: int = setting(0, "draws the initial model, batch orders, augmentation", least=0)
+    device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one")
+    engine: Literal["auto", "threads", "device"] = setting(
+        "auto", "threads: one single-threaded worker a core; device: one client after the other on the accelerator"
+    )
+    precision: Literal["float32", "tf32", "bf16"] = setting("float32", "of the products in training")
+    evaluate_every: int = setting(1, "test the models every so many rounds, and at the last", least=1)
+    evaluate_clients: int = setting(1000, "test samples (seeded, stratified) for the clients' models; 0: none", least=0)
+
+
+@dataclass(frozen=True)
+class RecordConfig(Settings):
+    """[record]: what is kept of each round."""
+
+    section: ClassVar[str] = "record"
+
+    clients: str | tuple[int, ...] = setting("all", 'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list')
+    globals: str | tuple[int, ...] = setting("all", "rounds whose global models are kept, alike; the last always is")
+    compression: Literal["none", "delta"] = setting("none", "delta: clients as bit-exact differences from the start")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Policy.parse(self.clients, place="record.clients")
+        Policy.parse(self.globals, place="record.globals")
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """[model]: a name and the architecture's own settings."""
+
+    name: str
+    architecture: Architecture
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole configuration. ``Config.read({})`` is what ``fedscope train --method fma`` does."""
+
+    data: DataConfig
+    model: ModelChoice
+    client: ClientMethod
+    server: ServerMethod
+    average: AverageMethod
+    run: RunConfig
+    record: RecordConfig
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Config:
+        """Build from nested tables, as TOML gives them.
+
+        Raises:
+            FedscopeError: an unknown section, key, method or model, a wrong type, a value out of range.
+        """
+        sections = ("data", "model", "client", "server", "average", "run", "record")
+        for name, table in raw.items():
+            if name not in sections:
+                raise FedscopeError(f"[{name}] is not a section{nearest(name, sections)}; there are {', '.join(sections)}")
+            if not isinstance(table, Mapping):
+                raise FedscopeError(f"{name} = {table!r} is not a section; write [{name}] and its keys below it")
+        chosen: dict[str, Any] = {}
+        for name, (shelf, selector, default) in _METHOD_SECTIONS.items():
+            table = dict(raw.get(name, {}))
+            which = table.pop(selector, default)
+            if not isinstance(which, str):
+                raise FedscopeError(f"{name}.{selector} = {which!r} has the wrong type: it takes a string")
+            made = find(shelf, which).read(table)
+            chosen[name] = ModelChoice(which, made) if name == "model" else made
+        run = RunConfig.read(raw.get("run", {}))
+        return cls(
+            data=DataConfig.read(raw.get("data", {})),
+            run=run,
+            record=RecordConfig.read(raw.get("record", {})),
+            **{**chosen, "average": chosen["average"].resolve(run.rounds)},
+        )
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The resolved configuration as TOML tables; ``Config.read`` of it gives an equal one."""
+        return {
+            "data": self.data.table(),
+            "model": {"name": self.model.name, **self.model.architecture.table()},
+            "client": {"method": _name(self.client), **self.client.table()},
+            "server": {"method": _name(self.server), **self.server.table()},
+            "average": {"method": _name(self.average), **self.average.table()},
+            "run": self.run.table(),
+            "record": self.record.table(),
+        }
+
+    def title(self) -> str:
+        """A short name for a run: the methods that are not the plain ones, ``fma`` if all are.
+
+        >>> Config.read({"average": {"method": "ima"}}).title()
+        'ima'
+        """
+        plain = {default for _, _, default in _METHOD_SECTIONS.values()}
+        chosen = dict.fromkeys(_name(method) for method in (self.client, self.server, self.average))
+        return "-".join(name for name in chosen if name not in plain) or "fma"
+
+    def on(self, device: str, engine: Literal["threads", "device"], data: str) -> Config:
+        """The configuration with ``auto`` and relative paths resolved, as a run keeps it."""
+        run = replace(self.run, device=device, engine=engine)
+        return replace(self, run=run, data=replace(self.data, name=data))
+
+
+def _name(method: object) -> str:
+    """A method's name is its file's."""
+    return type(method).__module__.rsplit(".", 1)[-1].replace("_", "-")
+
+
+def _keys(shelf: Shelf, name: str) -> set[str]:
+    return {key.name for key in fields(find(shelf, name))}
+
+
+def presets() -> tuple[str, ...]:
+    """Names that ``--method`` takes: those of all methods in ``clients/``, ``servers/`` and ``averages/``.
+
+    >>> presets()
+    ('fma', 'ima')
+    """
+    return tuple(sorted({*names("clients"), *names("servers"), *names("averages")} - {"sgd", "none"}))
+
+
+def preset(method: str) -> dict[str, dict[str, Any]]:
+    """A method of the literature as a choice of client, server and average; their own defaults are the paper's.
+
+    A name stands for every file of that name: ``fedprox`` for a client alone, ``fedswa`` for a client and a server,
+    ``ima`` for an average. What it does not name is plain SGD, FMA and no averaging.
+
+    Raises:
+        FedscopeError: an unknown name.
+
+    >>> preset("ima")
+    {'client': {'method': 'sgd'}, 'server': {'method': 'fma'}, 'average': {'method': 'ima'}}
+    """
+    if method not in presets():
+        raise FedscopeError(
+            f"--method {method!r} is not a method that fedscope knows{nearest(method, presets())}; "
+            f"it has {', '.join(presets())}"
+        )
+    return {
+        section: {"method": method if method in names(shelf) else default}
+        for section, (shelf, _, default) in _METHOD_SECTIONS.items()
+        if section != "model"
+    }
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A configuration file as nested tables.
+
+    Raises:
+        FedscopeError: it does not exist or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedscopeError(f"{path} cannot be read as a configuration ({error}); give a .toml file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise FedscopeError(f"{path} is not valid TOML: {error}") from error
+
+
+def read_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """``section.key=value`` as nested tables; values are written as in TOML, bare words are strings.
+
+    >>> read_assignments(["average.window=3", "record.clients=last:5", "model.hidden=[32]"])
+    {'average': {'window': 3}, 'record': {'clients': 'last:5'}, 'model': {'hidden': [32]}}
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        place, equals, word = text.partition("=")
+        section, dot, key = place.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in average.window=3")
+        try:
+            value = tomllib.loads(f"value = {word.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = word.strip()
+        tables.setdefault(section, {})[key] = value
+    return tables
+
+
+def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Nested tables laid over each other, later ones above.
+
+    A layer that chooses another method or model drops the settings that only the replaced one has.
+
+    >>> merge({"average": {"method": "ima", "window": 3}}, {"average": {"method": "none"}})
+    {'average': {'method': 'none'}}
+    """
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, table in layer.items():
+            if not isinstance(table, Mapping):
+                raise FedscopeError(f"{section} = {table!r} is not a section; write [{section}] and its keys below it")
+            below = merged.setdefault(section, {})
+            selector = _METHOD_SECTIONS[section][1] if section in _METHOD_SECTIONS else None
+            if selector is not None and selector in table and below.get(selector, table[selector]) != table[selector]:
+                shelf = _METHOD_SECTIONS[section][0]
+                only_old = _keys(shelf, below[selector]) - _keys(shelf, table[selector])
+                for key in only_old & below.keys():
+                    del below[key]
+            below.update(table)
+    return merged

@@ -1,0 +1,55 @@
+"""One registry: a thing's name is the name of its file.
+
+``fedscope.training.clients.fedprox`` *is* the client method ``fedprox``, found because the file is there. Adding a
+method, a model, a partition or a data set touches its own file only; nothing else lists names.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal
+
+from ..checkpoints import FedscopeError, nearest
+
+Shelf = Literal["clients", "servers", "averages", "models", "partitions", "data"]
+
+_CALLED: dict[str, str] = {
+    "clients": "client method",
+    "servers": "server method",
+    "averages": "average over rounds",
+    "models": "model",
+    "partitions": "partition",
+    "data": "data set",
+}
+
+
+@cache
+def names(shelf: Shelf) -> tuple[str, ...]:
+    """The names on a shelf, sorted; ``dirichlet_clients.py`` is called ``dirichlet-clients``.
+
+    >>> names("averages")
+    ('ima', 'none')
+    """
+    package = import_module(f"{__package__}.{shelf}")
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
+
+
+def find(shelf: Shelf, name: str) -> type[Any]:
+    """The class that the file ``name`` on a shelf defines.
+
+    Raises:
+        FedscopeError: no such file; the sentence names the nearest one and lists all.
+
+    >>> find("servers", "fma").__name__
+    'FMA'
+    """
+    if name not in names(shelf):
+        raise FedscopeError(
+            f"{name!r} is not a {_CALLED[shelf]} that fedscope knows{nearest(name, names(shelf))}; "
+            f"it has {', '.join(names(shelf))}"
+        )
+    module = import_module(f"{__package__}.{shelf}.{name.replace('-', '_')}")
+    found: type[Any] = module.PROVIDES
+    return found

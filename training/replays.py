@@ -1,0 +1,102 @@
+"""Draws of a round's cohort by replay: the recorded local training again, with other mini-batch orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..checkpoints import FedscopeError, Round, Run, Weights, stack
+from ..decomposition import CohortDraws
+from .building import config_of, data_of, module_of
+from .dataset import Dataset
+from .engine import Engine, resolve_device
+from .federation import Federation, Unwatched
+from .local import LocalUpdate
+
+
+@dataclass(frozen=True)
+class Replayer:
+    """Replays clients of a recorded run; made once for all of a run's rounds."""
+
+    run: Run
+    federation: Federation
+
+    @classmethod
+    def of(cls, run: Run, data: Dataset | None = None, *, device: str = "auto", workers: int | None = None) -> Replayer:
+        """Rebuild the run's federation from its files.
+
+        Raises:
+            FedscopeError: the run came from another program, or its data have changed.
+        """
+        config = config_of(run)
+        run.require("partition.h5")
+        split = run.partition
+        assert split is not None
+        device = resolve_device(device)
+        engine = Engine(module_of(run), "threads" if device == "cpu" else "device", device, config.run.precision, workers)
+        return cls(run, Federation.assemble(config, data or data_of(run), split, engine))
+
+    def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:
+        """The cohort's models after local training from the recorded start, [C, P]; draw 1 repeats the recorded ones."""
+        start = round_.read("start")
+        tasks = [self.federation.task(round_.number, int(k), start, draw=draw) for k in round_.client_ids]
+        updates: list[LocalUpdate] = []
+        for update in self.federation.engine.train(self.federation.config.client, tasks):
+            updates.append(update)
+            if progress is not None:
+                progress(len(updates), len(tasks))
+        return stack([update.weights for update in updates])
+
+    def local_draws(
+        self, number: int, count: int, progress: Callable[[int, int], None] | None = None
+    ) -> CohortDraws:
+        """``local:R``: R independent draws of a round's cohort, the first the recorded one.
+
+        Args:
+            number: the round.
+            count: R, at least 2.
+            progress: called with how many of the (R - 1) C replays are done.
+
+        Raises:
+            FedscopeError: R < 2; a round whose clients or start were not recorded (says which rounds have them).
+        """
+        if count < 2:
+            raise FedscopeError(
+                f"--draws local:{count}: one draw gives no variance and no covariance; use local:2 or more (default local:4)"
+            )
+        round_ = recorded_clients(self.run, number)
+        draws, each = [round_.clients()], len(round_.client_ids)
+        for draw in range(2, count + 1):
+            before = (draw - 2) * each
+
+            def shifted(done: int, _: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + done, (count - 1) * each)
+
+            draws.append(self.replay(round_, draw, shifted))
+        return CohortDraws(
+            round=number,
+            client_ids=round_.client_ids,
+            p=round_.weights,
+            draws=tuple(draws),
+            client_samples=round_.client_samples,
+            source=f"local:{count}",
+            independent=True,
+        )
+
+
+def recorded_clients(run: Run, number: int) -> Round:
+    """A round, if its clients and its start were recorded.
+
+    Raises:
+        FedscopeError: they were not; the sentence says which rounds have them.
+    """
+    round_ = run.round(number)
+    if round_.has_clients and "start" in round_.models:
+        return round_
+    have = [t for t in run.rounds if run.round(t).has_clients]
+    listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    raise FedscopeError(
+        f"{run.path}@{number}: the clients of round {number} were not recorded; "
+        + (f"rounds {listed} have them" if have else "no round of this run has them: train with record.clients = 'all'")
+    )

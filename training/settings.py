@@ -1,0 +1,117 @@
+"""Settings as frozen dataclasses that check themselves: the type and range of every key stand where it is declared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+
+from ..checkpoints import FedscopeError, nearest
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declare one key: its default, one line of documentation and its range (``least`` <= x, ``above`` < x, ...)."""
+    return field(default=default, metadata={"doc": doc, "least": least, "above": above, "most": most, "below": below})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of every section of a configuration: checked when constructed, from Python and from TOML alike."""
+
+    section: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for key in fields(self):
+            place = f"{self.section}.{key.name}"
+            value = _of_type(getattr(self, key.name), hints[key.name], place)
+            _in_range(value, key.metadata, place)
+            object.__setattr__(self, key.name, value)
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Self:
+        """Build from a TOML table; unknown keys are refused with the nearest known one."""
+        known = [key.name for key in fields(cls)]
+        for name in raw:
+            if name not in known:
+                owner = f" of {cls.__name__}" if cls.section in ("client", "server", "average", "model") else ""
+                raise FedscopeError(
+                    f"{cls.section}.{name} is not a setting{owner}{nearest(name, known)}; "
+                    f"[{cls.section}] has {', '.join(known) or 'none'}"
+                )
+        return cls(**raw)
+
+    def table(self) -> dict[str, Any]:
+        """The settings as a TOML table; keys without a value (``None``) are left out."""
+        table = {key.name: getattr(self, key.name) for key in fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in table.items()
+            if value is not None
+        }
+
+
+def _of_type(value: Any, hint: Any, place: str) -> Any:
+    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    for option in options:
+        matched, converted = _match(value, option)
+        if matched:
+            return converted
+    raise FedscopeError(f"{place} = {value!r} has the wrong type: it takes {' or '.join(map(_spoken, options))}")
+
+
+def _match(value: Any, hint: Any) -> tuple[bool, Any]:
+    if hint is type(None):
+        return value is None, value
+    if get_origin(hint) is Literal:
+        return value in get_args(hint), value
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            matches = [_match(part, item) for part in value]
+            return all(ok for ok, _ in matches), tuple(part for _, part in matches)
+        return False, value
+    if hint is float:  # TOML writes 1 where 1.0 is meant; a boolean is an int to Python but never a rate
+        ok = isinstance(value, int | float) and not isinstance(value, bool)
+        return ok, float(value) if ok else value
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool), value
+    return isinstance(value, hint), value
+
+
+def _spoken(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return f"a list, each {_spoken(get_args(hint)[0])}"
+    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false", type(None): "nothing"}[
+        hint
+    ]
+
+
+def _in_range(value: Any, limits: Mapping[str, Any], place: str) -> None:
+    for part in value if isinstance(value, tuple) else (value,):
+        if not isinstance(part, int | float) or isinstance(part, bool):
+            continue
+        if not math.isfinite(part):
+            raise FedscopeError(f"{place} = {part} is not a finite number")
+        for name, broken in (
+            ("least", lambda limit, x=part: x < limit),
+            ("above", lambda limit, x=part: x <= limit),
+            ("most", lambda limit, x=part: x > limit),
+            ("below", lambda limit, x=part: x >= limit),
+        ):
+            limit = limits.get(name)
+            if limit is not None and broken(limit):
+                words = {"least": "at least", "above": "greater than", "most": "at most", "below": "less than"}[name]
+                raise FedscopeError(f"{place} = {part:g} is out of range: it must be {words} {limit:g}")

@@ -1,0 +1,219 @@
+"""``train`` and ``resume``: a federation played to its end and recorded, interrupted at any moment, gone on with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..checkpoints import (
+    FedscopeError,
+    Layout,
+    Policy,
+    RoundRecord,
+    Run,
+    RunWriter,
+    Weights,
+    size_on_disk,
+    versions,
+)
+from .building import build_module, cohort_size, config_of, data_of, initial_model, load_data, module_of
+from .config import Config
+from .engine import Engine, resolve_device
+from .federation import Federation, Position, Unwatched, Watcher, refuse_divergence
+from .splitting import partition
+
+
+def train(
+    config: Config,
+    out: Path | str,
+    *,
+    force: bool = False,
+    keep_going: bool = False,
+    watcher: Watcher | None = None,
+    workers: int | None = None,
+) -> Run:
+    """Train a federation and record it in ``out``.
+
+    Args:
+        config: see :class:`fedscope.training.Config`; written into the run, resolved.
+        force: replace an existing run, and train although the disk is too small for what will be recorded.
+        keep_going: go on when a client's loss is no longer a number.
+        workers: worker threads, one a core by default; the results do not depend on it.
+
+    Raises:
+        FedscopeError: bad settings or data, an existing ``out``, a full disk, a client that diverges.
+        KeyboardInterrupt: passed on; every round that was complete is on disk, and :func:`resume` goes on.
+
+    >>> import tempfile
+    >>> config = Config.read({"data": {"clients": 4}, "run": {"rounds": 2, "participation": 0.5}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     train(config, f"{folder}/fma").rounds
+    (1, 2)
+    """
+    out = Path(out)
+    data = load_data(config.data.name)
+    device = resolve_device(config.run.device)
+    engine_name = config.run.engine
+    if engine_name == "auto":
+        engine_name = "threads" if device == "cpu" else "device"
+    config = config.on(device, engine_name, data.name)
+    split = partition(
+        config.data.partition,
+        data.y_train,
+        data.classes,
+        config.data.clients,
+        seed=config.data.seed,
+        client_test=config.data.client_test,
+    )
+    module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
+    layout = Layout.of(module)
+    if not force:
+        refuse_small_disk(config, layout, out)
+    info: dict[str, Any] = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "device": device,
+        "engine": engine_name,
+        "precision": config.run.precision,
+        "layout": layout.to_json(),
+        "clients": config.data.clients,
+        "classes": data.classes,
+        "data": data.describe(),
+    }
+    with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
+        engine = Engine(module, engine_name, device, config.run.precision, workers)
+        federation = Federation.assemble(config, data, split, engine)
+        _play(federation, Position(0, initial_model(module)), writer, keep_going, watcher or Unwatched())
+    return Run.open(out)
+
+
+def resume(
+    path: Path | str, *, keep_going: bool = False, watcher: Watcher | None = None, workers: int | None = None
+) -> Run:
+    """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
+
+    Raises:
+        FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
+    """
+    run = Run.open(path)
+    config = config_of(run)
+    if run.rounds and run.rounds[-1] >= config.run.rounds:
+        raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
+    split = run.partition
+    assert split is not None
+    data = data_of(run)
+    module = module_of(run)
+    engine_name = config.run.engine
+    assert engine_name != "auto"
+    engine = Engine(module, engine_name, resolve_device(config.run.device), config.run.precision, workers)
+    with RunWriter.open(run.path) as writer:
+        run = Run.open(path)  # what was there before the lock was ours may have grown
+        position = position_of(run, config, module, writer)
+        if position.round and not keep_going:
+            last = run.round(position.round)
+            refuse_divergence(
+                str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
+            )
+        federation = Federation.assemble(config, data, split, engine)
+        _play(federation, position, writer, keep_going, watcher or Unwatched())
+    return Run.open(path)
+
+
+def position_of(run: Run, config: Config, module: nn.Module, writer: RunWriter) -> Position:
+    """Where a recorded run stands, from its files alone."""
+    if not run.rounds:
+        return Position(0, initial_model(module))
+    last = run.rounds[-1]
+    kept = writer.load_resume()
+    first = max(1, last - max(1, config.average.window_size()) + 1)
+
+    def global_of(t: int) -> Weights:
+        round_ = run.round(t)
+        if "global" in round_.models:
+            return round_.read("global")
+        if t in kept:
+            return kept[t]
+        raise FedscopeError(
+            f"{run.path} cannot go on after round {last}: the global model of round {t} is in none of its files"
+        )
+
+    window = tuple(global_of(t) for t in range(first, last + 1))
+    averaged = config.average.average(last, window)
+    restarts = averaged is not None and config.average.restarts(last + 1)
+    start = averaged if restarts and averaged is not None else window[-1]
+    return Position(last, start, window, run.round(last).state())
+
+
+def _play(
+    federation: Federation, position: Position, writer: RunWriter, keep_going: bool, watcher: Watcher
+) -> None:
+    for record, start in _rounds(federation, position, watcher):
+        kept = _as_recorded(record, federation.config)
+        if kept.global_ is None:
+            assert start.globals_
+            first = record.round - len(start.globals_) + 1
+            window = dict(enumerate(start.globals_, start=first))
+            writer.save_resume(window, federation.config.average.window_size())
+        writer.write(kept)
+        watcher.round(record, federation.config.run.rounds)
+        if not keep_going:
+            lr = float(record.metrics["lr"] or 0)
+            refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
+
+
+def _rounds(
+    federation: Federation, position: Position, watcher: Watcher
+) -> Iterator[tuple[RoundRecord, Position]]:
+    while position.round < federation.config.run.rounds:
+        record, position = federation.play(position, watcher)
+        yield record, position
+
+
+def _as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
+    """The record without what the recording policy leaves out; the last round's models are always kept."""
+    rounds = config.run.rounds
+    clients = Policy.parse(config.record.clients, place="record.clients").keeps(record.round, rounds)
+    globals_ = Policy.parse(config.record.globals, place="record.globals").keeps(record.round, rounds)
+    globals_ = globals_ or record.round == rounds
+    return replace(
+        record,
+        clients=record.clients if clients else None,
+        start=record.start if clients or globals_ else None,
+        global_=record.global_ if globals_ else None,
+        averaged=record.averaged if globals_ else None,
+    )
+
+
+def disk_needed(config: Config, layout: Layout) -> int:
+    """Bytes that the run will take, uncompressed."""
+    return size_on_disk(
+        layout,
+        cohort_size(config.data.clients, config.run.participation),
+        config.run.rounds,
+        Policy.parse(config.record.clients, place="record.clients"),
+        Policy.parse(config.record.globals, place="record.globals"),
+    )
+
+
+def refuse_small_disk(config: Config, layout: Layout, out: Path) -> None:
+    """Compare what will be recorded with what is free.
+
+    Raises:
+        FedscopeError: it does not fit; names both and the remedies.
+    """
+    folder = out.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    needed, free = disk_needed(config, layout), shutil.disk_usage(folder).free
+    if needed > free:
+        raise FedscopeError(
+            f"recording would take {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB free; keep fewer clients "
+            '(--set record.clients=every:10), compress (--set record.compression=delta), or --force'
+        )
+
