@@ -11,7 +11,9 @@ from .options import figure_options
 
 @click.command("curves", epilog="Example:  fedscope curves runs/fma runs/ima --smooth 7 --out figures/fma-ima")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing (odd), for the figure.")
+@click.option(
+    "--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing (odd), for the figure."
+)
 @figure_options
 def command(
     runs: tuple[Path, ...],
@@ -52,7 +54,8 @@ def command(
         parts.append(f"{curve.run} {100 * mean:.1f} ± {100 * deviation:.1f} %")
         numbers[curve.run] = {"mean": mean, "deviation": deviation, "rounds": count}
     say(
-        f"test error of the deployed model, mean ± deviation over the last {count} measured rounds: " + ", ".join(parts),
+        f"test error of the deployed model, mean ± deviation over the last {count} measured rounds: "
+        + ", ".join(parts),
         written,
         as_json=as_json,
         test_error=numbers,

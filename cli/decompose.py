@@ -69,7 +69,7 @@ def command(
         for number in numbers:
             recorded_clients(run, number)
     base = out or opened[0].path / "figures" / f"decompose-{split}-{'-'.join(run.name for run in opened)}"
-    settings = {
+    settings: dict[str, Any] = {
         "run": [identity(run) for run in opened],
         "rounds": asked,
         "draws": draws,
@@ -83,7 +83,9 @@ def command(
 
     def compute(attrs: dict[str, Any], partial: Path) -> Decomposition:
         # Rounds do not enter the fingerprint: asking for more of them goes on with those that are done.
-        store = Partial(partial, {key: value for key, value in {**settings, "versions": versions()}.items() if key != "rounds"})
+        store = Partial(
+            partial, {key: value for key, value in {**settings, "versions": versions()}.items() if key != "rounds"}
+        )
         parts = [
             decompose_run(
                 run,
@@ -164,10 +166,11 @@ def decompose_run(
         with progress(f"{key} replays") as report:
             cohort = replayer.local_draws(number, count, report)
         round_ = run.round(number)
-        if split == "train":
-            members = membership_train(partition, cohort.client_ids, samples.indices)
-        else:
-            members = membership_labels(partition.label_counts, cohort.client_ids, samples.y.numpy())
+        members = (
+            membership_train(partition, cohort.client_ids, samples.indices)
+            if split == "train"
+            else membership_labels(partition.label_counts, cohort.client_ids, samples.y.numpy())
+        )
         with progress(f"{key} samples") as report:
             factors = decompose_round(
                 replayer.federation.engine.module,

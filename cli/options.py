@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Generic to the type checker, and in older releases of click not to Python.
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType
 
-class Inches(click.ParamType):
+
+class Inches(_Type):
     """``3.5``, ``3.5in`` or ``89mm``."""
 
     name = "width"
@@ -29,7 +35,7 @@ class Inches(click.ParamType):
         return width
 
 
-class Count(click.ParamType):
+class Count(_Type):
     """A whole number that is at least ``least``."""
 
     def __init__(self, least: int) -> None:

@@ -33,7 +33,9 @@ class Panel:
 @click.option("--show", multiple=True, metavar="MODEL", help="Project this model onto the plane too; repeatable.")
 @click.option("--rounds", metavar="1,20,last", help="Panels over the rounds of a run instead of one plane.")
 @click.option("--grid", type=Count(2), default=51, show_default=True, help="Grid points a side.")
-@click.option("--margin", type=float, default=0.3, show_default=True, help="Room round the anchors, as a share of their extent.")
+@click.option(
+    "--margin", type=float, default=0.3, show_default=True, help="Room round the anchors, as a share of their extent."
+)
 @data_options("test")
 @source_options
 @device_options
@@ -77,7 +79,10 @@ def command(
         raise FedscopeError(f"--show {show[0]} goes with a plane through three models, not with --rounds")
     rows = [panels_of(path, rounds) for path in models]
     planes = [
-        [compute_plane(panel, panel_base(base, panel, many=len(rows) > 1), grid=grid, margin=margin, **options) for panel in row]
+        [
+            compute_plane(panel, panel_base(base, panel, many=len(rows) > 1), grid=grid, margin=margin, **options)
+            for panel in row
+        ]
         for row in rows
     ]
     from ..landscape import draw_panels
@@ -85,9 +90,16 @@ def command(
     figure = draw_panels(planes, [[panel.title for panel in row] for row in rows], width or 3.5, title)
     files = [Path(f"{panel_base(base, panel, many=len(rows) > 1)}.nc") for row in rows for panel in row]
     said = "; ".join(
-        f"{panel.title}: {sentence(plane)}" for row, own in zip(rows, planes, strict=True) for panel, plane in zip(row, own, strict=True)
+        f"{panel.title}: {sentence(plane)}"
+        for row, own in zip(rows, planes, strict=True)
+        for panel, plane in zip(row, own, strict=True)
     )
-    say(said, [*files, *figures(base, figure)], as_json=as_json, panels=[numbers(plane) for row in planes for plane in row])
+    say(
+        said,
+        [*files, *figures(base, figure)],
+        as_json=as_json,
+        panels=[numbers(plane) for row in planes for plane in row],
+    )
 
 
 def panel_base(base: Path, panel: Panel, *, many: bool) -> Path:
@@ -106,7 +118,7 @@ def panels_of(path: str, rounds: str) -> list[Panel]:
         ids = [int(k) for k in recorded_clients(run, number).client_ids]
         if len(ids) < 3:
             raise FedscopeError(
-                f"{path}@{number} has a cohort of {len(ids)}; a plane needs three clients, so train with more participation"
+                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients: raise --participation"
             )
         a, b, c = (f"{path}@{number}/client-{k}" for k in ids[:3])
         panels.append(Panel(f"{run.name}.round-{number}", f"Round {number}", (a, b, c)))
@@ -181,9 +193,7 @@ def sentence(plane: Plane) -> str:
         f"the mean has loss {mean.loss:.3g} and error {100 * mean.error:.1f} %, "
         f"the best of the three {best.loss:.3g} and {100 * best.error:.1f} %"
     ]
-    parts += [
-        f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in shown
-    ]
+    parts += [f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in shown]
     return "; ".join(parts)
 
 
@@ -195,4 +205,3 @@ def numbers(plane: Plane) -> dict[str, Any]:
         ],
         "grid": [len(plane.b), len(plane.a)],
     }
-

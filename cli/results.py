@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
 
 class Result(Protocol):
-    """What an analysis returns: it saves itself, and knows the settings it was made with."""
+    """What an analysis returns: it knows the settings it was made with."""
 
     @property
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> Mapping[str, Any]:
         """Provenance."""
-        ...
-
-    @classmethod
-    def load(cls, path: Path, /) -> Self:
-        """Read what :meth:`save` wrote."""
         ...
 
 

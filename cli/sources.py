@@ -55,10 +55,7 @@ def pose(
                 raise FedscopeError(
                     f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
                 )
-    if model:
-        module = build_module(model_settings(model), dataset.shape, dataset.classes)
-    else:
-        module = module_of(runs[0])
+    module = build_module(model_settings(model), dataset.shape, dataset.classes) if model else module_of(runs[0])
     layout = Layout.of(module)
     models = []
     for address in addresses:

@@ -1,7 +1,6 @@
 """Why a global model is good: the factors of its loss, which add up."""
 
-# the question
-# what it is asked of
+# the question, and what it is asked of
 from .draws import CohortDraws
 from .factors import decompose_round
 from .membership import membership_labels, membership_train

@@ -18,12 +18,13 @@ P_TOLERANCE = 1e-9
 class CohortDraws:
     """R draws of the K client models of one round, `(w_1^r .. w_K^r)` for r = 1..R; draw 1 is the recorded one.
 
-    Fields: `round`; `client_ids` [K]; `p` [K] float64, the aggregation weights, sum 1; `draws`, R matrices `Weights` [K, P] in the order of `client_ids`;
-    `client_samples` [K]; `source`, where the draws come from as it was asked for (`"local:4"`, `"rounds:5"`, `"runs"`), written into every result and figure;
-    `independent`, whether the R draws are independent of each other: only then do unbiased estimates and standard errors over draws exist.
+    Fields: `round`; `client_ids` [K]; `p` [K] float64, the aggregation weights, sum 1; `draws`, R matrices `Weights`
+    [K, P] in the order of `client_ids`; `client_samples` [K]; `source`, where the draws come from as it was asked for
+    (`"local:4"`, `"rounds:5"`, `"runs"`), written into every result and figure; `independent`, whether the R draws are
+    independent of each other: only then do unbiased estimates and standard errors over draws exist.
 
-    Raises FedscopeError for R = 1 (no variance and no covariance: refused, never reported as 0), for rows that do not fit the clients, for layouts that differ
-    between draws, and for p that is negative or does not sum to 1.
+    Raises FedscopeError for R = 1 (no variance and no covariance: refused, never reported as 0), for rows that do not
+    fit the clients, for layouts that differ between draws, and for p that is negative or does not sum to 1.
     """
 
     round: int
@@ -37,23 +38,26 @@ class CohortDraws:
     def __post_init__(self) -> None:
         if self.count < 2:
             raise FedscopeError(
-                f"R = {self.count} gives no variance and no covariance (round {self.round}, draws {self.source}): take two draws of the cohort or more, "
-                "for example --draws local:4"
+                f"R = {self.count} gives no variance and no covariance (round {self.round}, draws {self.source}): take "
+                "two draws of the cohort or more, for example --draws local:4"
             )
         cohort = len(self.client_ids)
         for name, values in (("p", self.p), ("client_samples", self.client_samples)):
             if len(values) != cohort:
                 raise FedscopeError(
-                    f"round {self.round} has {cohort} client_ids, but {name} has {len(values)} values: give one a client"
+                    f"round {self.round} has {cohort} client_ids, but {name} has {len(values)} values: "
+                    "give each client one"
                 )
         if cohort == 0 or not np.all(self.p >= 0) or abs(float(np.sum(self.p)) - 1.0) > P_TOLERANCE:
             raise FedscopeError(
-                f"the weights p of round {self.round} sum to {float(np.sum(self.p))!r} over {cohort} clients: they must be non-negative and sum to 1"
+                f"the weights p of round {self.round} sum to {float(np.sum(self.p))!r} over {cohort} clients: they "
+                "must be non-negative and sum to 1"
             )
         for number, draw in enumerate(self.draws, start=1):
             if draw.parameters.ndim != 2 or draw.parameters.shape[0] != cohort:
                 raise FedscopeError(
-                    f"draw {number} of round {self.round} has shape {draw.parameters.shape}, but there are {cohort} clients: a draw is the matrix [K, P] of all of them"
+                    f"draw {number} of round {self.round} has shape {list(draw.parameters.shape)}, but there are "
+                    f"{cohort} clients: a draw is the matrix [K, P] of all of them"
                 )
             difference = self.draws[0].layout.difference(draw.layout)
             if difference is not None:

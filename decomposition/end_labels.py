@@ -18,28 +18,26 @@ def label_ends(ax: Axes, height: float) -> None:
     places = []
     for line in ax.lines:
         label = str(line.get_label())
-        y = np.asarray(line.get_ydata(orig=True), dtype=np.float64)
-        finite = np.flatnonzero(np.isfinite(y))
+        values = np.asarray(line.get_ydata(orig=True), dtype=np.float64)
+        finite = np.flatnonzero(np.isfinite(values))
         if label.startswith("_") or not finite.size:
             continue
         # transScale first: on a logarithmic axis the place on paper is not linear in the value.
-        _, at = (ax.transScale + ax.transLimits).transform((0.0, y[finite[-1]]))
+        _, at = (ax.transScale + ax.transLimits).transform((0.0, values[finite[-1]]))
         places.append((float(at), label, str(line.get_color())))
     places.sort(key=lambda place: place[0])
     sizes = [(label.count("\n") + 1) * SMALL * 1.12 / 72 / height for _, label, _ in places]
     for (at, label, color), y in zip(places, spread([at for at, _, _ in places], sizes), strict=True):
         ax.plot([1.01, 1.05], [at, y], transform=ax.transAxes, color=color, linewidth=0.5, clip_on=False, label="_tie")
-        ax.text(
-            1.06, y, label, color=color, fontsize=SMALL, va="center", ha="left", linespacing=0.95, transform=ax.transAxes
-        )
+        ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=0.95, transform=ax.transAxes)
 
 
 def spread(places: list[float], sizes: list[float]) -> list[float]:
     """Move intervals of `sizes` apart that are centred on ascending `places`, as little as needed: groups that touch
     are centred on the mean of their places.
 
-    >>> spread([0.0, 0.1, 3.0], [1.0, 1.0, 1.0])
-    [-0.45, 0.55, 3.0]
+    >>> spread([0.0, 0.5, 3.0], [1.0, 1.0, 1.0])
+    [-0.25, 0.75, 3.0]
     """
     groups: list[list[int]] = []
     starts: list[float] = []

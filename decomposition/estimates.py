@@ -13,9 +13,11 @@ Array = npt.NDArray[np.float64]
 
 
 def estimate(gram: Array, spread: Array, p: Array) -> tuple[dict[str, float], dict[str, float] | None]:
-    """(plug-in, unbiased) estimates of training bias, heterogeneous bias, their cross term, their sum `bias`, variance and covariance.
+    """(plug-in, unbiased) estimates of training bias, heterogeneous bias, their cross term, their sum `bias`, variance
+    and covariance.
 
-    `gram` [2+2R, 2+2R] and `spread` [K, R, R] are means over samples (see `gram.Moments`), `p` [K]. With <.> the mean over samples:
+    `gram` [2+2R, 2+2R] and `spread` [K, R, R] are means over samples (see `gram.Moments`), `p` [K]. With <.> the mean
+    over samples:
 
         plug-in                                                     unbiased (independent draws, R >= 2)
         train_bias  <|T|^2>                                         - <mean_r |e_T^r|^2> / (R-1)
@@ -61,7 +63,8 @@ def estimate(gram: Array, spread: Array, p: Array) -> tuple[dict[str, float], di
 def leave_out(gram: Array, spread: Array, draw: int) -> tuple[Array, Array]:
     """The Gram matrices of the R-1 draws other than `draw` (counted from 0), without going back to the outputs.
 
-    The mean over the others is mean_s f^s - d^r/(R-1), so T^(-r) = T + e_T^r/(R-1), e_T^s^(-r) = e_T^s + e_T^r/(R-1), and alike for H, e_H and d_k.
+    The mean over the others is mean_s f^s - d^r/(R-1), so T^(-r) = T + e_T^r/(R-1), e_T^s^(-r) = e_T^s + e_T^r/(R-1),
+    and alike for H, e_H and d_k.
     """
     draws = spread.shape[1]
     others = np.delete(np.eye(draws), draw, axis=0)
@@ -82,9 +85,12 @@ def leave_out(gram: Array, spread: Array, draw: int) -> tuple[Array, Array]:
 
 
 def jackknife_error(left_out: npt.ArrayLike) -> float:
-    """sqrt((R-1)/R sum_r (theta^(-r) - mean)^2) from the R estimates theta^(-r) that leave one draw out each; to be read with t on R-1 degrees of freedom.
+    """sqrt((R-1)/R sum_r (theta^(-r) - mean)^2) from the R estimates theta^(-r) that leave one draw out each; to be
+    read with t on R-1 degrees of freedom.
 
-    >>> round(jackknife_error([(10 - x) / 3 for x in (1, 2, 3, 4)]), 4)  # of the mean of 1, 2, 3, 4: their standard deviation / sqrt(4)
+    Of the mean of 1, 2, 3 and 4 it is their standard deviation over the square root of 4:
+
+    >>> round(jackknife_error([(10 - x) / 3 for x in (1, 2, 3, 4)]), 4)
     0.6455
     """
     values = np.asarray(left_out, dtype=np.float64)
@@ -97,7 +103,8 @@ def mean_error(values: Array) -> float:
 
 
 def combinations(draws: int) -> dict[tuple[str, str], Mapping[str, float]]:
-    """(factor, estimate) -> its value for one sample as a linear combination of `gram.COLUMNS`; for standard errors over samples."""
+    """(factor, estimate) -> its value for one sample as a linear combination of `gram.COLUMNS`; for standard errors
+    over samples."""
     share, scale = 1.0 / (draws - 1), draws / (draws - 1)
     noise = {"eTeT": 1.0, "eHeH": 1.0, "eTeH": 2.0}
     table: dict[tuple[str, str], Mapping[str, float]] = {
@@ -127,7 +134,8 @@ def combinations(draws: int) -> dict[tuple[str, str], Mapping[str, float]]:
 def sample_error(combination: Mapping[str, float], comoment: Array, n: int) -> float:
     """The bootstrap standard error over n samples of a mean, in closed form: sd / sqrt(n), with sd^2 = comoment / n.
 
-    Resampling n samples with replacement gives means whose variance, over infinitely many resamples, is exactly this; so nothing is resampled. `comoment` [Q, Q] is that of `gram.COLUMNS`.
+    Resampling n samples with replacement gives means whose variance, over infinitely many resamples, is exactly this;
+    so nothing is resampled. `comoment` [Q, Q] is that of `gram.COLUMNS`.
     """
     a = np.zeros(len(COLUMNS))
     for name, weight in combination.items():

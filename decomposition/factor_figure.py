@@ -54,7 +54,7 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
         for column, run in enumerate(result.runs):
             draw_factor_lines(axes["large", column], run.rounds, [*large, "fma_loss"])
             if exists["small"]:
-                draw_factor_lines(axes["small", column], run.rounds, small)
+                draw_factor_lines(axes["small", column], run.rounds, small, apart=0.01)
             if exists["clients"]:
                 draw_clients(axes["clients", column], run.rounds, result.split)
             if exists["error"]:
@@ -95,7 +95,7 @@ def _axes(figure: Figure, panels: Sequence[str], columns: int) -> dict[tuple[str
 def _furnish(axes: dict[tuple[str, int], Axes], panels: Sequence[str], runs: Sequence[str]) -> None:
     titles = {
         "large": "factors of the loss",
-        "small": "the small ones, enlarged",
+        "small": "the small ones, enlarged and side by side",
         "clients": "each client alone; lines: p-weighted means",
         "error": "measured test error (%)",
     }
@@ -103,7 +103,7 @@ def _furnish(axes: dict[tuple[str, int], Axes], panels: Sequence[str], runs: Seq
         if column == 0:
             ax.set_title(titles[name], loc="left", fontsize=SMALL, pad=3)
         if name == panels[0] and len(runs) > 1:
-            ax.text(0.98, 0.96, runs[column], ha="right", va="top", fontsize=SMALL, weight="bold", transform=ax.transAxes)
+            ax.text(0.98, 0.96, runs[column], ha="right", va="top", weight="bold", transform=ax.transAxes)
         ax.margins(x=0.03)
         # Now, when every column is drawn: the limits are shared, and must hold all of them.
         ax.autoscale_view()

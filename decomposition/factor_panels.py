@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +40,15 @@ LOOKS = {
 }
 # Below this share of the greatest factor, a factor is a line along zero: it gets a panel where it can be read.
 SMALL = 0.05
-LINE = {"linewidth": 1.0, "markersize": 3.0}
+CLOUD: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 1.6,
+    "alpha": 0.45,
+    "markeredgewidth": 0,
+    "label": "_client",
+}
+LINE: dict[str, Any] = {"linewidth": 1.0, "markersize": 3.0}
 
 
 def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]:
@@ -60,13 +68,15 @@ def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]
     return large, [name for name in names if name not in large]
 
 
-def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequence[str]) -> None:
-    """Factors over rounds with 95 % intervals over draws."""
+def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequence[str], apart: float = 0.0) -> None:
+    """Factors over rounds with 95 % intervals over draws. `apart`, a share of the rounds' span, moves factors sideways
+    whose bars would cover each other."""
     from scipy.stats import t
 
     ax.axhline(0, color="0.6", linewidth=0.5, zorder=0)
-    x = [one.round for one in rounds]
-    for factor in factors:
+    x = np.array([one.round for one in rounds], dtype=np.float64)
+    step = apart * max(np.ptp(x), 1.0) if len(x) else 0.0
+    for number, factor in enumerate(factors):
         look = LOOKS[factor]
         rows = [one.row(factor) for one in rounds]
         bars = [
@@ -74,7 +84,7 @@ def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequenc
             for one, row in zip(rounds, rows, strict=True)
         ]
         ax.errorbar(
-            x,
+            x + step * (number - (len(factors) - 1) / 2),
             _values(rounds, factor),
             yerr=None if np.isnan(bars).all() else np.nan_to_num(bars),
             color=look.color,
@@ -90,8 +100,9 @@ def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequenc
 
 
 def symmetric_log(axes: Sequence[Axes]) -> None:
-    """Linear about zero, logarithmic beyond: two decades below the greatest value are told apart, and signs are kept."""
-    drawn = [line.get_ydata(orig=True) for ax in axes for line in ax.lines if not line.get_label().startswith("_")]
+    """Linear about zero, logarithmic beyond: two decades below the greatest value are told apart, and signs are
+    kept."""
+    drawn = [line.get_ydata(orig=True) for ax in axes for line in ax.lines if not str(line.get_label()).startswith("_")]
     values = np.abs(np.concatenate([np.asarray(y, dtype=np.float64) for y in drawn]))
     top = np.max(values[np.isfinite(values)], initial=0.0)
     if top > 0:
@@ -121,9 +132,6 @@ def draw_clients(ax: Axes, rounds: Sequence[RoundFactors], split: str) -> None:
     if rounds and all(one.outputs == "probabilities" for one in rounds):
         # A client that knows nothing: ||y - 1/C||^2 = 1 - 1/C.
         ax.axhline(1 - 1 / rounds[0].classes, color=GREY, linestyle=":", linewidth=0.8, label="uniform\noutputs")
-
-
-CLOUD = {"linestyle": "none", "marker": "o", "markersize": 1.6, "alpha": 0.45, "markeredgewidth": 0, "label": "_client"}
 
 
 def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:

@@ -1,11 +1,12 @@
 """The five factors of the loss of an averaged model, for one round.
 
-Zhou, Lin, Zhang and Tsang, "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data", Theorem 1, made into estimators that add up to the measured loss.
+Zhou, Lin, Zhang and Tsang, "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
+Theorem 1, made into estimators that add up to the measured loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ from .rows import client_rows, factor_rows
 
 # A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.
 CHUNK = 500
-# Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory does not grow.
+# Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory
+# does not grow.
 CHUNK_NUMBERS = 8 * 2**20
 
 
@@ -43,43 +45,78 @@ def decompose_round(
 ) -> RoundFactors:
     """The five factors of one round, with closure, standard errors and the clients' own numbers.
 
-    f_k^r(x) in R^C are the outputs of client k in draw r (class probabilities, or logits), y is one-hot, L is the squared error summed over classes (with probabilities: the Brier score), in
-    0..2. fbar_k = mean_r f_k^r, WENS^r = sum_k p_k f_k^r, w_FMA^r = sum_k p_k w_k^r, m_k = 1[sample belongs to client k], and
+    f_k^r(x) in R^C are the outputs of client k in draw r, y is one-hot, L is the squared error summed over classes (of
+    probabilities: the Brier score, 0..2). With f̄_k = mean_r f_k^r, WENS^r = Σ_k p_k f_k^r, w_FMA^r = Σ_k p_k w_k^r and
+    m_k = 1[the sample is client k's],
 
-        T = sum_k p_k m_k (y - fbar_k)     H = sum_k p_k (1 - m_k)(y - fbar_k)     e^r = sum_k p_k (f_k^r - fbar_k) = e_T^r + e_H^r, split by m_k alike
+        T   = Σ_k p_k m_k (y − f̄_k)               H   = Σ_k p_k (1 − m_k) (y − f̄_k)
+        e^r = Σ_k p_k (f_k^r − f̄_k)               e_T^r, e_H^r: the parts of e^r with m_k and with 1 − m_k
 
-    The table of estimates stands in `estimates.estimate`; locality = mean_r [L(w_FMA^r) - L(WENS^r)] is signed and the same in both. Plug-in and unbiased estimates both close:
+    the estimates are those of `estimates.estimate`, and locality = mean_r [L(w_FMA^r) − L(WENS^r)], signed, the same in
+    both kinds. Both kinds close:
 
-        bias + variance + covariance = mean_r L(WENS^r)        ... + locality = mean_r L(w_FMA^r)
+        bias + variance + covariance            = mean_r L(WENS^r)
+        bias + variance + covariance + locality = mean_r L(w_FMA^r)
 
-    with the right sides measured from the outputs; `closure_error` is the greater of the two relative errors, over both kinds of estimate.
+    with the right sides measured from the outputs; the row `closure_error` is the greatest relative error of the four.
 
-    `samples` [n]; `members` bool [K, n] (`membership_train`, `membership_labels`) or None where nothing splits the bias: train_bias, heter_bias and bias_cross are then empty.
-    `globals_` and `averaged` are the round's recorded models, None where there is none; server_step = L(global) - L(w_FMA^1). `population=True` says that the samples are all of D.
-    `stderr_draws`: jackknife over draws for R >= 3 independent draws, read with t on R-1 degrees of freedom. `stderr_samples`: the bootstrap over samples in its closed form, sd / sqrt(n) (what
-    infinitely many resamples converge to), where the samples are not the population. The two are different things and are never added.
-    `progress(done, n)` is called after each chunk. Holds O(K R chunk C) numbers besides the models. Non-finite outputs are kept: the factors are then nan.
+    Standard errors are of two kinds, never added. `stderr_draws`: jackknife over R >= 3 independent draws, to be read
+    with t on R − 1 degrees of freedom. `stderr_samples`: bootstrap over samples, in its closed form sd / √n, which is
+    what infinitely many resamples converge to; empty where the samples are the population.
 
-    Raises FedscopeError for samples or members that do not fit. Source: Theorem 1 of Zhou et al.; the unbiased estimates and the remainder in place of O(Delta^2) are this package's.
+    Samples are streamed: O(K R chunk C) numbers are held besides the models, whatever n. Outputs that are not finite
+    are kept, and the factors are then nan.
+
+    Args:
+        module: the architecture; its own parameters are not used and not changed.
+        samples: the n samples of every mean.
+        cohort: R >= 2 draws of the K clients.
+        members: m_k for the rows of `samples`, bool [K, n] (`membership_train`, `membership_labels`); None where
+            nothing splits the bias: train_bias, heter_bias and bias_cross are then empty, and `bias` is given.
+        globals_: the round's recorded `global`, for global_loss and server_step = L(global) − L(w_FMA^1); or None.
+        averaged: the round's recorded `averaged`, for averaged_loss; or None.
+        outputs: f, "probabilities" or "logits".
+        population: whether `samples` are all of D.
+        device, precision, workers: as for `Evaluator`.
+        progress: called with (samples done, n) after every chunk.
+        chunk: samples at a time, at most.
+
+    Raises:
+        FedscopeError: models, members or outputs that do not fit.
+
+    Source: Zhou et al., Theorem 1. The unbiased estimates, and the measured remainder in place of O(Δ²), are ours.
     """
-    n, draws = len(samples.y), cohort.count
-    if members is not None and members.shape != (len(cohort.client_ids), n):
-        raise FedscopeError(
-            f"members of round {cohort.round} has shape {list(members.shape)}, but there are {len(cohort.client_ids)} "
-            f"clients and {n} samples: give a bool [K, n] for the rows of these samples"
-        )
-    if outputs not in ("probabilities", "logits"):
-        raise FedscopeError(f'outputs = "{outputs}" is unknown: use "probabilities" or "logits"')
-    fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
-    total: Moments | None = None
     evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
-    for rows, moments in _stream(evaluator, samples, cohort, fma, globals_, averaged, members, outputs, chunk):
+    recorded = {name: w for name, w in (("global", globals_), ("averaged", averaged)) if w is not None}
+    _check(evaluator, samples, cohort, members, recorded, outputs)
+    fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
+    # Client-major, so that the outputs are [K, R, ...] without a copy.
+    clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
+    models = [*clients, *fma, *recorded.values()]
+    n, draws = len(samples.y), cohort.count
+    p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
+    size = max(16, min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes)))
+    total: Moments | None = None
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        # Statistics are taken where the outputs are; the models ran in single precision, the sums are in double.
+        f = evaluator.logits(models, rows).to(torch.float64)
+        if outputs == "probabilities":
+            f = torch.softmax(f, dim=-1)
+        moments = chunk_moments(
+            f[: len(clients)].reshape(-1, draws, *f.shape[1:]),
+            f[len(clients) : len(clients) + draws],
+            dict(zip(recorded, f[len(clients) + draws :], strict=True)),
+            torch.nn.functional.one_hot(samples.y[rows].to(f.device), samples.classes).to(f.dtype),
+            _membership(members, len(cohort.client_ids), rows).to(f.device),
+            p.to(f.device),
+        )
         total = moments if total is None else total.merge(moments)
         if progress is not None:
             progress(rows.stop, n)
-    assert total is not None
+    assert total is not None, "Samples has refused n = 0"
     distance = np.stack([_distances(draw, mean) for draw, mean in zip(cohort.draws, fma, strict=True)], axis=1)
-    recorded = {"global": globals_ is not None, "averaged": averaged is not None}
+    split = members is not None
     return RoundFactors(
         round=cohort.round,
         draws=cohort.source,
@@ -89,52 +126,39 @@ def decompose_round(
         samples=n,
         classes=samples.classes,
         population=population,
-        split=members is not None,
-        rows=tuple(
-            factor_rows(total, cohort, distance, split=members is not None, recorded=recorded, population=population)
-        ),
-        clients=tuple(client_rows(total, cohort, distance, split=members is not None)),
+        split=split,
+        rows=tuple(factor_rows(total, cohort, distance, split=split, recorded=recorded, population=population)),
+        clients=tuple(client_rows(total, cohort, distance, split=split)),
     )
 
 
-def _stream(
+def _membership(members: Members | None, clients: int, rows: slice) -> torch.Tensor:
+    """m_k of a chunk, bool [K, B]. Without members every sample is foreign to every client: H is the total bias."""
+    if members is None:
+        return torch.zeros(clients, rows.stop - rows.start, dtype=torch.bool)
+    return torch.from_numpy(np.ascontiguousarray(members[:, rows]))
+
+
+def _check(
     evaluator: Evaluator,
     samples: Samples,
     cohort: CohortDraws,
-    fma: Sequence[Weights],
-    globals_: Weights | None,
-    averaged: Weights | None,
     members: Members | None,
-    outputs: Outputs,
-    chunk: int,
-) -> Iterator[tuple[slice, Moments]]:
-    n, clients, draws = len(samples.y), len(cohort.client_ids), cohort.count
-    # Client-major, so that the outputs are [K, R, ...] without a copy.
-    models = [draw.row(k) for k in range(clients) for draw in cohort.draws] + list(fma)
-    extra = [model for model in (globals_, averaged) if model is not None]
-    models += extra
-    size = max(16, min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes)))
-    for start in range(0, n, size):
-        rows = slice(start, min(start + size, n))
-        f = evaluator.logits(models, rows).to(torch.float64)
-        if outputs == "probabilities":
-            f = torch.softmax(f, dim=-1)
-        y = torch.nn.functional.one_hot(samples.y[rows].to(f.device), samples.classes).to(f.dtype)
-        # Without members every sample is foreign to every client: H is then the total bias.
-        mine = np.zeros((clients, rows.stop - start), dtype=np.bool_) if members is None else members[:, rows]
-        more = list(f[(clients + 1) * draws :])
-        yield (
-            rows,
-            chunk_moments(
-                f[: clients * draws].reshape(clients, draws, *f.shape[1:]),
-                f[clients * draws : (clients + 1) * draws],
-                more.pop(0) if globals_ is not None else None,
-                more.pop(0) if averaged is not None else None,
-                y,
-                torch.from_numpy(np.ascontiguousarray(mine)).to(f.device),
-                torch.from_numpy(np.asarray(cohort.p, dtype=np.float64)).to(f.device),
-            ),
+    recorded: Mapping[str, Weights],
+    outputs: str,
+) -> None:
+    expected = (len(cohort.client_ids), len(samples.y))
+    if members is not None and members.shape != expected:
+        raise FedscopeError(
+            f"members of round {cohort.round} has shape {list(members.shape)}, but there are {expected[0]} clients and "
+            f"{expected[1]} samples: give a bool [K, n] for the rows of these samples"
         )
+    if outputs not in ("probabilities", "logits"):
+        raise FedscopeError(f'outputs = "{outputs}" is unknown: use "probabilities" or "logits"')
+    for name, w in {"client": cohort.draws[0], **recorded}.items():
+        difference = evaluator.layout.difference(w.layout)
+        if difference is not None:
+            raise FedscopeError(f"the {name} model of round {cohort.round} does not fit the module: {difference}")
 
 
 def _distances(clients: Weights, mean: Weights) -> Array:

@@ -1,12 +1,14 @@
 """Sums over samples that suffice for every factor, streamed chunk by chunk in float64.
 
-For one sample let T, H be the weighted biases and e_T^r, e_H^r the weighted deviations of draw r (decomposition of Zhou et al., Theorem 1; definitions in `factors`). The factors are quadratic
-in V = (T, H, e_T^1..e_T^R, e_H^1..e_H^R) and in the clients' own deviations d_k^r = f_k^r - mean_r f_k^r, so their Gram matrices over classes, summed over samples, hold all of them, and by a
-linear map also what they would be had one draw been left out.
+For one sample let T, H be the weighted biases and e_T^r, e_H^r the weighted deviations of draw r (decomposition of Zhou
+et al., Theorem 1; definitions in `factors`). The factors are quadratic in V = (T, H, e_T^1..e_T^R, e_H^1..e_H^R) and in
+the clients' own deviations d_k^r = f_k^r - mean_r f_k^r, so their Gram matrices over classes, summed over samples, hold
+all of them, and by a linear map also what they would be had one draw been left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +18,8 @@ from torch import Tensor
 
 Array = npt.NDArray[np.float64]
 
-# One value a sample each; every factor is a linear combination of them, so their means and co-moments give every standard error over samples.
+# One value a sample each; every factor is a linear combination of them, so their means and co-moments give every
+# standard error over samples.
 COLUMNS = ("TT", "HH", "TH", "eTeT", "eHeH", "eTeH", "dd", "wens", "fma", "fma_1", "global", "averaged")
 
 
@@ -24,9 +27,10 @@ COLUMNS = ("TT", "HH", "TH", "eTeT", "eHeH", "eTeH", "dd", "wens", "fma", "fma_1
 class Moments:
     """Sums over n samples, float64.
 
-    `gram` [2+2R, 2+2R]: <V_i, V_j>; `spread` [K, R, R]: <d_k^r, d_k^s>; `wens` [R], `fma` [R]: the losses of WENS^r and of w_FMA^r, from the outputs themselves;
-    `own`, `other` [K]: ||y - mean_r f_k^r||^2 inside and outside of the client's samples, and their counts;
-    `mean` [Q], `comoment` [Q, Q]: means of COLUMNS and sums of products of their deviations (nan for a model that was not given).
+    `gram` [2+2R, 2+2R]: <V_i, V_j>; `spread` [K, R, R]: <d_k^r, d_k^s>; `wens` [R], `fma` [R]: the losses of WENS^r and
+    of w_FMA^r, from the outputs themselves; `own`, `other` [K]: ||y - mean_r f_k^r||^2 inside and outside of the
+    client's samples, and their counts; `mean` [Q], `comoment` [Q, Q]: means of COLUMNS and sums of products of their
+    deviations (nan for a model that was not given).
     """
 
     n: int
@@ -41,7 +45,8 @@ class Moments:
     comoment: Array
 
     def merge(self, more: Moments) -> Moments:
-        """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983): plain sums of squares would cancel where a factor hardly varies."""
+        """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983):
+        plain sums of squares would cancel where a factor hardly varies."""
         n = self.n + more.n
         step = more.mean - self.mean
         return Moments(
@@ -59,11 +64,17 @@ class Moments:
 
 
 def chunk_moments(
-    clients: Tensor, fma: Tensor, global_: Tensor | None, averaged: Tensor | None, y: Tensor, members: Tensor, p: Tensor
+    clients: Tensor, fma: Tensor, recorded: Mapping[str, Tensor], y: Tensor, members: Tensor, p: Tensor
 ) -> Moments:
     """The moments of one chunk of B samples.
 
-    Outputs in float64: `clients` [K, R, B, C] (f_k^r), `fma` [R, B, C] (of w_FMA^r), `global_` and `averaged` [B, C]; `y` [B, C] one-hot; `members` [K, B] bool (m_k); `p` [K].
+    Args:
+        clients: f_k^r, [K, R, B, C]; all outputs in float64.
+        fma: outputs of w_FMA^r, [R, B, C].
+        recorded: outputs of "global" and "averaged", [B, C], where there are such models.
+        y: one-hot, [B, C].
+        members: m_k, bool [K, B].
+        p: [K].
     """
     cohort, draws, batch, classes = clients.shape
     centre = clients.mean(1)
@@ -96,8 +107,7 @@ def chunk_moments(
             wens_loss.mean(0),
             fma_loss.mean(0),
             fma_loss[0],
-            absent if global_ is None else _squared(y - global_),
-            absent if averaged is None else _squared(y - averaged),
+            *(_squared(y - recorded[name]) if name in recorded else absent for name in COLUMNS[-2:]),
         ]
     )
     mean = columns.mean(1)

@@ -15,8 +15,9 @@ def membership_train(
 ) -> Members:
     """m_k(x, y) = 1[(x, y) in D_k] for training samples: bool [K, n].
 
-    `client_ids` [K] names the clients of the cohort, `indices` [n] the samples by their position in the train split. Clients may overlap, and a sample may belong to nobody of the cohort.
-    Raises FedscopeError for a client that the partition does not have.
+    `client_ids` [K] names the clients of the cohort, `indices` [n] the samples by their position in the train split.
+    Clients may overlap, and a sample may belong to nobody of the cohort. Raises FedscopeError for a client that the
+    partition does not have.
 
     >>> from types import SimpleNamespace
     >>> partition = SimpleNamespace(clients=(np.array([0, 2]), np.array([1])))
@@ -37,10 +38,11 @@ def membership_train(
 def membership_labels(
     label_counts: npt.NDArray[np.int64], client_ids: npt.NDArray[np.int64], y: npt.NDArray[np.int64]
 ) -> Members | None:
-    """m_k(x, y) = 1[client k holds training samples of class y]: bool [K, n], for samples that are in nobody's data (the test split).
+    """m_k(x, y) = 1[client k holds training samples of class y]: bool [K, n], for samples that are in nobody's data
+    (the test split).
 
-    `label_counts` [N, classes] counts every client's labels, `y` [n] are the samples' classes. None when every client has every label that occurs in `y`: with IID data or
-    with a skew of the domain only, there is nothing to split.
+    `label_counts` [N, classes] counts every client's labels, `y` [n] are the samples' classes. None when every client
+    has every label that occurs in `y`: with IID data or with a skew of the domain only, there is nothing to split.
     Raises FedscopeError for a client that `label_counts` does not have.
 
     >>> membership_labels(np.array([[5, 0], [1, 9]]), np.array([0, 1]), np.array([0, 1, 1])).astype(int).tolist()
@@ -57,6 +59,7 @@ def _known(client_ids: npt.NDArray[np.int64], count: int) -> list[int]:
     for client in client_ids:
         if not 0 <= client < count:
             raise FedscopeError(
-                f"client {client} is not in the partition, which has clients 0 to {count - 1}: is it the partition of this run?"
+                f"client {client} is not in the partition, which has clients 0 to {count - 1}: take the partition of "
+                "the same run"
             )
     return [int(client) for client in client_ids]

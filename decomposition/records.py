@@ -1,4 +1,5 @@
-"""What is known of one round: rows of factors, rows of clients. Empty (None) where a quantity does not exist, never 0."""
+"""What is known of one round: rows of factors, rows of clients. Empty (None) where a quantity does not exist, never
+0."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, Literal
 Outputs = Literal["probabilities", "logits"]
 Estimate = Literal["plugin", "unbiased", "measured"]
 
-# The order of the rows of a round. "bias" is the total squared bias, train_bias + heter_bias + bias_cross, and exists also where nothing splits it.
+# The order of the rows of a round. "bias" is the total squared bias, train_bias + heter_bias + bias_cross, and exists
+# also where nothing splits it.
 FACTORS = ("train_bias", "heter_bias", "bias_cross", "bias", "variance", "covariance", "locality")
 MEASURED = (
     "ensemble_loss",
@@ -25,7 +27,8 @@ MEASURED = (
 
 @dataclass(frozen=True)
 class FactorRow:
-    """One estimate of one factor, in units of the loss (`delta_*`: L2 distance in weight space; `closure_error`: relative)."""
+    """One estimate of one factor, in units of the loss (`delta_*`: L2 distance in weight space; `closure_error`:
+    relative)."""
 
     factor: str
     estimate: str
@@ -36,8 +39,10 @@ class FactorRow:
 
 @dataclass(frozen=True)
 class ClientRow:
-    """One client of the cohort: means over samples of ||y - mean_r f_k^r||^2, inside (`train_bias`) and outside (`heter_bias`) of its own ones, `variance` = mean over all samples of
-    mean_r ||f_k^r - mean_r f_k^r||^2, `distance` = mean_r ||w_k^r - w_FMA^r||; `samples` it trained with and its `weight` p_k. All plug-in, so that sum_k p_k^2 variance_k is the plug-in variance."""
+    """One client of the cohort: means over samples of ||y - mean_r f_k^r||^2, inside (`train_bias`) and outside
+    (`heter_bias`) of its own ones, `variance` = mean over all samples of mean_r ||f_k^r - mean_r f_k^r||^2, `distance`
+    = mean_r ||w_k^r - w_FMA^r||; `samples` it trained with and its `weight` p_k. All plug-in, so that sum_k p_k^2
+    variance_k is the plug-in variance."""
 
     client: int
     samples: int
@@ -52,8 +57,10 @@ class ClientRow:
 class RoundFactors:
     """The decomposition of one round.
 
-    `draws` is the draws' source (`local:4`), `count` their number R, `independent` whether unbiased estimates exist; `samples` the number of samples in every mean, `population` whether they are
-    all of D (then no error over samples exists), `split` whether samples belong to clients, so that bias divides into training and heterogeneous bias; `classes` C; `outputs` what f is.
+    `draws` is the draws' source (`local:4`), `count` their number R, `independent` whether unbiased estimates exist;
+    `samples` the number of samples in every mean, `population` whether they are all of D (then no error over samples
+    exists), `split` whether samples belong to clients, so that bias divides into training and heterogeneous bias;
+    `classes` C; `outputs` what f is.
     """
 
     round: int
@@ -69,7 +76,8 @@ class RoundFactors:
     clients: tuple[ClientRow, ...]
 
     def row(self, factor: str, estimate: str | None = None) -> FactorRow:
-        """The row of a factor: `estimate` by default "measured" where it is measured, else "unbiased" where the draws are independent, else "plugin". KeyError for an unknown pair."""
+        """The row of a factor: `estimate` by default "measured" where it is measured, else "unbiased" where the draws
+        are independent, else "plugin". KeyError for an unknown pair."""
         if estimate is None:
             estimate = "measured" if factor in MEASURED else "unbiased" if self.independent else "plugin"
         for row in self.rows:

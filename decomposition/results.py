@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..checkpoints import FedscopeError
 from .records import ClientRow, FactorRow, RoundFactors
 from .tables import read_tables, write_tables
 
@@ -25,7 +26,8 @@ class ErrorCurve:
 
 @dataclass(frozen=True)
 class RunFactors:
-    """One run: its name, its architecture's name, its decomposed rounds in order, and the test errors to be drawn below."""
+    """One run: its name, its architecture's name, its decomposed rounds in order, and the test errors to be drawn
+    below."""
 
     run: str
     model: str
@@ -51,6 +53,12 @@ class Decomposition:
     draws: str
     loss: str = "squared"
     attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [run.run for run in self.runs]
+        for name in names:
+            if names.count(name) > 1:
+                raise FedscopeError(f"two runs are called {name}: their rows could not be told apart; rename one")
 
     def rows(self) -> Iterator[tuple[RunFactors, RoundFactors, FactorRow]]:
         """Every row of every round of every run."""

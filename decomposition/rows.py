@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import numpy as np
 
@@ -15,11 +15,13 @@ SPLIT = ("train_bias", "heter_bias", "bias_cross")
 
 
 def factor_rows(
-    total: Moments, cohort: CohortDraws, distance: Array, *, split: bool, recorded: Mapping[str, bool], population: bool
+    total: Moments, cohort: CohortDraws, distance: Array, *, split: bool, recorded: Container[str], population: bool
 ) -> Iterator[FactorRow]:
-    """Every factor in both estimates, then what is measured, in the order of `records.FACTORS` and `records.MEASURED`; empty rows for what does not exist.
+    """Every factor in both estimates, then what is measured, in the order of `records.FACTORS` and `records.MEASURED`;
+    empty rows for what does not exist.
 
-    `distance` [K, R] are ||w_k^r - w_FMA^r||; `recorded` says whether there are models "global" and "averaged".
+    `distance` [K, R] are ||w_k^r - w_FMA^r||; `recorded` holds the names of the models there are, "global" and
+    "averaged".
     """
     draws, p, n = cohort.count, np.asarray(cohort.p, dtype=np.float64), total.n
     gram, spread = total.gram / n, total.spread / n
@@ -51,9 +53,9 @@ def factor_rows(
     over_draws = {"ensemble_loss": wens, "fma_loss": fma, "delta_max": distance.max(0), "delta_mean": distance.mean(0)}
     mean = dict(zip(COLUMNS, total.mean.tolist(), strict=True))
     models = {
-        "global_loss": mean["global"] if recorded["global"] else None,
-        "server_step": mean["global"] - mean["fma_1"] if recorded["global"] else None,
-        "averaged_loss": mean["averaged"] if recorded["averaged"] else None,
+        "global_loss": mean["global"] if "global" in recorded else None,
+        "server_step": mean["global"] - mean["fma_1"] if "global" in recorded else None,
+        "averaged_loss": mean["averaged"] if "averaged" in recorded else None,
     }
     for factor in MEASURED:
         if factor in over_draws:
@@ -67,8 +69,9 @@ def factor_rows(
 
 
 def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Array) -> float:
-    """How far the factors are from adding up: the greatest relative error, over both kinds of estimate, of bias + variance + covariance against mean_r L(WENS^r), and with locality against
-    mean_r L(w_FMA^r). `wens` and `fma` [R] are the measured losses. nan where an output is not finite."""
+    """How far the factors are from adding up: the greatest relative error, over both kinds of estimate, of bias +
+    variance + covariance against mean_r L(WENS^r), and with locality against mean_r L(w_FMA^r). `wens` and `fma` [R]
+    are the measured losses. nan where an output is not finite."""
     errors = []
     for part in parts.values():
         split = part["train_bias"] + part["heter_bias"] + part["bias_cross"] + part["variance"] + part["covariance"]
@@ -78,7 +81,8 @@ def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Ar
 
 
 def client_rows(total: Moments, cohort: CohortDraws, distance: Array, *, split: bool) -> Iterator[ClientRow]:
-    """One row a client, in the order of the cohort. A mean over no samples (a client with none of its own among them, or with all) is empty."""
+    """One row a client, in the order of the cohort. A mean over no samples (a client with none of its own among them,
+    or with all) is empty."""
     other_count = total.n - total.own_count
     variance = np.trace(total.spread, axis1=1, axis2=2) / cohort.count / total.n
     for k, client in enumerate(cohort.client_ids):

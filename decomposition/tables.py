@@ -37,8 +37,10 @@ ROUND_FIELDS = ("round", "draws", "count", "independent", "outputs", "samples", 
 def write_tables(result: Decomposition, base: Path) -> list[Path]:
     """Write the three files durably, BASE.json last, so that a result that can be loaded is whole."""
     factors = (
-        (run.run, one.round, run.model, result.split, result.loss, result.draws)
-        + (row.factor, row.estimate, row.value, row.stderr_draws, row.stderr_samples)
+        (
+            *(run.run, one.round, run.model, result.split, result.loss, result.draws),
+            *(row.factor, row.estimate, row.value, row.stderr_draws, row.stderr_samples),
+        )
         for run, one, row in result.rows()
     )
     clients = (

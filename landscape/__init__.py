@@ -2,8 +2,39 @@
 
 # the data and the hot loop
 from .evaluator import Evaluator
+from .geometry import Basis
+from .line_figure import draw_line
+from .lines import Line, barrier_of, betas_on, line
+from .paper import COLOURS, DASHES, GREY, MARKERS, new_figure, paper_style, save_figure, shortened
+from .plane_figure import draw_panels, draw_plane
+from .planes import Plane, PlaneModel, plane
 from .replica import Replica
 from .samples import Samples
-from .workers import run_in_workers
+from .workers import cores, run_in_workers
 
-__all__ = ["Evaluator", "Replica", "Samples", "run_in_workers"]
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "GREY",
+    "MARKERS",
+    "Basis",
+    "Evaluator",
+    "Line",
+    "Plane",
+    "PlaneModel",
+    "Replica",
+    "Samples",
+    "barrier_of",
+    "betas_on",
+    "cores",
+    "draw_line",
+    "draw_panels",
+    "draw_plane",
+    "line",
+    "new_figure",
+    "paper_style",
+    "plane",
+    "run_in_workers",
+    "save_figure",
+    "shortened",
+]

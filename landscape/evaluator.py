@@ -114,8 +114,8 @@ class Evaluator:
             replica.load(model.parameters, model.buffers)
 
         loss, error = np.empty(rows), np.empty(rows)
-        for i, loss[i], error[i] in self.evaluate(rows, form):
-            pass
+        for i, model_loss, model_error in self.evaluate(rows, form):
+            loss[i], error[i] = model_loss, model_error
         return loss, error
 
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
@@ -145,7 +145,7 @@ class Evaluator:
             n = len(self.samples)
             return float(loss) / n, (n - int(right)) / n
 
-    def _run(self, task: Callable[[Item, Replica, Event], Result], items: Sequence[Item]) -> Iterator[R]:
+    def _run(self, task: Callable[[Item, Replica, Event], Result], items: Sequence[Item]) -> Iterator[Result]:
         used: list[Replica] = []
 
         def make() -> Replica:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan2, degrees, pi
+from math import atan2, degrees
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Basis:
                     "choose a model from before it broke"
                 )
         for i, j in ((0, 1), (0, 2), (1, 2)):
-            if np.array_equal(vectors[i], vectors[j]):
+            if _norm(np.subtract(vectors[j], vectors[i], dtype=np.float64)) == 0:
                 raise FedscopeError(
                     f"{labels[i]} and {labels[j]} are the same model (angle 0 degrees, distance 0); "
                     "a plane needs three different ones"
@@ -84,8 +84,8 @@ class Basis:
         angle = degrees(atan2(v_length, along))
         # Anchors are stored rounded: three models on one line in exact arithmetic are this far off it.
         rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(_norm(w) for w in vectors)
-        narrow = degrees(min(pi, v_length / min(u_length, _norm(u * (along - u_length) + v))))
-        if min(angle, 180 - angle, narrow) < SMALLEST_ANGLE or v_length <= rounding:
+        at_second = degrees(atan2(v_length, u_length - along))
+        if min(angle, at_second, 180 - angle - at_second) < SMALLEST_ANGLE or v_length <= rounding:
             raise FedscopeError(
                 f"{labels[0]}, {labels[1]} and {labels[2]} lie on one line (angle {angle:.3g} degrees at {labels[0]}), "
                 "so they span no plane; take another third model, or draw the line with `fedscope line`"

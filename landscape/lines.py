@@ -51,14 +51,17 @@ class Line:
         """Write ``BASE.nc``: dimensions ``pair`` and ``beta``; see cli.md for the names."""
         write_result(
             Path(path),
-            coords={"pair": np.array(self.pairs, dtype=object), "beta": self.beta},
+            "line",
+            coords={
+                "pair": (("pair",), np.array(self.pairs, dtype=object), {"long_name": "pair of models"}),
+                "beta": (("beta",), self.beta, {"long_name": "weight of the first model", "units": "1"}),
+            },
             variables={
                 "loss": (("pair", "beta"), self.loss, {"long_name": "mean cross-entropy", "units": "nat"}),
                 "error": (("pair", "beta"), self.error, {"long_name": "share misclassified", "units": "1"}),
                 "barrier": (("pair",), self.barrier, {"long_name": "loss barrier", "units": "nat"}),
                 "barrier_beta": (("pair",), self.barrier_beta, {"long_name": "beta of the barrier", "units": "1"}),
             },
-            long_names={"pair": "pair of models", "beta": "weight of the first model"},
             attrs={**self.attrs, "ends": [list(two) for two in self.ends]},
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from torch import nn
 
-from ..checkpoints import FedscopeError, Model, Weights, mean, stack
+from ..checkpoints import FedscopeError, Model, Variable, Weights, mean, stack
 from .evaluator import Evaluator
 from .geometry import Basis, fits_module, same_layout
 from .replica import Replica
@@ -87,19 +87,25 @@ class Plane:
 
     def save(self, path: Path | str) -> None:
         """Write ``BASE.nc``: dimensions ``b``, ``a`` and ``model``; see cli.md for the names."""
-        columns = {name: [getattr(model, name) for model in self.models] for name in MODEL_COLUMNS}
+        columns: dict[str, Variable] = {}
+        for name, about in MODEL_COLUMNS.items():
+            values = np.array(
+                [getattr(model, name) for model in self.models], dtype=object if name == "label" else float
+            )
+            columns[f"model_{name}"] = (("model",), values, about)
         write_result(
             Path(path),
-            coords={"b": self.b, "a": self.a, "model": np.arange(len(self.models))},
+            "plane",
+            coords={
+                "b": (("b",), self.b, {"long_name": "distance along v", "units": "L2 distance"}),
+                "a": (("a",), self.a, {"long_name": "distance along u", "units": "L2 distance"}),
+                "model": (("model",), np.arange(len(self.models)), {"long_name": "three anchors, their mean, shown"}),
+            },
             variables={
                 "loss": (("b", "a"), self.loss, {"long_name": "mean cross-entropy", "units": "nat"}),
                 "error": (("b", "a"), self.error, {"long_name": "share misclassified", "units": "1"}),
-                **{
-                    f"model_{name}": (("model",), np.array(columns[name], dtype=object if name == "label" else float), of)
-                    for name, of in MODEL_COLUMNS.items()
-                },
+                **columns,
             },
-            long_names={"b": "L2 distance along v", "a": "L2 distance along u", "model": "anchors, mean, shown"},
             attrs={**self.attrs, "cos_uv": self.cos_uv, "normalization_policy": self.normalization_policy},
         )
 

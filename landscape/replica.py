@@ -104,7 +104,8 @@ class Replica:
 def _weighted_sum(terms: Sequence[tuple[float, Tensor]]) -> Tensor:
     total = terms[0][1].double() * terms[0][0]
     for coefficient, tensor in terms[1:]:
-        total.add_(tensor.double(), alpha=coefficient)
+        # not alpha=, which fuses the two roundings on some processors
+        total += tensor.double() * coefficient
     return total
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Model, read_netcdf, versions, write_netcdf
+from ..checkpoints import FedscopeError, Model, Variable, read_netcdf, versions, write_netcdf
 from .evaluator import Evaluator
 
-Variable = tuple[tuple[str, ...], np.ndarray, Mapping[str, str]]
+#: of the files that lines and planes are kept in
+VERSION = 1
 
 
-def provenance_of(
-    evaluator: Evaluator, models: Sequence[Model], given: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def provenance_of(evaluator: Evaluator, models: Sequence[Model], given: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a result was made from; what the caller says comes on top."""
     samples = evaluator.samples
     return {
@@ -31,3 +29,33 @@ def provenance_of(
         "versions": versions(),
         **dict(given or {}),
     }
+
+
+def write_result(
+    path: Path, kind: str, coords: Mapping[str, Variable], variables: Mapping[str, Variable], attrs: Mapping[str, Any]
+) -> None:
+    """Write a result of a kind (``line``, ``plane``) as ``BASE.nc``, making its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = {"format": f"fedscope-{kind}", "version": VERSION}
+    write_netcdf(path, coords, variables, {**head, **attrs})
+
+
+def read_result(path: Path, kind: str, needed: Sequence[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays ``needed`` of a result of a kind, and its other attributes.
+
+    Raises:
+        FedscopeError: no such file, a result of another kind or of a newer version, an array that is missing.
+    """
+    variables, attrs = read_netcdf(path)
+    found, version = attrs.pop("format", None), attrs.pop("version", 0)
+    if found != f"fedscope-{kind}":
+        raise FedscopeError(f"{path} holds {found or 'no result of fedscope'}, not a {kind}; give a {kind}'s .nc file")
+    if not isinstance(version, int) or version > VERSION:
+        raise FedscopeError(
+            f"{path} was written in version {version} of its format, and this fedscope reads up to {VERSION}; "
+            "update fedscope"
+        )
+    missing = [name for name in needed if name not in variables]
+    if missing:
+        raise FedscopeError(f"{path} lacks {', '.join(missing)}; compute the {kind} again with --force")
+    return {name: variables[name][1] for name in needed}, attrs

@@ -24,7 +24,7 @@ def load_data(name: str) -> Dataset:
         FedscopeError: an unknown name, or what the loader refuses.
     """
     shelf, _, argument = name.partition(":")
-    loaded: Dataset = find("data", shelf)(argument)  # type: ignore[assignment]
+    loaded: Dataset = find("data", shelf)(argument)
     return loaded
 
 
@@ -69,7 +69,7 @@ def data_of(run: Run) -> Dataset:
     if data.sha256 != recorded["sha256"]:
         raise FedscopeError(
             f"{run.path}: the data set {recorded['name']} has changed since the run was trained "
-            f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file it was trained on"
+            f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file"
         )
     return data
 
@@ -78,10 +78,14 @@ def module_of(run: Run) -> nn.Module:
     """The architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
     config = config_of(run)
     recorded = run.info["data"]
-    module = build_module(config.model.architecture, tuple(recorded["shape"]), run.info["classes"], seed=config.run.seed)
+    module = build_module(
+        config.model.architecture, tuple(recorded["shape"]), run.info["classes"], seed=config.run.seed
+    )
     difference = Layout.of(module).difference(run.layout)
     if difference:
-        raise FedscopeError(f"{run.path}: its model {config.model.name} is not the one this fedscope builds: {difference}")
+        raise FedscopeError(
+            f"{run.path}: its model {config.model.name} is not the one this fedscope builds: {difference}"
+        )
     return module
 
 
@@ -96,7 +100,5 @@ def draw_cohort(seed: int, round: int, clients: int, participation: float) -> np
     >>> draw_cohort(0, 1, 50, 0.1).tolist() == draw_cohort(0, 1, 50, 0.1).tolist()
     True
     """
-    picked = generator(seed, "cohort", round=round).choice(
-        clients, cohort_size(clients, participation), replace=False
-    )
+    picked = generator(seed, "cohort", round=round).choice(clients, cohort_size(clients, participation), replace=False)
     return np.sort(picked).astype(np.int64)

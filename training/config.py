@@ -69,7 +69,9 @@ class RecordConfig(Settings):
 
     section: ClassVar[str] = "record"
 
-    clients: str | tuple[int, ...] = setting("all", 'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list')
+    clients: str | tuple[int, ...] = setting(
+        "all", 'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list'
+    )
     globals: str | tuple[int, ...] = setting("all", "rounds whose global models are kept, alike; the last always is")
     compression: Literal["none", "delta"] = setting("none", "delta: clients as bit-exact differences from the start")
 
@@ -109,7 +111,9 @@ class Config:
         sections = ("data", "model", "client", "server", "average", "run", "record")
         for name, table in raw.items():
             if name not in sections:
-                raise FedscopeError(f"[{name}] is not a section{nearest(name, sections)}; there are {', '.join(sections)}")
+                raise FedscopeError(
+                    f"[{name}] is not a section{nearest(name, sections)}; there are {', '.join(sections)}"
+                )
             if not isinstance(table, Mapping):
                 raise FedscopeError(f"{name} = {table!r} is not a section; write [{name}] and its keys below it")
         chosen: dict[str, Any] = {}

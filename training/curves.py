@@ -67,7 +67,7 @@ class Curves:
 
         path = Path(f"{base}.curves.csv")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with write_durably(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             rows = csv.writer(file, lineterminator="\n")
             rows.writerow(["run", "round", *MEASURES])
             for curve in self.runs:
@@ -84,7 +84,7 @@ class Curves:
         import csv
         import json
 
-        with open(f"{base}.curves.csv", newline="", encoding="utf-8") as file:
+        with Path(f"{base}.curves.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         attrs = json.loads(Path(f"{base}.json").read_text(encoding="utf-8"))
         curves = []

@@ -1,4 +1,4 @@
-"""A data set in memory: images or vectors, standardised by the training split's statistics, and where they came from."""
+"""A data set in memory: images or vectors, standardised by the training split's statistics."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def standardised(
     digest = hashlib.sha256()
     for key in ("x_train", "y_train", "x_test", "y_test"):
         digest.update(str((arrays[key].dtype, arrays[key].shape)).encode())
-        digest.update(np.ascontiguousarray(arrays[key]))
+        digest.update(memoryview(np.ascontiguousarray(arrays[key])).cast("B") if arrays[key].size else b"")
     y_train, y_test = (_labels(f"{name}: y_{split}", arrays[f"y_{split}"]) for split in ("train", "test"))
     for split, y in (("train", y_train), ("test", y_test)):
         if len(arrays[f"x_{split}"]) != len(y):
@@ -122,7 +122,7 @@ def standardised(
         if not len(y):
             raise FedscopeError(f"{name}: the {split} split is empty")
     channels = _channel_axis(name, arrays["x_train"].shape)
-    axes = (0, 2, 3) if arrays["x_train"].ndim > 2 else (0,)
+    axes: tuple[int, ...] = (0, 2, 3) if arrays["x_train"].ndim > 2 else (0,)
     if arrays["x_train"].ndim == 2 and np.issubdtype(arrays["x_train"].dtype, np.integer):
         axes = (0, 1)
     x_train = _scaled(f"{name}: x_train", arrays["x_train"], channels)

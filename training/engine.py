@@ -1,4 +1,4 @@
-"""Where and how wide local training runs. The method's code is the same, and on CPUs so are the numbers, bit for bit."""
+"""Where and how wide local training runs. The method's code is the same, and on CPUs so are the numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def resolve_device(device: str) -> str:
     except RuntimeError:
         raise FedscopeError(f"device = {device!r} is not a device; use auto, cpu or cuda") from None
     if kind == "cuda" and not torch.cuda.is_available():
-        raise FedscopeError(f"device = {device!r}, but torch {torch.__version__} sees no CUDA device here; use --device cpu")
+        raise FedscopeError(
+            f"device = {device!r}, but torch {torch.__version__} sees no CUDA device here; use --device cpu"
+        )
     if kind not in ("cpu", "cuda"):
         raise FedscopeError(f"device = {device!r} is not supported; use auto, cpu or cuda")
     return device

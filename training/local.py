@@ -127,7 +127,7 @@ def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
         shifts = torch_generator(task.seed, "augment", round=task.round, client=task.client, draw=task.draw)
     for _ in range(task.pace.epochs):
         shuffled = torch.from_numpy(task.indices[order.permutation(len(task.indices))]).to(task.x.device)
-        for rows in shuffled.split(method.batch):
+        for rows in torch.split(shuffled, method.batch):
             if task.stop is not None and task.stop.is_set():
                 raise Stopped
             x = task.x[rows]
@@ -135,7 +135,7 @@ def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
 
 
 def crop_and_flip(x: Tensor, shifts: torch.Generator, padding: int = 4) -> Tensor:
-    """Random crops of the zero-padded images and random left-right flips, [n, c, h, w]; the usual CIFAR augmentation."""
+    """Random crops of the zero-padded images and random flips, [n, c, h, w]; the usual CIFAR augmentation."""
     n, _, h, w = x.shape
     padded = functional.pad(x, (padding, padding, padding, padding))
     rows = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(h)

@@ -89,7 +89,7 @@ class ServerMethod(Settings):
         """p [C]: n_i / sum n, or 1/C."""
         if self.weighting == "uniform":
             return np.full(len(samples), 1 / len(samples))
-        return np.asarray(samples, dtype=np.float64) / samples.sum()
+        return np.asarray(samples / samples.sum(), dtype=np.float64)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         """One server step from the clients' models after local training."""

@@ -10,7 +10,7 @@ from ..decomposition import CohortDraws
 from .building import config_of, data_of, module_of
 from .dataset import Dataset
 from .engine import Engine, resolve_device
-from .federation import Federation, Unwatched
+from .federation import Federation
 from .local import LocalUpdate
 
 
@@ -33,11 +33,13 @@ class Replayer:
         split = run.partition
         assert split is not None
         device = resolve_device(device)
-        engine = Engine(module_of(run), "threads" if device == "cpu" else "device", device, config.run.precision, workers)
+        engine = Engine(
+            module_of(run), "threads" if device == "cpu" else "device", device, config.run.precision, workers
+        )
         return cls(run, Federation.assemble(config, data or data_of(run), split, engine))
 
     def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:
-        """The cohort's models after local training from the recorded start, [C, P]; draw 1 repeats the recorded ones."""
+        """The cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one."""
         start = round_.read("start")
         tasks = [self.federation.task(round_.number, int(k), start, draw=draw) for k in round_.client_ids]
         updates: list[LocalUpdate] = []
@@ -47,9 +49,7 @@ class Replayer:
                 progress(len(updates), len(tasks))
         return stack([update.weights for update in updates])
 
-    def local_draws(
-        self, number: int, count: int, progress: Callable[[int, int], None] | None = None
-    ) -> CohortDraws:
+    def local_draws(self, number: int, count: int, progress: Callable[[int, int], None] | None = None) -> CohortDraws:
         """``local:R``: R independent draws of a round's cohort, the first the recorded one.
 
         Args:
@@ -62,7 +62,7 @@ class Replayer:
         """
         if count < 2:
             raise FedscopeError(
-                f"--draws local:{count}: one draw gives no variance and no covariance; use local:2 or more (default local:4)"
+                f"--draws local:{count}: one draw gives no variance and no covariance; use local:2 or more"
             )
         round_ = recorded_clients(self.run, number)
         draws, each = [round_.clients()], len(round_.client_ids)

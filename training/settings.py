@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import UnionType
@@ -105,13 +106,12 @@ def _in_range(value: Any, limits: Mapping[str, Any], place: str) -> None:
             continue
         if not math.isfinite(part):
             raise FedscopeError(f"{place} = {part} is not a finite number")
-        for name, broken in (
-            ("least", lambda limit, x=part: x < limit),
-            ("above", lambda limit, x=part: x <= limit),
-            ("most", lambda limit, x=part: x > limit),
-            ("below", lambda limit, x=part: x >= limit),
+        for name, words, holds in (
+            ("least", "at least", operator.ge),
+            ("above", "greater than", operator.gt),
+            ("most", "at most", operator.le),
+            ("below", "less than", operator.lt),
         ):
             limit = limits.get(name)
-            if limit is not None and broken(limit):
-                words = {"least": "at least", "above": "greater than", "most": "at most", "below": "less than"}[name]
+            if limit is not None and not holds(part, limit):
                 raise FedscopeError(f"{place} = {part:g} is out of range: it must be {words} {limit:g}")

@@ -67,7 +67,9 @@ def partition(
         FedscopeError: more clients than samples; a split that leaves a client without samples.
     """
     if clients > len(labels):
-        raise FedscopeError(f"data.clients = {clients} is more than the {len(labels)} training samples; use fewer clients")
+        raise FedscopeError(
+            f"data.clients = {clients} is more than the {len(labels)} training samples; use fewer clients"
+        )
     parts = parse_partition(text).split(labels, clients, generator(seed, "partition"))
     empty = [k for k, part in enumerate(parts) if not len(part)]
     if empty:
@@ -79,7 +81,7 @@ def partition(
         kept, aside = [], []
         for k, part in enumerate(parts):
             mixed = generator(seed, "client-test", client=k).permutation(part)
-            held = min(int(round(client_test * len(part))), len(part) - 1)
+            held = min(round(client_test * len(part)), len(part) - 1)
             aside.append(np.sort(mixed[:held]))
             kept.append(mixed[held:])
         parts, test = kept, tuple(aside)

@@ -150,9 +150,7 @@ def position_of(run: Run, config: Config, module: nn.Module, writer: RunWriter) 
     return Position(last, start, window, run.round(last).state())
 
 
-def _play(
-    federation: Federation, position: Position, writer: RunWriter, keep_going: bool, watcher: Watcher
-) -> None:
+def _play(federation: Federation, position: Position, writer: RunWriter, keep_going: bool, watcher: Watcher) -> None:
     for record, start in _rounds(federation, position, watcher):
         kept = _as_recorded(record, federation.config)
         if kept.global_ is None:
@@ -167,9 +165,7 @@ def _play(
             refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
 
 
-def _rounds(
-    federation: Federation, position: Position, watcher: Watcher
-) -> Iterator[tuple[RoundRecord, Position]]:
+def _rounds(federation: Federation, position: Position, watcher: Watcher) -> Iterator[tuple[RoundRecord, Position]]:
     while position.round < federation.config.run.rounds:
         record, position = federation.play(position, watcher)
         yield record, position
@@ -213,7 +209,6 @@ def refuse_small_disk(config: Config, layout: Layout, out: Path) -> None:
     needed, free = disk_needed(config, layout), shutil.disk_usage(folder).free
     if needed > free:
         raise FedscopeError(
-            f"recording would take {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB free; keep fewer clients "
-            '(--set record.clients=every:10), compress (--set record.compression=delta), or --force'
+            f"recording would take {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB free; keep fewer "
+            "(--set record.clients=every:10), compress (--set record.compression=delta), or --force"
         )
-

@@ -31,11 +31,13 @@ def torchvision_datasets() -> Any:
         if "torchvision::" not in str(error):
             raise FedscopeError(f"torchvision could not be imported: {error}") from error
     except ImportError as error:
-        raise FedscopeError(f"torchvision could not be imported ({error}); install it: pip install torchvision") from error
-    library = torch.library.Library("torchvision", "FRAGMENT")
+        raise FedscopeError(
+            f"torchvision could not be imported ({error}); install it: pip install torchvision"
+        ) from error
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for name, schema in _SCHEMAS:
         if not hasattr(torch.ops.torchvision, name):
-            library.define(schema)
+            library.define(schema)  # type: ignore[no-untyped-call]
     # A half-imported torchvision stays in sys.modules and would be taken for a whole one.
     import sys
 

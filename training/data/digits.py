@@ -25,9 +25,7 @@ def load(argument: str) -> Dataset:
     x_train, x_test, y_train, y_test = train_test_split(
         x, digits.target, test_size=360, stratify=digits.target, random_state=0
     )
-    return standardised(
-        "digits", "", {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
-    )
+    return standardised("digits", "", {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test})
 
 
 PROVIDES = load

@@ -1,4 +1,4 @@
-"""``folder:PATH``: images in folders, ``PATH/train/<class>/*`` and ``PATH/test/<class>/*``, torchvision's ImageFolder."""
+"""``folder:PATH``: images in ``PATH/train/<class>/*`` and ``PATH/test/<class>/*``, as torchvision's ImageFolder."""
 
 from __future__ import annotations
 

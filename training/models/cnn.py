@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
@@ -51,7 +52,7 @@ class CNN(Architecture):
             ("act2", nn.ReLU()),
             ("flatten", nn.Flatten()),
         ]
-        for i, (before, after) in enumerate(zip(widths[:-1], widths[1:], strict=True), start=1):
+        for i, (before, after) in enumerate(pairwise(widths), start=1):
             layers += [(f"fc{i}", nn.Linear(before, after)), (f"relu{i}", nn.ReLU())]
         return Classifier(layers, nn.Linear(widths[-1], classes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ class MLP(Architecture):
 
         widths = [prod(shape), *self.hidden]
         layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
-        for i, (before, after) in enumerate(zip(widths[:-1], widths[1:], strict=True), start=1):
+        for i, (before, after) in enumerate(pairwise(widths), start=1):
             layers += [(f"fc{i}", nn.Linear(before, after)), (f"relu{i}", nn.ReLU())]
         return Classifier(layers, nn.Linear(widths[-1], classes))
 

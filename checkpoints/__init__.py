@@ -1,0 +1,50 @@
+"""Models at rest: run directories, addresses, layouts, files."""
+
+from .addresses import Address, Model, load_model, parse_address
+from .durable import WriterLock, write_durably
+from .errors import FedscopeError, nearest
+from .files import read_file, write_file
+from .layout import Entry, Layout
+from .metrics import COLUMNS
+from .netcdf import Variable, read_netcdf, write_netcdf
+from .partition import Partition
+from .progress import Partial
+from .provenance import versions
+from .recording import Policy, size_on_disk
+from .rounds import Round, RoundRecord
+from .runs import Run, find_runs
+from .weights import Weights, mean, stack, weighted_mean
+from .writer import RunWriter
+
+__all__ = [
+    "COLUMNS",
+    "Address",
+    "Entry",
+    "FedscopeError",
+    "Layout",
+    "Model",
+    "Partial",
+    "Partition",
+    "Policy",
+    "Round",
+    "RoundRecord",
+    "Run",
+    "RunWriter",
+    "Variable",
+    "Weights",
+    "WriterLock",
+    "find_runs",
+    "load_model",
+    "mean",
+    "nearest",
+    "parse_address",
+    "read_file",
+    "read_netcdf",
+    "size_on_disk",
+    "stack",
+    "versions",
+    "weighted_mean",
+    "write_durably",
+    "write_file",
+    "write_netcdf",
+]

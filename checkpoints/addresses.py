@@ -1,0 +1,155 @@
+"""Addresses: one model named in one word, ``RUN@ROUND[/WHICH]`` or the path of a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from .errors import FedscopeError, nearest, spans
+from .files import SUFFIXES, read_file
+from .layout import Layout
+from .rounds import MODELS, Round
+from .runs import Run
+from .weights import Weights, mean
+
+_FORMS = "start, global, averaged, client-17 or mean(3,8,11)"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A parsed address.
+
+    Attributes:
+        path: of the run or the file, as given.
+        round: its number, negative from the end, or ``"last"``; None for a file.
+        which: ``start``, ``global``, ``averaged``, ``client``, ``mean``, or None for what a user would deploy.
+        clients: of ``client`` and ``mean``.
+    """
+
+    path: str
+    round: int | Literal["last"] | None = None
+    which: str | None = None
+    clients: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An addressed model.
+
+    Attributes:
+        label: short, for figures: ``ima@40``, ``ima@40/client-17``.
+        address: as given.
+        run, round, which: where it stands in a run, ``last`` and the deployed model resolved; None for a file.
+        loss, error: its test values as the run recorded them, None where it did not.
+    """
+
+    label: str
+    address: str
+    weights: Weights
+    run: Run | None = None
+    round: int | None = None
+    which: str | None = None
+    loss: float | None = None
+    error: float | None = None
+
+
+def parse_address(address: str) -> Address:
+    """Read ``RUN@ROUND[/WHICH]`` or a file's path; nothing is opened.
+
+    Raises:
+        FedscopeError: neither; says what is missing or which word was meant.
+
+    >>> parse_address("runs/ima@40/mean(3,8,11)")
+    Address(path='runs/ima', round=40, which='mean', clients=(3, 8, 11))
+    >>> parse_address("runs/ima@last").which is None
+    True
+    """
+    if Path(address).suffix.lower() in SUFFIXES:
+        return Address(address)
+    path, at, rest = address.rpartition("@")
+    if not at:
+        if (Path(address) / "run.json").is_file():
+            raise FedscopeError(f"{address} is a run; name one of its models, as in {address}@last")
+        raise FedscopeError(
+            f"{address} is no address of a model; give RUN@ROUND[/WHICH], as in runs/ima@last, "
+            f"or a file ({', '.join(SUFFIXES)})"
+        )
+    number, slash, which = rest.partition("/")
+    if not path or (number != "last" and not re.fullmatch(r"-?[0-9]+", number)):
+        raise FedscopeError(f"{address}: {number!r} is no round; give RUN@40, RUN@last, or RUN@-1 from the end")
+    parsed = Address(path, "last" if number == "last" else int(number))
+    if parsed.round == 0:
+        raise FedscopeError(f"{address}: rounds count from 1; the model that round 1 starts from is {path}@1/start")
+    if not slash:
+        return parsed
+    if which in MODELS:
+        return replace(parsed, which=which)
+    if client := re.fullmatch(r"client-([0-9]+)", which):
+        return replace(parsed, which="client", clients=(int(client[1]),))
+    if members := re.fullmatch(r"mean\(\s*([0-9]+(?:\s*,\s*[0-9]+)*)\s*\)", which):
+        ids = tuple(int(word) for word in members[1].split(","))
+        if len(set(ids)) < len(ids):
+            raise FedscopeError(f"{address} names a client twice; its mean is unweighted, so name each once")
+        return replace(parsed, which="mean", clients=ids)
+    hint = nearest(which, (*MODELS, "client-", "mean()"))
+    raise FedscopeError(f"{address}: {which!r} is no model of a round{hint}{',' if hint else ';'} give {_FORMS}")
+
+
+def load_model(address: str, layout: Layout | None = None) -> Model:
+    """The model that an address names.
+
+    Args:
+        layout: of the expected model, for files that hold no names (Flower's ``.npz``); others are checked against it.
+
+    Raises:
+        FedscopeError: what cannot be found is refused with what there is; what cannot be read, with the reason.
+    """
+    parsed = parse_address(address)
+    if parsed.round is None:
+        return Model(Path(address).stem, address, read_file(address, layout))
+    run = Run.open(parsed.path)
+    round_ = run.round(parsed.round)
+    which = parsed.which or _deployed(run, round_)
+    weights = _weights(address, run, round_, which, parsed.clients)
+    if layout is not None and (difference := run.layout.difference(layout)):
+        raise FedscopeError(f"{address} does not fit the expected model: {difference}")
+    name = _name(which, parsed.clients)
+    label = f"{run.name}@{round_.number}" + (f"/{name}" if parsed.which else "")
+    prefix = {"global": "test", "averaged": "averaged_test"}.get(which)
+    loss = _recorded(round_, f"{prefix}_loss") if prefix else None
+    error = _recorded(round_, f"{prefix}_error") if prefix else None
+    return Model(label, address, weights, run, round_.number, name, loss, error)
+
+
+def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[int, ...]) -> Weights:
+    if which == "client":
+        return round_.client(clients[0])
+    if which == "mean":
+        return mean(round_.clients(clients))
+    if which not in round_.models:
+        have = [t for t in run.rounds if which in run.round(t).models]
+        where = f"rounds {spans(have)} have it" if have else "no round of this run has it"
+        there = ", ".join([*round_.models, *(["clients"] if round_.has_clients else [])]) or "no model"
+        raise FedscopeError(f"{round_.label}/{which}: round {round_.number} recorded {there}, not {which}; {where}")
+    return round_.read(which)
+
+
+def _deployed(run: Run, round_: Round) -> str:
+    return "averaged" if "averaged" in round_.models else "global"
+
+
+def _name(which: str, clients: tuple[int, ...]) -> str:
+    match which:
+        case "client":
+            return f"client-{clients[0]}"
+        case "mean":
+            return f"mean({','.join(map(str, clients))})"
+    return which
+
+
+def _recorded(round_: Round, name: str) -> float | None:
+    value = round_.metrics.get(name)
+    return None if value is None or math.isnan(value) else float(value)

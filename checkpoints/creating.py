@@ -1,0 +1,118 @@
+"""A new run's folder: made so that it is a run only when all of it is there, and never in the way of something else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .durable import LOCK_NAME, WriterLock, sweep_temporaries, sync, write_durably
+from .errors import FedscopeError
+from .layout import Layout
+from .metrics import write_table
+from .partition import Partition
+from .runs import FORMAT, VERSION, round_path, visible_rounds
+
+RESUME_NAME = "resume.h5"
+_FILES = ("run.json", "config.toml", "partition.h5", "metrics.csv", RESUME_NAME)
+
+
+def create_run(
+    path: Path, info: Mapping[str, Any], config: Mapping[str, Any] | None, partition: Partition | None, *, force: bool
+) -> WriterLock:
+    """Make a run's folder, ``run.json`` last, and return its lock.
+
+    Raises:
+        FedscopeError: something is in the way (remedy: --force for a run, another --out for all else); another writer.
+    """
+    Layout.from_json(info["layout"])
+    refuse_occupied(path, force)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedscopeError(f"{path} cannot be made ({error.strerror}); give another --out") from error
+    lock = WriterLock(path)
+    try:
+        refuse_occupied(path, force)  # again: now nobody else can fill it
+        remove_run(path)
+        (path / "rounds").mkdir(exist_ok=True)
+        if config is not None:
+            _write_config(path / "config.toml", config)
+        if partition is not None:
+            partition.save(path / "partition.h5")
+        write_table(path / "metrics.csv", ())
+        with write_durably(path / "run.json") as temporary:
+            head = {"format": FORMAT, "version": VERSION}
+            temporary.write_text(json.dumps({**head, **info, **head}, indent=1) + "\n", encoding="utf-8")
+        sync(path.parent)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def refuse_occupied(path: Path, force: bool) -> None:
+    """Refuse a place where something is that a new run may not replace.
+
+    Free are: nothing, an empty folder, and what an interrupted creation left (a lock, no ``run.json``, no round).
+    With ``force`` also a run of fedscope; never anything else.
+    """
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not path.is_dir():
+        raise FedscopeError(f"{path} exists and is a file; give another --out")
+    names = {entry.name for entry in path.iterdir() if not (entry.name.startswith(".") and entry.name.endswith(".tmp"))}
+    if _is_run(path / "run.json"):
+        ours, rounds = True, visible_rounds(path)
+        holds = f"holds a run with {len(rounds)} rounds" if rounds else "holds a run"
+    else:
+        ours, rounds = (
+            LOCK_NAME in names and names <= {LOCK_NAME, "rounds", *_FILES} - {"run.json"},
+            visible_rounds(path),
+        )
+        holds = f"holds {len(rounds)} rounds of a run that has lost its run.json"
+        if ours and not rounds:
+            return
+    if not ours:
+        raise FedscopeError(f"{path} exists and holds something else than a run of fedscope; give another --out")
+    if not force:
+        raise FedscopeError(f"{path} exists and {holds}; give --force to replace it, or another --out")
+
+
+def remove_run(path: Path) -> None:
+    """Remove a run's own files, ``run.json`` first, so that what is half removed is no run; all else stays."""
+    for name in _FILES:
+        (path / name).unlink(missing_ok=True)
+        if name == "run.json":
+            sync(path)
+    if (path / "rounds").is_dir():
+        for number in visible_rounds(path):
+            round_path(path, number).unlink(missing_ok=True)
+        sweep_temporaries(path / "rounds")
+    sweep_temporaries(path)
+
+
+def _is_run(file: Path) -> bool:
+    """Whether it is a run of ours, of whatever version, even one that this fedscope cannot read."""
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(info, dict) and info.get("format") == FORMAT
+
+
+def _write_config(path: Path, config: Mapping[str, Any]) -> None:
+    import tomli_w
+
+    with write_durably(path) as temporary:
+        temporary.write_text(tomli_w.dumps(_without_none(config)), encoding="utf-8", newline="")
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no null: a key without a value is left out."""
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }

@@ -1,0 +1,51 @@
+"""The one exception that a user's mistake raises, and the help it offers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedscopeError(Exception):
+    """A user's mistake, in one sentence that names the value, the place and the remedy; exit status 2, no traceback."""
+
+
+class DiskFullError(FedscopeError):
+    """Nothing more fits on the disk, or in the user's share of it."""
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """A clause that offers the known word nearest to a mistyped one, or nothing.
+
+    >>> nearest("dirichlt", ["iid", "shards", "dirichlet"])
+    '; did you mean "dirichlet"?'
+    >>> nearest("xyz", ["iid", "shards"])
+    ''
+    """
+    matches = difflib.get_close_matches(word, list(options), n=1)
+    return f'; did you mean "{matches[0]}"?' if matches else ""
+
+
+def listed(items: Iterable[object], most: int = 12) -> str:
+    """The first few of many, for a sentence.
+
+    >>> listed([3, 8, 11, 20, 31], most=4)
+    '3, 8, 11, 20, ...'
+    """
+    words = [str(item) for item in items]
+    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Ascending numbers as spans, for a sentence about rounds.
+
+    >>> spans([1, 2, 3, 7, 9, 10])
+    '1-3, 7, 9-10'
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return listed("-".join(map(str, part)) for part in parts)

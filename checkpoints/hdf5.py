@@ -1,0 +1,116 @@
+"""HDF5 files opened with one sentence for whatever is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from .errors import FedscopeError
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+@contextmanager
+def reading(path: Path, format: str | None, version: int, what: str) -> Iterator[Any]:
+    """Open a file for reading, without locks, and check that it is what it should be.
+
+    Args:
+        format: what its attribute ``format`` must say; None where the file need not say any.
+        version: the newest version of that format that is known here.
+        what: for the sentence: "a round of a fedscope run".
+
+    Raises:
+        FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
+    """
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except FileNotFoundError:
+        raise FedscopeError(f"{path} does not exist; it should be {what}") from None
+    except OSError as error:
+        raise FedscopeError(_unreadable(path, what, error)) from error
+    with file:
+        found = file.attrs.get("format")
+        if format is not None and found != format:
+            says = "does not say its format" if found is None else f"says {found!r}"
+            raise FedscopeError(f'{path} is not {what}: it {says}, not "{format}"')
+        if format is not None:
+            check_version(path, file.attrs.get("version"), version)
+        try:
+            yield file
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            raise FedscopeError(f"{path} is damaged: {_first_line(error)}; restore it from a copy") from error
+
+
+def check_version(path: Path, found: Any, known: int) -> None:
+    """Refuse what a newer fedscope wrote.
+
+    Raises:
+        FedscopeError: newer than ``known``, or no version at all.
+    """
+    try:
+        number = int(found)
+    except (TypeError, ValueError):
+        raise FedscopeError(f"{path} has version {found!r}, no whole number; it is damaged or foreign") from None
+    if number > known:
+        raise FedscopeError(
+            f"{path} has version {number} of its format, but this fedscope reads versions up to {known}; "
+            "upgrade it: pip install --upgrade fedscope"
+        )
+
+
+def _unreadable(path: Path, what: str, error: OSError) -> str:
+    if path.is_dir():
+        return f"{path} is a folder, not {what}"
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as reason:
+        return f"{path} cannot be read ({reason.strerror}); it should be {what}"
+    if "truncated" in str(error).lower() or _SIGNATURE.startswith(head):
+        return f"{path} is truncated ({path.stat().st_size:,} bytes are left of it); it should be {what}: copy it again"
+    if head != _SIGNATURE:
+        return f"{path} is not {what}: it is no HDF5 file"
+    return f"{path} is damaged: {_first_line(error)}; restore it from a copy"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip("'\"").splitlines()[0] if str(error) else type(error).__name__
+
+
+def write_rows(group: Any, name: str, rows: np.ndarray, shape: tuple[int, ...], dtype: str, compress: bool) -> Any:
+    """One dataset [C, \\*shape] of rows [C, n], chunk (1, \\*shape), each row written straight from where it lies."""
+    whole = (len(rows), *shape)
+    dataset: Any
+    if 0 in whole:
+        return group.create_dataset(name, data=np.empty(whole, dtype))
+    if compress:
+        return group.create_dataset(
+            name,
+            data=rows.reshape(whole).astype(dtype, copy=False),
+            chunks=(1, *shape),
+            shuffle=True,
+            compression="gzip",
+            compression_opts=1,
+        )
+    dataset = group.create_dataset(name, shape=whole, dtype=dtype, chunks=(1, *shape))
+    for k, row in enumerate(rows):
+        # no conversion and no selection: the chunk goes from the matrix to the file
+        dataset.id.write_direct_chunk((k, *(0,) * len(shape)), np.ascontiguousarray(row, dtype=dtype))
+    return dataset
+
+
+def read_row(dataset: Any, k: int | None, out: np.ndarray) -> None:
+    """Read row k of a dataset [C, \\*shape], or with None a whole dataset, into ``out`` [n], converting its dtype."""
+    if not out.size:
+        return
+    space = dataset.id.get_space()
+    if k is not None:
+        space.select_hyperslab((k, *(0,) * (len(dataset.shape) - 1)), (1, *dataset.shape[1:]))
+    # in memory of the same rank as in the file: HDF5 copies ranks that differ element by element (ten times as slow)
+    shape = dataset.shape if k is None else (1, *dataset.shape[1:])
+    dataset.id.read(h5py.h5s.create_simple(shape or (1,)), space, out)

@@ -1,0 +1,103 @@
+"""Arrays with named dimensions as netCDF-4 files, written with h5py; xarray opens them with h5netcdf and netCDF4."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from .durable import write_durably
+from .errors import FedscopeError
+from .hdf5 import reading
+
+#: dimensions, values, and attributes such as ``units`` and ``long_name``
+Variable = tuple[tuple[str, ...], np.ndarray, Mapping[str, str]]
+
+_RESERVED = ("CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates")
+
+
+def write_netcdf(
+    path: Path | str,
+    coords: Mapping[str, Variable],
+    variables: Mapping[str, Variable],
+    attrs: Mapping[str, Any] | None = None,
+) -> None:
+    """Write named arrays durably.
+
+    Args:
+        coords: one variable a dimension, named like it, [n]: numbers or strings. A dimension of ``variables`` that has
+            none gets 0..n-1.
+        variables: name -> (dimensions, values, attributes such as ``units`` and ``long_name``).
+        attrs: of the whole file; what is neither text nor a number is written as JSON.
+
+    Raises:
+        FedscopeError: values that do not fit their dimensions.
+    """
+    sizes = {name: len(values) for name, (_, values, _) in coords.items()}
+    coords = dict(coords)
+    for name, (dims, values, _) in variables.items():
+        shape = np.shape(values)
+        if len(shape) != len(dims) or name in coords:
+            raise FedscopeError(f"{name} of shape {shape} does not fit the dimensions ({', '.join(dims)}), one an axis")
+        for dim, size in zip(dims, shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise FedscopeError(f"{name} has {size} along {dim}, but {dim} has {sizes[dim]} values")
+            if dim not in coords:
+                coords[dim] = ((dim,), np.arange(size), {})
+    with write_durably(path) as temporary, h5py.File(temporary, "w", track_order=True) as file:
+        file.attrs["Conventions"] = "CF-1.8"
+        for key, value in (attrs or {}).items():
+            # netCDF attributes are text and numbers; text that could be taken for JSON is written as JSON, too
+            plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+            file.attrs[key] = value if plain and _undone(value) is value else json.dumps(value)
+        for i, (name, (_, values, about)) in enumerate(coords.items()):
+            scale = _write(file, name, values, about)
+            scale.make_scale(name)
+            scale.attrs["_Netcdf4Dimid"] = np.int32(i)
+        for name, (dims, values, about) in variables.items():
+            dataset = _write(file, name, values, about)
+            for axis, dim in enumerate(dims):
+                dataset.dims[axis].attach_scale(file[dim])
+
+
+def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
+    """All variables by name, coordinates among them, and the attributes, JSON undone; the inverse of ``write_netcdf``.
+
+    Raises:
+        FedscopeError: missing, truncated or no netCDF-4 file.
+    """
+    path = Path(path)
+    variables: dict[str, Variable] = {}
+    with reading(path, None, 1, "a netCDF-4 result of fedscope") as file:
+        for name, dataset in file.items():
+            dims = tuple(dimension[0].name.lstrip("/") if len(dimension) else name for dimension in dataset.dims)
+            values = dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()]
+            about = {key: str(value) for key, value in dataset.attrs.items() if key not in _RESERVED}
+            variables[name] = (dims, values, about)
+        attrs = {key: _undone(value) for key, value in file.attrs.items() if key != "Conventions"}
+    return variables, attrs
+
+
+def _write(file: Any, name: str, values: np.ndarray, about: Mapping[str, str]) -> Any:
+    values = np.asarray(values)
+    if values.dtype.kind in "OU":
+        dataset = file.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype("utf-8"))
+    else:
+        # netCDF has no truth values
+        dataset = file.create_dataset(name, data=values.astype(np.int8) if values.dtype == bool else values)
+    for key, value in about.items():
+        dataset.attrs[key] = value
+    return dataset
+
+
+def _undone(value: Any) -> Any:
+    if isinstance(value, str) and (value[:1] in ("{", "[", '"') or value in ("true", "false", "null")):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,82 @@
+"""What an interrupted analysis had computed, so that the same command goes on from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class Partial:
+    """An append-only store of finished parts, one JSON line each; the first line says which question they answer.
+
+    A torn last line (a kill while writing) is left out; a store of another question (``fingerprint``) starts afresh.
+
+    Attributes:
+        done: finished parts by key.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Partial(Path(folder, "plane.partial"), {"grid": 51}) as store:
+    ...         store.add("7", [0.5, 0.1])
+    ...     Partial(Path(folder, "plane.partial"), {"grid": 51}).done
+    {'7': [0.5, 0.1]}
+    """
+
+    def __init__(self, path: Path | str, fingerprint: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        self._head = json.dumps(fingerprint, sort_keys=True)
+        self._file: TextIO | None = None
+        self.done: dict[str, Any] = {}
+        self._whole = self._read()
+
+    def _read(self) -> int:
+        """Take over the finished parts; returns how many bytes of the file are good."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        good = 0
+        for i, line in enumerate(content.splitlines(keepends=True)):
+            try:
+                part = json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n") or (i == 0 and json.dumps(part, sort_keys=True) != self._head):
+                break
+            if i:
+                self.done[part["key"]] = part["value"]
+            good += len(line)
+        return good
+
+    def add(self, key: str, value: Any) -> None:
+        """Keep one finished part (what JSON holds, NaN and infinities too)."""
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a", encoding="utf-8")
+            self._file.truncate(self._whole)
+            if not self._whole:
+                self._file.write(self._head + "\n")
+        self._file.write(json.dumps({"key": key, "value": value}) + "\n")
+        self._file.flush()
+        self.done[key] = value
+
+    def close(self) -> None:
+        """Close the file, which stays."""
+        if self._file is not None:
+            self._whole = self._file.tell()
+            self._file.close()
+            self._file = None
+
+    def finish(self) -> None:
+        """Remove the file: the result is safe elsewhere."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+        self._whole = 0
+
+    def __enter__(self) -> Partial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

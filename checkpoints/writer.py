@@ -1,0 +1,156 @@
+"""The one writer of a run: rounds as they come, durably, and what a resume needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from .creating import RESUME_NAME, create_run
+from .durable import WriterLock, sweep_temporaries
+from .errors import DiskFullError, FedscopeError
+from .metrics import append_row, mend_table
+from .partition import Partition
+from .resuming import read_resume, write_resume
+from .rounds import RoundRecord, write_round
+from .runs import Run, round_path
+from .weights import Weights
+
+
+class RunWriter:
+    """Writes a run; holds its lock until it is closed. Made by :meth:`create` or :meth:`open`."""
+
+    def __init__(self, run: Run, lock: WriterLock) -> None:
+        self.run, self._lock = run, lock
+        self.path = run.path
+        self.last = run.rounds[-1] if run.rounds else 0
+        compression = (run.config or {}).get("record", {}).get("compression", "none")
+        if compression not in ("none", "delta"):
+            raise FedscopeError(f'record.compression = {compression!r} is unknown; give "none" or "delta"')
+        self._compression: Literal["none", "delta"] = compression
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        info: Mapping[str, Any],
+        config: Mapping[str, Any] | None,
+        partition: Partition | None,
+        *,
+        force: bool = False,
+    ) -> RunWriter:
+        """Make a new run, with no round yet.
+
+        Args:
+            info: ``run.json``, without ``format`` and ``version``, which are added; ``layout`` as ``Layout.to_json``.
+            config: the resolved configuration; ``record.compression`` says how clients are stored.
+            force: replace a run of fedscope that is there; nothing else is ever replaced.
+
+        Raises:
+            FedscopeError: something is in the way; another writer; a full disk.
+        """
+        path = Path(path)
+        return cls._holding(path, create_run(path, info, config, partition, force=force))
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunWriter:
+        """Go on with a run: sweeps what an interrupted write left, and mends ``metrics.csv`` from the round files.
+
+        Raises:
+            FedscopeError: no run; another writer.
+        """
+        path = Path(path)
+        Run.open(path)  # before a lock file is left in a folder that is no run
+        writer = cls._holding(path, WriterLock(path))
+        try:
+            sweep_temporaries(path)
+            if (path / "rounds").is_dir():
+                sweep_temporaries(path / "rounds")
+            run = writer.run
+            if not run.is_foreign or (path / "metrics.csv").exists():
+                mend_table(path / "metrics.csv", run.rounds, lambda t: run.round(t).metrics)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @classmethod
+    def _holding(cls, path: Path, lock: WriterLock) -> RunWriter:
+        try:
+            return cls(Run.open(path), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def write(self, record: RoundRecord) -> None:
+        """Record the next round: its file, durably, then its row of ``metrics.csv``.
+
+        Raises:
+            FedscopeError: not the round that comes next; another layout than the run's; a full disk (the run stays
+                readable up to the last whole round).
+        """
+        if record.round != self.last + 1:
+            raise FedscopeError(
+                f"{self.path}: round {record.round} cannot follow round {self.last}; write {self.last + 1}"
+            )
+        for name in ("start", "clients", "global_", "averaged"):
+            model = getattr(record, name)
+            if model is not None and (difference := self.run.layout.difference(model.layout)):
+                raise FedscopeError(
+                    f"{self.path}: {name.rstrip('_')} of round {record.round} does not fit: {difference}"
+                )
+        rounds = self.path / "rounds"
+        rounds.mkdir(exist_ok=True)
+        with _Room(self):
+            write_round(round_path(self.path, record.round), record, self._compression)
+            self.last = record.round
+            append_row(self.path / "metrics.csv", record.round, record.metrics)
+
+    def save_resume(self, globals_: Mapping[int, Weights], window: int) -> None:
+        """Keep the globals that a resume needs and the round files lack; call it before the round's :meth:`write`.
+
+        Replaced durably. Of ``globals_`` (by round) the last ``window`` + 1 are kept (at least two): a kill between
+        this and the round's file leaves the previous round's window whole.
+        """
+        kept = sorted(globals_)[-(max(1, window) + 1) :]
+        with _Room(self):
+            write_resume(self.path / RESUME_NAME, {t: globals_[t] for t in kept})
+
+    def load_resume(self) -> dict[int, Weights]:
+        """The globals by round that :meth:`save_resume` kept; empty where it was never needed."""
+        return read_resume(self.path / RESUME_NAME, self.run.layout)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Room:
+    """Says up to where a run can be read when the disk is full."""
+
+    def __init__(self, writer: RunWriter) -> None:
+        self.writer = writer
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        from .durable import disk_is_full
+
+        if error is not None and (isinstance(error, DiskFullError) or disk_is_full(error)):
+            path, last = self.writer.path, self.writer.last
+            upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
+            raise DiskFullError(
+                f"{path}: the disk is full; {upto}; make room, then go on: fedscope train --resume {path}"
+            ) from error

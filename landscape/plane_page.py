@@ -1,0 +1,124 @@
+"""A plane as a web page: a surface one can turn, beside its contours. Drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .paper import SURFACE
+from .surface import distinct, looks, remarks, scale_of
+
+if TYPE_CHECKING:
+    from .planes import Plane
+
+#: matplotlib's markers in plotly's words
+SYMBOLS = {
+    "^": "triangle-up",
+    "X": "x",
+    "o": "circle",
+    "s": "square",
+    "D": "diamond",
+    "P": "cross",
+    "v": "triangle-down",
+}
+SYMBOLS_3D = {"^": "diamond", "X": "x", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
+
+
+def draw_page(plane: Plane, title: str | None = None) -> str:
+    """The page as HTML with plotly.js inside, the same text for the same plane.
+
+    Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure; pointing at
+    the surface tells coordinates, loss and error. Points that are not finite are holes.
+    """
+    from plotly.subplots import make_subplots
+
+    scale = scale_of([plane], "loss")
+    depth = _depth(plane.loss, scale.edges)
+    at = list(range(0, len(scale.edges), 2))
+    shades = {
+        "colorscale": SURFACE.capitalize(),
+        "cmin": 0.0,
+        "cmax": float(len(scale.edges) - 1),
+    }
+    levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": distinct([scale.edges[i] for i in at])}
+    told = "a %{x:.3g}, b %{y:.3g}<br>loss %{customdata[0]:.4g}<br>error %{customdata[1]:.1f} %<extra></extra>"
+    data = np.stack([plane.loss, 100 * plane.error], axis=-1)
+    figure = make_subplots(
+        rows=1,
+        cols=2,
+        column_widths=[0.56, 0.44],
+        specs=[[{"type": "scene"}, {"type": "xy"}]],
+        horizontal_spacing=0.06,
+    )
+    surface = {"x": plane.a, "y": plane.b, "z": depth, "customdata": data, "hovertemplate": told}
+    figure.add_surface(**surface, **shades, colorbar={**levels, "x": 1.0, "len": 0.8}, opacity=0.95, row=1, col=1)
+    contours = {"start": 1.0, "end": float(len(scale.edges) - 2), "size": 1.0}
+    figure.add_contour(
+        **surface,
+        colorscale=shades["colorscale"],
+        zmin=shades["cmin"],
+        zmax=shades["cmax"],
+        contours=contours,
+        line={"width": 0.5, "color": "rgba(255,255,255,0.6)"},
+        showscale=False,
+        row=1,
+        col=2,
+    )
+    for model, look in looks(plane):
+        # a little above the surface, which would hide half of a marker
+        height = float(_depth(np.array([model.loss]), scale.edges)[0]) + 0.3
+        words = _words(model)
+        marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
+        common: dict[str, Any] = {"mode": "markers", "name": words, "hovertemplate": f"{words}<extra></extra>"}
+        figure.add_scatter3d(
+            x=[model.a],
+            y=[model.b],
+            z=[height],
+            marker={**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": 5},
+            showlegend=False,
+            row=1,
+            col=1,
+            **common,
+        )
+        symbol = SYMBOLS.get(look["marker"], "star")
+        figure.add_scatter(
+            x=[model.a], y=[model.b], marker={**marker, "symbol": symbol, "size": 12}, row=1, col=2, **common
+        )
+    across, along = (f"distance (L<sub>2</sub>), {name}" for name in "ab")
+    said = remarks([plane], "holes")
+    figure.update_layout(
+        template="plotly_white",
+        title={"text": f"{title or 'Loss on the plane'}<br><sup>{said}</sup>"},
+        scene={
+            "xaxis": {"title": {"text": across}},
+            "yaxis": {"title": {"text": along}},
+            "zaxis": levels,
+            "aspectmode": "manual",
+            "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
+            "camera": {"eye": {"x": 0.8, "y": -1.05, "z": 1.6}},
+        },
+        legend={"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
+        margin={"l": 20, "r": 20, "t": 70, "b": 20},
+    )
+    figure.update_xaxes(title_text=across, constrain="domain")
+    figure.update_yaxes(title_text=along, scaleanchor="x", constrain="domain")
+    # a fixed name in place of a random one keeps the page the same
+    html: str = figure.to_html(
+        include_plotlyjs=True, full_html=True, div_id="plane", default_height="94vh", config={"displaylogo": False}
+    )
+    return html
+
+
+def _depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Where values lie between the levels, counted in levels; above the last one it goes on as before it."""
+    excess = values - edges[0]
+    start, ratio = edges[1] - edges[0], (edges[-1] - edges[0]) / (edges[-2] - edges[0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        depth = np.where(excess > start, 1 + np.log(excess / start) / np.log(ratio), excess / start)
+    return np.where(np.isfinite(depth), depth, np.nan)
+
+
+def _words(model: Any) -> str:
+    off = f", {model.off_plane:.2g} off the plane" if model.off_plane > 1e-3 else ""
+    return f"{model.label}: loss {model.loss:.3g}, error {100 * model.error:.1f} %{off}"

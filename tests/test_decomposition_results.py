@@ -1,0 +1,249 @@
+"""Tables, their round trip, and the figure."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
+from fedscope.decomposition.end_labels import spread
+from fedscope.decomposition.factor_panels import group_factors
+from fedscope.decomposition.records import FACTORS, MEASURED
+from fedscope.landscape.paper import save_figure
+
+# As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.
+ROUNDS = (1, 10, 20, 40, 60)
+MEASUREMENTS = {
+    "heter_bias": (0.776, 0.654, 0.48, 0.33, 0.238),
+    "bias_cross": (0.067, 0.005, 0.003, 0.002, 0.001),
+    "train_bias": (0.003, 4e-4, 1e-4, 5e-5, 2e-5),
+    "variance": (0.002, 1e-3, 6e-4, 3e-4, 1e-4),
+    "covariance": (1e-6, 8e-6, -3e-6, 2e-6, -9e-6),
+    "locality": (0.041, -0.27, -0.25, -0.22, -0.184),
+}
+
+
+def plausible(run: str = "ima", *, split: bool = True, independent: bool = True, seed: int = 0) -> RunFactors:
+    rng = np.random.default_rng(seed)
+    rounds = []
+    for i, number in enumerate(ROUNDS):
+        value = {name: series[i] for name, series in MEASUREMENTS.items()}
+        value["bias"] = value["heter_bias"] + value["bias_cross"] + value["train_bias"]
+        value["ensemble_loss"] = value["bias"] + value["variance"] + value["covariance"]
+        value["fma_loss"] = value["global_loss"] = value["ensemble_loss"] + value["locality"]
+        value |= {"server_step": 0.0, "delta_max": 3.1 / number, "delta_mean": 2.0 / number, "closure_error": 3e-16}
+        rows = [
+            FactorRow(name, kind, value[name], 0.02 * abs(value[name]) + 2e-6 if independent else None)
+            if (split or name not in ("train_bias", "heter_bias", "bias_cross")) and (independent or kind == "plugin")
+            else FactorRow(name, kind, None)
+            for kind in ("plugin", "unbiased")
+            for name in FACTORS
+        ]
+        rows += [FactorRow(name, "measured", value.get(name)) for name in MEASURED]
+        clients = tuple(
+            ClientRow(
+                client=3 * k,
+                samples=100 + k,
+                weight=(100 + k) / 1045,
+                train_bias=0.08 / number + 0.01 * rng.random() if split else None,
+                heter_bias=value["heter_bias"] * (1.3 + 0.2 * rng.random()) if split and k else None,
+                variance=0.02 / number,
+                distance=2.0 + rng.random(),
+            )
+            for k in range(10)
+        )
+        source = "local:4" if independent else "rounds:4"
+        rounds.append(
+            RoundFactors(number, source, 4, independent, "probabilities", 1437, 10, True, split, tuple(rows), clients)
+        )
+    error = tuple(float(value) for value in 0.9 * np.exp(-np.arange(60) / 8) + 0.04)
+    curves = (ErrorCurve("global", tuple(range(1, 61)), error), ErrorCurve("averaged", (45, 60), (0.04, 0.035)))
+    return RunFactors(run, "mlp", tuple(rounds), curves)
+
+
+def result(*runs: RunFactors, draws: str = "local:4", split: str = "train") -> Decomposition:
+    return Decomposition(
+        runs or (plausible(),), split=split, draws=draws, attrs={"seed": 0, "versions": {"torch": "2"}}
+    )
+
+
+def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path):
+    paths = result().save(tmp_path / "figures" / "decompose.v1")
+    assert [path.name for path in paths] == [f"decompose.v1.{end}" for end in ("factors.csv", "clients.csv", "json")]
+    rows = list(csv.DictReader(paths[0].open()))
+    assert list(rows[0]) == (
+        [
+            "run",
+            "round",
+            "model",
+            "split",
+            "loss",
+            "draws",
+            "factor",
+            "estimate",
+            "value",
+            "stderr_draws",
+            "stderr_samples",
+        ]
+    )
+    assert {row["estimate"] for row in rows} == {"plugin", "unbiased", "measured"}
+    assert {row["factor"] for row in rows} == set(FACTORS) | set(MEASURED)
+    assert {(row["run"], row["model"], row["split"], row["loss"], row["draws"]) for row in rows} == {
+        ("ima", "mlp", "train", "squared", "local:4")
+    }
+    assert [row["value"] for row in rows if (row["factor"], row["estimate"]) == ("locality", "unbiased")] == [
+        repr(value) for value in MEASUREMENTS["locality"]
+    ]
+    clients = list(csv.DictReader(paths[1].open()))
+    assert list(clients[0]) == ["run", "round", "client", "samples", "train_bias", "heter_bias", "variance", "distance"]
+    assert len(clients) == 50
+
+
+def test_what_does_not_exist_is_an_empty_field_and_never_0(tmp_path):
+    paths = result(plausible(split=False, independent=False), draws="rounds:4").save(tmp_path / "d")
+    rows = list(csv.DictReader(paths[0].open()))
+    assert all(row["stderr_draws"] == row["stderr_samples"] == "" for row in rows)
+    for row in rows:
+        missing = row["factor"] in ("train_bias", "heter_bias", "bias_cross", "averaged_loss")
+        assert (row["value"] == "") == (missing or row["estimate"] == "unbiased")
+    assert all(row["train_bias"] == row["heter_bias"] == "" for row in csv.DictReader(paths[1].open()))
+
+
+def test_a_result_comes_back_exactly(tmp_path):
+    whole = result(plausible("fma", seed=1), plausible("ima"))
+    odd = plausible("odd")
+    first = odd.rounds[0]
+    strange = [FactorRow("global_loss", "measured", float("inf")), FactorRow("fma_loss", "measured", 0.1 + 0.2)]
+    odd = replace(odd, rounds=(replace(first, rows=tuple(strange)),), curves=())
+    for one in (whole, result(odd)):
+        one.save(tmp_path / "r.1")
+        assert Decomposition.load(tmp_path / "r.1") == one
+    for number in whole.runs[0].rounds:
+        assert RoundFactors.from_json(json.loads(json.dumps(number.to_json()))) == number
+
+
+def test_a_nan_stays_a_nan(tmp_path):
+    broken = plausible()
+    broken = replace(broken, rounds=(replace(broken.rounds[0], rows=(FactorRow("variance", "plugin", float("nan")),)),))
+    result(broken).save(tmp_path / "r")
+    assert "plugin,nan,," in (tmp_path / "r.factors.csv").read_text()
+    assert np.isnan(Decomposition.load(tmp_path / "r").runs[0].rounds[0].rows[0].value)
+
+
+def test_what_is_no_result_is_refused(tmp_path):
+    with pytest.raises(FedscopeError, match=r"r\.json does not exist: .*without --redraw"):
+        Decomposition.load(tmp_path / "r")
+    paths = result().save(tmp_path / "r")
+    paths[0].write_text("a,b\n1,2\n")
+    with pytest.raises(
+        FedscopeError, match=r"r\.factors\.csv is not a table of `fedscope decompose`: its columns must"
+    ):
+        Decomposition.load(tmp_path / "r")
+    for text, sentence in (
+        ("{", r"r\.json is not JSON"),
+        ("[]", r"r\.json is not a decomposition"),
+        ('{"format": "fedscope-decomposition", "version": 2}', r"has version 2, but this fedscope reads version 1"),
+    ):
+        paths[2].write_text(text)
+        with pytest.raises(FedscopeError, match=sentence):
+            Decomposition.load(tmp_path / "r")
+    with pytest.raises(FedscopeError, match=r"two runs are called ima"):
+        result(plausible(), plausible())
+
+
+def test_the_figure_is_the_same_byte_for_byte(tmp_path):
+    first = save_figure(result().figure(), tmp_path / "a")
+    result().save(tmp_path / "r")
+    second = save_figure(Decomposition.load(tmp_path / "r").figure(3.5), tmp_path / "b")
+    for a, b in zip(first, second, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def words(figure) -> str:
+    texts = [text.get_text() for ax in figure.axes for text in (*ax.texts, ax.title, ax._left_title)]
+    return "\n".join(texts + [text.get_text().replace("\n", " ") for text in figure.texts])
+
+
+def test_the_figure_says_what_it_shows_and_what_it_cannot():
+    figure = result().figure(3.5, "digits, two shards")
+    assert figure.get_figwidth() == 3.5
+    assert len(figure.axes) == 4
+    said = words(figure)
+    note = " ".join(text.get_text() for text in reversed(figure.texts))
+    assert "digits, two shards" in said
+    for label in ("heterog.\nbias", "training bias", "cross term", "variance", "covariance", "locality", "loss of FMA"):
+        assert label in said
+    for fact in ("local:4", "covariance is 0 by construction", "all 1,437 samples", "t on 3 degrees", "Unbiased"):
+        assert fact in note, note
+
+    dependent = result(plausible(split=False, independent=False), draws="rounds:4", split="test").figure()
+    assert len(dependent.axes) == 3  # no split, so nothing to say of each client alone
+    note = " ".join(text.get_text() for text in reversed(dependent.texts))
+    assert "drift counts as variance" in note
+    assert "Plug-in" in note
+    assert "bars 95" not in note
+
+
+def test_the_figure_draws_the_numbers():
+    from scipy.stats import t
+
+    figure = result().figure()
+    lines = {line.get_label(): line for ax in figure.axes for line in ax.lines}
+    np.testing.assert_array_equal(lines["locality"].get_xdata(), ROUNDS)
+    np.testing.assert_array_equal(lines["locality"].get_ydata(), MEASUREMENTS["locality"])
+    np.testing.assert_array_equal(lines["covariance"].get_ydata(), MEASUREMENTS["covariance"])
+    half = t.ppf(0.975, 3) * (0.02 * MEASUREMENTS["locality"][-1] * -1 + 2e-6)
+    bars = next(bar for ax in figure.axes for bar in ax.containers if bar.lines[0] is lines["locality"])
+    (segments,) = bars.lines[2]
+    np.testing.assert_allclose(np.diff(segments.get_segments()[-1][:, 1]), 2 * half, rtol=1e-9)
+    # p-weighted means over the clients that have a value: client 0 has none on the others' data.
+    known = plausible().rounds[-1].clients[1:]
+    mean = sum(row.weight * row.heter_bias for row in known) / sum(row.weight for row in known)
+    assert lines["other data"].get_ydata()[-1] == pytest.approx(mean)
+    assert lines["uniform\noutputs"].get_ydata()[0] == pytest.approx(0.9)
+
+
+def test_several_runs_are_columns_on_common_axes():
+    high = plausible("fma", seed=1)
+    high = replace(high, curves=(ErrorCurve("global", (1, 60), (0.99, 0.5)),))
+    figure = result(plausible(), high).figure(7.0)
+    assert len(figure.axes) == 8
+    for left, right in zip(figure.axes[::2], figure.axes[1::2], strict=True):
+        assert left.get_ylim() == right.get_ylim()
+        for ax in (left, right):
+            low, top = ax.get_ylim()
+            for line in ax.lines:
+                if line.get_transform().contains_branch(ax.transData) and line.get_label() != "_tie":
+                    y = np.asarray(line.get_ydata(), dtype=float)
+                    assert np.nanmax(y, initial=low) <= top
+                    assert np.nanmin(y, initial=top) >= low
+
+
+def test_small_factors_get_a_panel_of_their_own():
+    large, small = group_factors(plausible().rounds)
+    assert large == ["heter_bias", "bias_cross", "locality"]
+    assert small == ["train_bias", "variance", "covariance"]
+    assert group_factors(plausible(split=False).rounds) == (["bias", "locality"], ["variance", "covariance"])
+
+
+def test_a_result_without_rounds_draws_nothing():
+    with pytest.raises(FedscopeError, match="no round to draw"):
+        result(RunFactors("ima", "mlp", ())).figure()
+
+
+@given(st.lists(st.tuples(st.floats(-3, 3), st.floats(0.01, 1)), max_size=8))
+def test_labels_neither_overlap_nor_move_without_need(places):
+    places.sort(key=lambda place: place[0])
+    at, sizes = [place for place, _ in places], [size for _, size in places]
+    centres = spread(at, sizes)
+    gaps = [b - a - (s + t) / 2 for a, b, s, t in zip(centres, centres[1:], sizes, sizes[1:], strict=False)]
+    assert all(gap >= -1e-9 for gap in gaps)
+    if all(b - a >= (s + t) / 2 for a, b, s, t in zip(at, at[1:], sizes, sizes[1:], strict=False)):
+        assert centres == pytest.approx(at)

@@ -1,0 +1,181 @@
+"""The evaluator against plain torch, and its promise that workers change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedscope.checkpoints import FedscopeError, Layout, Weights
+from fedscope.landscape import Evaluator, Replica, Samples
+from fedscope.landscape.evaluator import default_batch
+
+
+def convolutional() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 49, 5)
+    )
+
+
+def images(n: int = 130) -> Samples:
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(n, 3, 16, 16, generator=generator)
+    return Samples(x, torch.randint(0, 5, (n,), generator=generator), 5, "toy", "test", np.arange(n))
+
+
+def random_models(module: nn.Module, count: int) -> list[Weights]:
+    layout = Layout.of(module)
+    draw = np.random.default_rng(3)
+    models = []
+    for _ in range(count):
+        buffers = {
+            entry.name: np.abs(draw.standard_normal(entry.shape)).astype(entry.dtype) for entry in layout.buffers
+        }
+        models.append(Weights(layout, (0.3 * draw.standard_normal(layout.size)).astype(np.float32), buffers))
+    return models
+
+
+def direct(module: nn.Module, model: Weights, samples: Samples) -> tuple[float, float, torch.Tensor]:
+    state = {name: torch.from_numpy(np.array(values)) for name, values in model.arrays().items()}
+    module.load_state_dict(state)
+    module.eval()
+    with torch.no_grad():
+        logits = module(samples.x)
+    loss = nn.functional.cross_entropy(logits.double(), samples.y)
+    return float(loss), float((logits.argmax(1) != samples.y).double().mean()), logits
+
+
+def test_losses_errors_and_logits_are_torchs() -> None:
+    module, samples = convolutional(), images()
+    models = random_models(module, 5)
+    evaluator = Evaluator(module, samples)
+    loss, error = evaluator.models(models)
+    logits = evaluator.logits(models, slice(10, 90))
+    assert logits.shape == (5, 80, 5)
+    assert logits.dtype == torch.float32
+    for i, model in enumerate(models):
+        own_loss, own_error, own_logits = direct(module, model, samples)
+        assert loss[i] == pytest.approx(own_loss, rel=1e-6)
+        assert error[i] == own_error
+        torch.testing.assert_close(logits[i], own_logits[10:90], rtol=1e-4, atol=1e-5)
+
+
+def test_one_model_a_matrix_and_a_sequence_mean_the_same() -> None:
+    module, samples = convolutional(), images(60)
+    models = random_models(module, 3)
+    matrix = Weights(
+        models[0].layout,
+        np.stack([model.parameters for model in models]),
+        {name: np.stack([model.buffers[name] for model in models]) for name in models[0].buffers},
+    )
+    evaluator = Evaluator(module, samples)
+    loss, error = evaluator.models(models)
+    assert np.array_equal(evaluator.models(matrix)[0], loss)
+    assert np.array_equal(evaluator.models(models[1])[0], loss[1:2])
+    assert np.array_equal(evaluator.models(models[1])[1], error[1:2])
+
+
+def test_numbers_hang_neither_on_workers_nor_on_order() -> None:
+    module, samples = convolutional(), images()
+    models = random_models(module, 7)
+
+    def form(i: int, replica: Replica) -> None:
+        replica.load(models[i].parameters, models[i].buffers)
+
+    one = {i: rest for i, *rest in Evaluator(module, samples, workers=1).evaluate(7, form)}
+    order = [6, 0, 3, 5, 1, 2, 4]
+    three = list(Evaluator(module, samples, workers=3).evaluate(7, form, order))
+    assert [i for i, *_ in three] == order
+    assert {i: rest for i, *rest in three} == one
+
+
+def test_the_callers_module_is_not_touched() -> None:
+    module, samples = convolutional(), images(50)
+    module.train()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    Evaluator(module, samples).models(random_models(module, 2))
+    assert module.training
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_nan_and_infinity_are_kept() -> None:
+    module = nn.Linear(1, 2)
+    samples = Samples(torch.ones(4, 1), torch.tensor([0, 0, 1, 1]), 2, "toy", "test", np.arange(4))
+    layout = Layout.of(module)
+    rows = np.array([[0, 0, np.nan, 0], [0, 0, 0, -np.inf], [0, 0, 0, 0]], dtype=np.float32)
+    loss, error = Evaluator(module, samples).models(Weights(layout, rows, {}))
+    assert np.isnan(loss[0])
+    assert error[0] == 1.0, "an output with NaN classifies nothing"
+    assert loss[1] == np.inf
+    assert loss[2] == pytest.approx(np.log(2))
+    assert error[2] == 0.5
+
+
+def test_combinations_are_float64_sums_rounded_once() -> None:
+    module = convolutional()
+    models = random_models(module, 3)
+    replica = Replica(module)
+    replica.combine(models, (1.7, -0.4, -0.3))
+    expected = sum(
+        c * model.parameters.astype(np.float64) for c, model in zip((1.7, -0.4, -0.3), models, strict=True)
+    ).astype(np.float32)
+    assert np.array_equal(replica.w.numpy(), expected)
+    state = replica.module.state_dict()
+    mean = sum(c * m.buffers["1.running_mean"].astype(float) for c, m in zip((1.7, -0.4, -0.3), models, strict=True))
+    np.testing.assert_allclose(state["1.running_mean"], mean, rtol=1e-6)
+    variance = sum(c * m.buffers["1.running_var"].astype(float) for c, m in zip((1.7, -0.4, -0.3), models, strict=True))
+    assert variance.min() < 0, "the case has a variance to clamp"
+    np.testing.assert_allclose(state["1.running_var"], np.maximum(variance, 0), rtol=1e-6)
+    assert state["1.num_batches_tracked"] == models[0].buffers["1.num_batches_tracked"]
+    assert torch.equal(replica.module[0].weight.reshape(-1), replica.w[: 8 * 27])  # type: ignore[index,union-attr,operator]
+
+
+def test_a_single_model_is_taken_over_bit_for_bit() -> None:
+    module = convolutional()
+    models = random_models(module, 3)
+    models[0].parameters[:] = np.nan  # has coefficient 0
+    models[1].parameters[0] = -0.0
+    replica = Replica(module)
+    replica.combine(models, (0.0, 1.0, 0.0))
+    assert replica.w.numpy().tobytes() == models[1].parameters.tobytes()
+    assert replica.module.state_dict()["1.num_batches_tracked"] == models[1].buffers["1.num_batches_tracked"]
+
+
+def test_double_precision_models_stay_double() -> None:
+    module = nn.Linear(3, 4).double()
+    samples = Samples(torch.randn(20, 3), torch.arange(20) % 4, 4, "toy", "test", np.arange(20))
+    layout = Layout.of(module)
+    model = Weights(layout, np.random.default_rng(0).standard_normal(layout.size), {})
+    loss, _ = Evaluator(module, samples).models(model)
+    w = model.parameters[:12].reshape(4, 3)
+    z = samples.x.double().numpy() @ w.T + model.parameters[12:]
+    expected = np.mean(np.log(np.exp(z).sum(1)) - z[np.arange(20), np.arange(20) % 4])
+    assert loss[0] == pytest.approx(expected, rel=1e-13)
+
+
+def test_bf16_is_near_float32_and_not_the_same() -> None:
+    module, samples = convolutional(), images(60)
+    models = random_models(module, 2)
+    exact, _ = Evaluator(module, samples).models(models)
+    rough, _ = Evaluator(module, samples, precision="bf16").models(models)
+    assert not np.array_equal(exact, rough)
+    np.testing.assert_allclose(rough, exact, rtol=0.05)
+
+
+def test_batches_suit_the_layers() -> None:
+    assert default_batch(convolutional(), images(), "cpu") == 200  # 16 x 16
+    assert default_batch(nn.Linear(2, 2), images(), "cpu") == 1000
+    assert default_batch(convolutional(), images(), "cuda") == 10_000
+
+
+def test_what_cannot_be_evaluated_is_refused() -> None:
+    module, samples = convolutional(), images(10)
+    with pytest.raises(FedscopeError, match=r"outputs of shape \[1, 5\] .* toy test has 7 classes, so \[1, 7\]"):
+        Evaluator(module, Samples(samples.x, samples.y, 7, "toy", "test", samples.indices))
+    with pytest.raises(FedscopeError, match="precision 'half' is unknown; take one of float32, tf32, bf16"):
+        Evaluator(module, samples, precision="half")
+    with pytest.raises(FedscopeError, match=r"device 'abacus' cannot be used here .*--device cpu always can"):
+        Evaluator(module, samples, device="abacus")

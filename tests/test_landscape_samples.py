@@ -1,0 +1,72 @@
+"""Subsets keep the classes' proportions and hang on their seed alone."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.landscape import Samples
+
+
+def make(labels: list[int], classes: int) -> Samples:
+    n = len(labels)
+    x = torch.arange(n, dtype=torch.float32).reshape(n, 1)
+    return Samples(x, torch.tensor(labels), classes, "toy", "test", np.arange(n) + 100, "abc")
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=1, max_size=60), count=st.integers(1, 60), seed=st.integers(0, 2**32)
+)
+def test_subset_is_stratified_by_largest_remainder(labels: list[int], count: int, seed: int) -> None:
+    whole = make(labels, 5)
+    part = whole.limit(count, seed)
+    if count >= len(labels):
+        assert part is whole
+        return
+    assert len(part) == count
+    have = np.bincount(labels, minlength=5)
+    got = np.bincount(part.y.numpy(), minlength=5)
+    shares = [Fraction(count * int(n), len(labels)) for n in have]
+    up = [c for c in range(5) if got[c] > int(shares[c])]
+    assert all(int(share) <= g <= int(share) + 1 for share, g in zip(shares, got, strict=True))
+    left_out = [c for c in range(5) if c not in up]
+    rest = [share - int(share) for share in shares]
+    assert all(rest[i] >= rest[j] for i in up for j in left_out), "the largest remainders are rounded up"
+    # rows, labels and indices stay together and in order, each sample at most once
+    rows = part.indices - 100
+    assert (np.diff(rows) > 0).all()
+    assert part.x[:, 0].tolist() == rows.tolist()
+    assert part.y.tolist() == [labels[i] for i in rows]
+    again = whole.limit(count, seed)
+    assert np.array_equal(again.indices, part.indices)
+    assert (part.sha256, part.name, part.split) == ("abc", "toy", "test")
+
+
+def test_another_seed_draws_other_samples() -> None:
+    whole = make([0, 1] * 50, 2)
+    assert not np.array_equal(whole.limit(10, 0).indices, whole.limit(10, 1).indices)
+
+
+def test_channels_last_images_stay_channels_last() -> None:
+    x = torch.randn(20, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    whole = Samples(x, torch.zeros(20, dtype=torch.int64), 1, "toy", "test", np.arange(20))
+    part = whole.limit(5)
+    assert torch.equal(part.x, x[torch.from_numpy(part.indices)])
+
+
+def test_bad_samples_are_refused() -> None:
+    whole = make([0, 1, 2], 3)
+    with pytest.raises(FedscopeError, match=r"a limit of 0 leaves no sample of toy test; take at least 1"):
+        whole.limit(0)
+    with pytest.raises(FedscopeError, match=r"labels from 0 to 2, but its 2 classes count from 0"):
+        make([0, 1, 2], 2)
+    with pytest.raises(FedscopeError, match=r"3 inputs, 2 labels and 3 indices"):
+        Samples(whole.x, whole.y[:2], 3, "toy", "test", whole.indices)
+    with pytest.raises(FedscopeError, match="toy test has no samples"):
+        Samples(whole.x[:0], whole.y[:0], 3, "toy", "test", whole.indices[:0])

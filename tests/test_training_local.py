@@ -1,0 +1,162 @@
+"""Local training against torch's own optimiser and the round loop's promises, on the embedded digits."""
+
+from __future__ import annotations
+
+import threading
+from copy import deepcopy
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fedscope.checkpoints import Weights
+from fedscope.training import Config, build_module, load_data, partition
+from fedscope.training.building import initial_model
+from fedscope.training.clients.sgd import SGD
+from fedscope.training.local import LocalTask, Stopped, Workbench, batches, crop_and_flip, local_sgd
+from fedscope.training.methods import Pace
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    train = load_data("digits").samples("train")
+    return train.x, train.y
+
+
+@pytest.fixture
+def module() -> torch.nn.Module:
+    return build_module(Config.read({}).model.architecture, (1, 8, 8), 10, seed=3)
+
+
+def task_of(module: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor], **changes: object) -> LocalTask:
+    x, y = data
+    task = LocalTask(
+        round=4,
+        client=7,
+        x=x,
+        y=y,
+        indices=np.arange(100, 133),
+        start=initial_model(module),
+        pace=Pace(0.1, 3),
+        seed=0,
+        bench=Workbench(module),
+    )
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize("clip", [0.0, 0.3])
+def test_local_sgd_steps_as_torch_does(
+    module: torch.nn.Module,
+    digits: tuple[torch.Tensor, torch.Tensor],
+    momentum: float,
+    weight_decay: float,
+    clip: float,
+) -> None:
+    method = SGD(momentum=momentum, weight_decay=weight_decay, clip=clip, batch=10)
+    task = task_of(module, digits)
+    update = local_sgd(task, method)
+
+    reference = deepcopy(module)
+    # The clip of methods.md takes in the weight decay, which torch's optimiser would add after clipping.
+    optimiser = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=momentum)
+    losses = []
+    for x, y in batches(task, method):
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(reference(x), y)
+        loss.backward()
+        for parameter in reference.parameters():
+            assert parameter.grad is not None
+            parameter.grad += weight_decay * parameter.detach()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(reference.parameters(), clip)
+        optimiser.step()
+        losses.append(loss.item())
+    expected = initial_model(reference).parameters
+    # Sums of a few thousand float32 terms in another order.
+    np.testing.assert_allclose(update.weights.parameters, expected, rtol=2e-4, atol=2e-6)
+    assert update.loss == pytest.approx(np.mean(losses), rel=1e-5)
+    assert (update.steps, update.samples, update.client) == (12, 33, 7)
+    assert not np.array_equal(update.weights.parameters, task.start.parameters)
+
+
+def test_an_epoch_sees_every_sample_once_in_another_order_each_time(
+    module: torch.nn.Module, digits: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    x = torch.arange(200.0)[:, None]
+    task = task_of(module, digits, x=x, y=torch.arange(200), pace=Pace(0.1, 2))
+    seen = [batch[:, 0].int().tolist() for batch, _ in batches(task, SGD(batch=10))]
+    assert list(map(len, seen)) == [10, 10, 10, 3] * 2
+    first, second = [*chain(*seen[:4])], [*chain(*seen[4:])]
+    assert sorted(first) == sorted(second) == list(range(100, 133))
+    assert first != second
+
+
+@pytest.mark.parametrize("change", [{"round": 5}, {"client": 8}, {"seed": 1}, {"draw": 2}])
+def test_orders_hang_on_seed_round_client_and_draw(
+    module: torch.nn.Module, digits: tuple[torch.Tensor, torch.Tensor], change: dict[str, int]
+) -> None:
+    method = SGD()
+    once = local_sgd(task_of(module, digits), method).weights.parameters
+    again = local_sgd(task_of(module, digits), method).weights.parameters
+    other = local_sgd(task_of(module, digits, **change), method).weights.parameters
+    assert once.tobytes() == again.tobytes()
+    assert once.tobytes() != other.tobytes()
+
+
+def test_a_workbench_forgets_what_it_trained_before(
+    module: torch.nn.Module, digits: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    fresh = local_sgd(task_of(module, digits), SGD(momentum=0.9)).weights.parameters
+    used = Workbench(module)
+    local_sgd(task_of(module, digits, bench=used, client=1), SGD(momentum=0.9))
+    after = local_sgd(task_of(module, digits, bench=used), SGD(momentum=0.9)).weights.parameters
+    assert fresh.tobytes() == after.tobytes()
+
+
+def test_a_client_with_fewer_samples_than_a_batch_takes_one_step_an_epoch(
+    module: torch.nn.Module, digits: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    update = local_sgd(task_of(module, digits, indices=np.array([5])), SGD(batch=50))
+    assert update.steps == 3
+    assert np.isfinite(update.weights.parameters).all()
+
+
+def test_training_stops_when_told_to(module: torch.nn.Module, digits: tuple[torch.Tensor, torch.Tensor]) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        local_sgd(task_of(module, digits, stop=stop), SGD())
+
+
+def test_crops_and_flips_are_windows_of_the_padded_image() -> None:
+    x = torch.arange(2 * 3 * 6 * 6, dtype=torch.float32).reshape(2, 3, 6, 6) + 1
+    out = crop_and_flip(x, torch.Generator().manual_seed(1), padding=2)
+    padded = torch.nn.functional.pad(x, (2, 2, 2, 2))
+    windows = [[padded[i, :, r : r + 6, c : c + 6] for r in range(5) for c in range(5)] for i in range(2)]
+    for i in range(2):
+        candidates = [*windows[i], *(w.flip(2) for w in windows[i])]
+        assert any(torch.equal(out[i], candidate) for candidate in candidates)
+    many = crop_and_flip(x[:1].expand(400, -1, -1, -1), torch.Generator().manual_seed(0), padding=2)
+    distinct = {tuple(image.reshape(-1).tolist()) for image in many}
+    assert len(distinct) == 50  # 25 windows, each as it is and flipped
+
+
+def test_batch_statistics_are_trained_and_returned() -> None:
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    x, y = torch.randn(40, 4) * 3 + 1, torch.randint(0, 2, (40,))
+    task = LocalTask(1, 0, x, y, np.arange(40), initial_model(module), Pace(0.1, 1), 0, bench=Workbench(module))
+    update = local_sgd(task, SGD(batch=40))
+    np.testing.assert_allclose(update.weights.buffers["1.running_mean"], 0.1 * x.mean(0), rtol=1e-5, atol=1e-6)
+    assert update.weights.buffers["1.num_batches_tracked"] == 1
+    assert isinstance(update.weights, Weights)
+
+
+def test_partitions_of_digits_cover_the_training_split() -> None:
+    data = load_data("digits")
+    split = partition("shards:2", data.y_train, data.classes, 50, seed=0)
+    assert sum(map(len, split.clients)) == 1437
