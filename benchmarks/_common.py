@@ -33,7 +33,7 @@ class Line:
 def table(title: str, lines: Sequence[Line]) -> None:
     """Print the figures, their targets, and whether they hold."""
     print(f"\n{title}\n{machine()}")
-    wide = [max(len(text) for text in column) for column in zip(*((x.what, x.measured, x.target) for x in lines))]
+    wide = [max(len(getattr(line, column)) for line in lines) for column in ("what", "measured", "target")]
     for line in lines:
         verdict = "" if line.holds is None else "pass" if line.holds else "FALLS SHORT"
         print(f"  {line.what:<{wide[0]}}  {line.measured:>{wide[1]}}  {line.target:<{wide[2]}}  {verdict}".rstrip())

@@ -37,7 +37,7 @@ def main() -> None:
         ended = time.perf_counter()
         if process.returncode:
             print(log.read_text(encoding="utf-8"), file=sys.stderr)
-        figures = len([path for path in Path(folder, "demo").rglob("*.pdf")])
+        figures = sum(1 for _ in Path(folder, "demo").rglob("*.pdf"))
     took = ended - began
     ends = [when for when, _ in steps[1:]] + [ended]
     each = [

@@ -87,7 +87,12 @@ def main(pairs: int) -> None:
             Line("writing with all clients, seconds", spread([writing[t] for t in even], "{:.3f}")),
             Line("writing with none, seconds", spread([writing[t] for t in odd], "{:.3f}")),
             Line("added, round against round", spread(pair, "{:+.1%}")),
-            Line("added, by the writing", spread(added, "{:+.1%}"), f"<= {TARGET:.0%}", statistics.median(added) <= TARGET),
+            Line(
+                "added, by the writing",
+                spread(added, "{:+.1%}"),
+                f"<= {TARGET:.0%}",
+                statistics.median(added) <= TARGET,
+            ),
         ],
     )
 

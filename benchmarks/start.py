@@ -1,6 +1,6 @@
 """How soon `fedscope --help` answers, beside an empty Python started in turn with it; the median of ten counts.
 
-    python benchmarks/start.py [times]
+python benchmarks/start.py [times]
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def load_model(address: str, layout: Layout | None = None) -> Model:
         return Model(Path(address).stem, address, read_file(address, layout))
     run = Run.open(parsed.path)
     round_ = run.round(parsed.round)
-    which = parsed.which or _deployed(run, round_)
+    which = parsed.which or _deployed(round_)
     weights = _weights(address, run, round_, which, parsed.clients)
     if layout is not None and (difference := run.layout.difference(layout)):
         raise FedscopeError(f"{address} does not fit the expected model: {difference}")
@@ -137,7 +137,7 @@ def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[i
     return round_.read(which)
 
 
-def _deployed(run: Run, round_: Round) -> str:
+def _deployed(round_: Round) -> str:
     return "averaged" if "averaged" in round_.models else "global"
 
 

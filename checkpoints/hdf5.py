@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from .durable import write_durably
 from .errors import FedscopeError
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -44,6 +46,61 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
             yield file
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             raise FedscopeError(f"{path} is damaged: {_first_line(error)}; restore it from a copy") from error
+
+
+@contextmanager
+def writing(path: Path | str, *, track_order: bool = False) -> Iterator[Any]:
+    """Write an HDF5 file durably; see :func:`fedscope.checkpoints.write_durably`.
+
+    Raises:
+        DiskFullError: nothing more fits.
+    """
+    with write_durably(path) as temporary, _Sink(temporary) as sink:
+        try:
+            with h5py.File(sink, "w", track_order=track_order) as file:
+                yield file
+        finally:
+            if sink.error is not None:
+                raise sink.error
+
+
+class _Sink(io.RawIOBase):
+    """A file for HDF5 to write to, whose writes never seem to fail.
+
+    HDF5 does not live through a failing write: it leaves the file open, loses the error where a dataset is closed, and
+    has crashed the process (2.0, disk full). So the first error is kept here, the rest goes nowhere, and
+    :func:`writing` raises it once HDF5 has closed the file. Ctrl-C comes through in the same way.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.raw = path.open("wb+", buffering=0)
+        self.error: BaseException | None = None
+
+    def write(self, data: Any, /) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        try:
+            while left and self.error is None:
+                left = left[self.raw.write(left) or 0 :]
+        except BaseException as error:
+            self.error = error
+        return size
+
+    def readinto(self, out: Any, /) -> int:
+        return self.raw.readinto(out) or 0
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self.raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.raw.tell()
+
+    def truncate(self, size: int | None = None, /) -> int:
+        return self.raw.truncate(size)
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
 
 
 def check_version(path: Path, found: Any, known: int) -> None:

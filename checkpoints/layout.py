@@ -147,7 +147,7 @@ class Layout:
         """Each parameter of [..., P] by name, as a view [..., \\*shape]."""
         lead = parameters.shape[:-1]
         return {
-            entry.name: parameters[..., self.slices[entry.name]].reshape(*lead, *entry.shape)
+            entry.name: parameters[..., self.slices[entry.name]].reshape((*lead, *entry.shape))
             for entry in self.parameters
         }
 

@@ -10,9 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from .durable import write_durably
 from .errors import FedscopeError
-from .hdf5 import reading
+from .hdf5 import reading, writing
 
 #: dimensions, values, and attributes such as ``units`` and ``long_name``
 Variable = tuple[tuple[str, ...], np.ndarray, Mapping[str, str]]
@@ -48,7 +47,7 @@ def write_netcdf(
                 raise FedscopeError(f"{name} has {size} along {dim}, but {dim} has {sizes[dim]} values")
             if dim not in coords:
                 coords[dim] = ((dim,), np.arange(size), {})
-    with write_durably(path) as temporary, h5py.File(temporary, "w", track_order=True) as file:
+    with writing(path, track_order=True) as file:
         file.attrs["Conventions"] = "CF-1.8"
         for key, value in (attrs or {}).items():
             # netCDF attributes are text and numbers; text that could be taken for JSON is written as JSON, too

@@ -8,12 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from .durable import write_durably
 from .errors import FedscopeError
-from .hdf5 import check_version, reading
+from .hdf5 import check_version, reading, writing
 
 FORMAT, VERSION = "fedscope-partition", 1
 
@@ -34,7 +32,7 @@ class Partition:
 
     def save(self, path: Path | str) -> None:
         """Write ``offsets [N+1], indices [n], label_counts`` and if there are any ``test_offsets, test_indices``."""
-        with write_durably(path) as temporary, h5py.File(temporary, "w") as file:
+        with writing(path) as file:
             file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
             _write_ragged(file, "", self.clients)
             if self.test is not None:

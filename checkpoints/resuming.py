@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import h5py
 import numpy as np
 
-from .durable import write_durably
-from .hdf5 import reading
+from .hdf5 import reading, writing
 from .layout import Layout
 from .weights import Weights
 
@@ -18,7 +16,7 @@ FORMAT, VERSION = "fedscope-resume", 1
 
 def write_resume(path: Path, globals_: Mapping[int, Weights]) -> None:
     """Replace ``resume.h5`` durably: ``globals/<round>/<entry>``."""
-    with write_durably(path) as temporary, h5py.File(temporary, "w") as file:
+    with writing(path) as file:
         file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
         for number, model in globals_.items():
             group = file.create_group(f"globals/{number:05d}")

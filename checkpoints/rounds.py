@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +13,8 @@ import h5py
 import numpy as np
 
 from . import delta
-from .durable import write_durably
 from .errors import FedscopeError, listed
-from .hdf5 import read_row, reading, write_rows
+from .hdf5 import read_row, reading, write_rows, writing
 from .layout import Layout
 from .metrics import from_json, to_json
 from .weights import Weights
@@ -60,7 +60,7 @@ def write_round(path: Path | str, record: RoundRecord, compression: Literal["non
         compression: ``delta`` stores float32 clients as bit-exact differences from ``start`` with shuffle + gzip-1.
     """
     compress = compression == "delta"
-    with write_durably(path) as temporary, h5py.File(temporary, "w") as file:
+    with writing(path) as file:
         file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
         file.attrs["round"] = record.round
         file.attrs["metrics"] = to_json(record.metrics)
@@ -88,7 +88,7 @@ def _write_clients(group: Any, clients: Weights, start: Weights | None, compress
     layout = clients.layout
     for entry in layout.entries:
         if entry.kind == "buffer":
-            rows = clients.buffers[entry.name].reshape(len(clients), -1)
+            rows = clients.buffers[entry.name].reshape(len(clients), prod(entry.shape))
             write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress)
             continue
         where = layout.slices[entry.name]
@@ -277,7 +277,7 @@ class Round:
                 out = parameters[..., self.layout.slices[entry.name]]
             else:
                 buffers[entry.name] = np.empty((*lead, *entry.shape), entry.dtype)
-                out = buffers[entry.name].reshape(*lead, -1)
+                out = buffers[entry.name].reshape((*lead, prod(entry.shape)))
             if rows is None:
                 read_row(dataset, None, out)
                 continue

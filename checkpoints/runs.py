@@ -40,6 +40,7 @@ class Run:
         except FedscopeError as error:
             raise FedscopeError(f"{path / 'run.json'}: {error}") from None
         self.rounds = visible_rounds(path)
+        self._there = frozenset(self.rounds)
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
@@ -89,7 +90,7 @@ class Run:
             number = self.rounds[-1]
         elif -len(self.rounds) <= number < 0:
             number = self.rounds[number]
-        if number not in self.rounds:
+        if number not in self._there:
             raise FedscopeError(f"{self.path}@{number}: the run has rounds {spans(self.rounds)}")
         return Round(round_path(self.path, number), self.layout, str(self.path))
 

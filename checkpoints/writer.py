@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from .creating import RESUME_NAME, create_run
-from .durable import WriterLock, sweep_temporaries
+from .durable import WriterLock, disk_is_full, sweep_temporaries
 from .errors import DiskFullError, FedscopeError
 from .metrics import append_row, mend_table
 from .partition import Partition
@@ -146,8 +146,6 @@ class _Room:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from .durable import disk_is_full
-
         if error is not None and (isinstance(error, DiskFullError) or disk_is_full(error)):
             path, last = self.writer.path, self.writer.last
             upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import figure_options
+from .options import Output, output_options
 
 
 @click.command("curves", epilog="Example:  fedscope curves runs/fma runs/ima --smooth 7 --out figures/fma-ima")
@@ -14,17 +14,8 @@ from .options import figure_options
 @click.option(
     "--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing (odd), for the figure."
 )
-@figure_options
-def command(
-    runs: tuple[Path, ...],
-    smooth: int,
-    out: Path | None,
-    width: float | None,
-    title: str | None,
-    redraw: bool,
-    force: bool,
-    as_json: bool,
-) -> None:
+@output_options
+def command(runs: tuple[Path, ...], smooth: int, output: Output) -> None:
     """Loss, error and client spread over rounds, as they were measured while training."""
     from ..checkpoints import Run
     from ..training import Curves, curves
@@ -32,7 +23,7 @@ def command(
     from .sources import identity
 
     opened = [Run.open(path) for path in runs]
-    base = out or opened[0].path / "figures" / ("curves-" + "-".join(run.name for run in opened))
+    base = output.out or opened[0].path / "figures" / ("curves-" + "-".join(run.name for run in opened))
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
     settings = {
         "run": [{**identity(run), "rounds": run.rounds[-1] if run.rounds else 0} for run in opened],
@@ -44,10 +35,9 @@ def command(
         lambda made: made.save(base),
         Path(f"{base}.curves.csv"),
         settings,
-        force=force,
-        redraw=redraw,
+        output,
     )
-    written = [Path(f"{base}.curves.csv"), *figures(base, result.figure(width or 3.5, title))]
+    written = [Path(f"{base}.curves.csv"), *figures(base, result.figure(output.inches, output.title))]
     parts, numbers = [], {}
     for curve in result.runs:
         mean, deviation, count = curve.tail()
@@ -57,6 +47,6 @@ def command(
         f"test error of the deployed model, mean ± deviation over the last {count} measured rounds: "
         + ", ".join(parts),
         written,
-        as_json=as_json,
+        as_json=output.as_json,
         test_error=numbers,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Count, data_options, device_options, figure_options, source_options
+from .options import Count, Output, Source, output_options, source_options
 
 
 @click.command("line", epilog="Example:  fedscope line runs/fma@last runs/ima@last")
@@ -15,28 +15,9 @@ from .options import Count, data_options, device_options, figure_options, source
 @click.option(
     "--range", "span", type=float, nargs=2, default=(-0.5, 1.5), show_default=True, help="Ends of the line, as beta."
 )
-@data_options("test")
-@source_options
-@device_options
-@figure_options
-def command(
-    models: tuple[str, ...],
-    points: int,
-    span: tuple[float, float],
-    split: str,
-    limit: int | None,
-    seed: int,
-    model: str | None,
-    data: str | None,
-    device: str,
-    precision: str,
-    out: Path | None,
-    width: float | None,
-    title: str | None,
-    redraw: bool,
-    force: bool,
-    as_json: bool,
-) -> None:
+@source_options("test", files=True)
+@output_options
+def command(models: tuple[str, ...], points: int, span: tuple[float, float], source: Source, output: Output) -> None:
     """Losses along the segment between two models, beta = 0 at B and 1 at A; several pairs make several curves.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt.
@@ -52,17 +33,8 @@ def command(
         raise FedscopeError(f"a line needs pairs of models, but {len(models)} were given; give A B [A B ...]")
     if not span[0] < span[1]:
         raise FedscopeError(f"--range {span[0]:g} {span[1]:g} is upside down; give the smaller end first")
-    base = base_for(out, "line", models)
-    question = pose(
-        models,
-        model=model,
-        data=data,
-        split=split,
-        limit=limit,
-        seed=seed,
-        device=device,
-        precision=precision,
-    )
+    base = base_for(output.out, "line", models)
+    question = pose(models, source)
     pairs = list(zip(question.models[::2], question.models[1::2], strict=True))
 
     def compute(attrs: dict[str, object], partial: Path) -> Line:
@@ -73,7 +45,7 @@ def command(
                 pairs,
                 betas=betas_on(span, points),
                 device=question.settings["device"],
-                precision=precision,
+                precision=source.precision,
                 progress=report,
                 partial=partial,
                 provenance=attrs,
@@ -81,8 +53,8 @@ def command(
 
     file = Path(f"{base}.nc")
     settings = {**question.settings, "points": points, "range": list(span)}
-    result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, force=force, redraw=redraw)
-    written = [file, *figures(base, result.figure(width or 3.5, title))]
+    result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, output)
+    written = [file, *figures(base, result.figure(output.inches, output.title))]
     barriers = ", ".join(
         f"{barrier:.3g} at beta = {beta:.2f} ({label})"
         for barrier, beta, label in zip(result.barrier, result.barrier_beta, result.pairs, strict=True)
@@ -90,6 +62,6 @@ def command(
     say(
         f"loss barrier (greatest excess over the straight line between the ends): {barriers}",
         written,
-        as_json=as_json,
+        as_json=output.as_json,
         barrier=[float(b) for b in result.barrier],
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
@@ -53,64 +53,103 @@ class Count(_Type):
         return number
 
 
-def device_options(function: F) -> F:
-    """--device and --precision."""
-    function = click.option(
-        "--precision",
-        type=click.Choice(["float32", "tf32", "bf16"]),
-        default="float32",
-        show_default=True,
-        help="Arithmetic of the forward passes; tf32 only matters on a GPU.",
-    )(function)
-    return click.option(
-        "--device", default="auto", show_default=True, help="cpu, cuda, or auto: cuda where there is one."
-    )(function)
+@dataclass(frozen=True)
+class Source:
+    """On what the models are measured, and how."""
+
+    split: str
+    limit: int | None
+    seed: int
+    device: str
+    precision: str
+    model: str | None = None
+    data: str | None = None
 
 
-def data_options(split: str) -> Callable[[F], F]:
-    """--split, --limit and --seed."""
+@dataclass(frozen=True)
+class Output:
+    """Where a result goes, how it is drawn, and whether it is computed at all."""
 
-    def decorate(function: F) -> F:
-        function = click.option(
-            "--seed", type=Count(0), default=0, show_default=True, help="Seed of the subset that --limit draws."
-        )(function)
-        function = click.option(
-            "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
-        )(function)
-        return click.option(
+    out: Path | None
+    width: float | None
+    title: str | None
+    redraw: bool
+    force: bool
+    as_json: bool
+
+    @property
+    def inches(self) -> float:
+        """The figure's width; a column of a paper where none was given."""
+        return self.width or 3.5
+
+
+def _gathered(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
+    """The function with options that reach it as one argument."""
+
+    @wraps(function)
+    def gathering(**given: Any) -> Any:
+        own = {key.name: given.pop(key.name) for key in fields(into) if key.name in given}
+        return function(**{name: into(**own)}, **given)
+
+    wrapped: Callable[..., Any] = gathering
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def source_options(split: str, *, files: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--split, --limit, --seed, --device, --precision as ``source``; with ``files`` also --model and --data."""
+    options = [
+        click.option(
             "--split", type=click.Choice(["test", "train"]), default=split, show_default=True, help="Which samples."
-        )(function)
+        ),
+        click.option(
+            "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
+        ),
+        click.option(
+            "--seed", type=Count(0), default=0, show_default=True, help="Seed of the subset that --limit draws."
+        ),
+    ]
+    if files:
+        options += [
+            click.option(
+                "--data",
+                metavar="NAME",
+                help="Data to measure on: digits, npz:PATH or folder:PATH (default: the run's).",
+            ),
+            click.option(
+                "--model", metavar="NAME", help="Architecture of plain .pt, .safetensors or .npz files: mlp, cnn."
+            ),
+        ]
+    options += [
+        click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto (cuda if there)."),
+        click.option(
+            "--precision",
+            type=click.Choice(["float32", "tf32", "bf16"]),
+            default="float32",
+            show_default=True,
+            help="Arithmetic of the forward passes; tf32 only matters on a GPU.",
+        ),
+    ]
+    return lambda function: _gathered(function, "source", Source, options)
 
-    return decorate
 
-
-def source_options(function: F) -> F:
-    """--model and --data, for models that lie in plain files."""
-    function = click.option(
-        "--data", metavar="NAME", help="Data to measure on: digits, npz:PATH or folder:PATH (default: the run's)."
-    )(function)
-    return click.option(
-        "--model", metavar="NAME", help="Architecture of plain .pt, .safetensors or .npz files: mlp, cnn."
-    )(function)
-
-
-def figure_options(function: F) -> F:
-    """--out, --width, --title, --redraw, --force and --json."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result."),
-        click.option("--force", is_flag=True, help="Compute again and replace an existing result."),
-        click.option("--redraw", is_flag=True, help="Draw an existing result again, computing nothing."),
-        click.option("--title", help="Title of the figure (default: none; captions belong to the paper)."),
-        click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
+def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--out, --width, --title, --redraw, --force and --json as ``output``."""
+    options = [
         click.option(
             "--out",
             type=click.Path(path_type=Path),
             metavar="BASE",
             help="Where to write, without an extension (default: RUN/figures/...).",
         ),
-    ):
-        function = option(function)
-    return function
+        click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
+        click.option("--title", help="Title of the figure (default: none; captions belong to the paper)."),
+        click.option("--redraw", is_flag=True, help="Draw an existing result again, computing nothing."),
+        click.option("--force", is_flag=True, help="Compute again and replace an existing result."),
+        click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result."),
+    ]
+    return _gathered(function, "output", Output, options)
 
 
 def parse_rounds(text: str, available: tuple[int, ...], run: str) -> list[int]:

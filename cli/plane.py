@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Count, data_options, device_options, figure_options, parse_rounds, source_options
+from .options import Count, Output, Source, output_options, parse_rounds, source_options
 
 if TYPE_CHECKING:
     from ..landscape import Plane
@@ -36,21 +36,16 @@ class Panel:
 @click.option(
     "--margin", type=float, default=0.3, show_default=True, help="Room round the anchors, as a share of their extent."
 )
-@data_options("test")
-@source_options
-@device_options
-@figure_options
+@source_options("test", files=True)
+@output_options
 def command(
     models: tuple[str, ...],
     show: tuple[str, ...],
     rounds: str | None,
     grid: int,
     margin: float,
-    width: float | None,
-    title: str | None,
-    out: Path | None,
-    as_json: bool,
-    **options: Any,
+    source: Source,
+    output: Output,
 ) -> None:
     """Losses on the plane through three models; their mean is the white cross.
 
@@ -68,26 +63,28 @@ def command(
             raise FedscopeError(
                 f"a plane goes through three models, but {len(models)} were given; give A B C, or a run and --rounds"
             )
-        base = base_for(out, "plane", models)
-        panel = Panel("", title or "", (models[0], models[1], models[2]), show)
-        plane = compute_plane(panel, base, grid=grid, margin=margin, **options)
-        written = [Path(f"{base}.nc"), *figures(base, plane.figure(width or 3.5, title), plane.page())]
-        say(sentence(plane), written, as_json=as_json, **numbers(plane))
+        base = base_for(output.out, "plane", models)
+        panel = Panel("", output.title or "", (models[0], models[1], models[2]), show)
+        plane = compute_plane(panel, base, grid, margin, source, output)
+        written = [Path(f"{base}.nc"), *figures(base, plane.figure(output.inches, output.title), plane.page())]
+        say(sentence(plane), written, as_json=output.as_json, **numbers(plane))
         return
-    base = out or Path(models[0]) / "figures" / f"plane-rounds-{rounds.replace(',', '-')}"
+    base = output.out or Path(models[0]) / "figures" / f"plane-rounds-{rounds.replace(',', '-')}"
     if show:
         raise FedscopeError(f"--show {show[0]} goes with a plane through three models, not with --rounds")
     rows = [panels_of(path, rounds) for path in models]
     planes = [
         [
-            compute_plane(panel, panel_base(base, panel, many=len(rows) > 1), grid=grid, margin=margin, **options)
+            compute_plane(panel, panel_base(base, panel, many=len(rows) > 1), grid, margin, source, output)
             for panel in row
         ]
         for row in rows
     ]
     from ..landscape import draw_panels
 
-    figure = draw_panels(planes, [[panel.title for panel in row] for row in rows], width or 3.5, title)
+    labels = [Path(path).name for path in models] if len(models) > 1 else []
+    titles = [[panel.title for panel in row] for row in rows]
+    figure = draw_panels(planes, titles, output.inches, output.title, rows=labels)
     files = [Path(f"{panel_base(base, panel, many=len(rows) > 1)}.nc") for row in rows for panel in row]
     said = "; ".join(
         f"{panel.title}: {sentence(plane)}"
@@ -97,7 +94,7 @@ def command(
     say(
         said,
         [*files, *figures(base, figure)],
-        as_json=as_json,
+        as_json=output.as_json,
         panels=[numbers(plane) for row in planes for plane in row],
     )
 
@@ -131,38 +128,14 @@ def panels_of(path: str, rounds: str) -> list[Panel]:
     return panels
 
 
-def compute_plane(
-    panel: Panel,
-    base: Path,
-    *,
-    grid: int,
-    margin: float,
-    split: str,
-    limit: int | None,
-    seed: int,
-    model: str | None,
-    data: str | None,
-    device: str,
-    precision: str,
-    redraw: bool,
-    force: bool,
-) -> Plane:
+def compute_plane(panel: Panel, base: Path, grid: int, margin: float, source: Source, output: Output) -> Plane:
     """One plane, computed or read back."""
     from ..landscape import Plane, plane
     from .progress import progress
     from .results import obtain
     from .sources import pose
 
-    question = pose(
-        [*panel.anchors, *panel.shown],
-        model=model,
-        data=data,
-        split=split,
-        limit=limit,
-        seed=seed,
-        device=device,
-        precision=precision,
-    )
+    question = pose([*panel.anchors, *panel.shown], source)
 
     def compute(attrs: dict[str, object], partial: Path) -> Plane:
         with progress(f"plane {panel.title}".strip()) as report:
@@ -174,7 +147,7 @@ def compute_plane(
                 grid=grid,
                 margin=margin,
                 device=question.settings["device"],
-                precision=precision,
+                precision=source.precision,
                 progress=report,
                 partial=partial,
                 provenance=attrs,
@@ -182,7 +155,7 @@ def compute_plane(
 
     file = Path(f"{base}.nc")
     settings = {**question.settings, "grid": grid, "margin": margin}
-    return obtain(compute, Plane.load, lambda made: made.save(file), file, settings, force=force, redraw=redraw)
+    return obtain(compute, Plane.load, lambda made: made.save(file), file, settings, output)
 
 
 def sentence(plane: Plane) -> str:

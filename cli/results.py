@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from .options import Output
+
 
 class Result(Protocol):
     """What an analysis returns: it knows the settings it was made with."""
@@ -28,9 +30,7 @@ def obtain(
     save: Callable[[R], Any],
     file: Path,
     settings: dict[str, Any],
-    *,
-    force: bool,
-    redraw: bool,
+    output: Output,
 ) -> R:
     """The result of these settings: read back where ``file`` holds it, else computed and saved.
 
@@ -44,11 +44,11 @@ def obtain(
     from ..checkpoints import FedscopeError, versions
 
     settings = json.loads(json.dumps(settings))
-    if redraw:
+    if output.redraw:
         if not file.exists():
             raise FedscopeError(f"{file} does not exist, so there is nothing to draw again; leave out --redraw")
         return load(file)
-    if file.exists() and not force:
+    if file.exists() and not output.force:
         kept = load(file)
         changed = sorted(key for key, value in settings.items() if kept.attrs.get(key) != value)
         if not changed:

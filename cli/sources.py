@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from .options import Source
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -24,17 +26,7 @@ class Question:
     settings: dict[str, Any]
 
 
-def pose(
-    addresses: Sequence[str],
-    *,
-    model: str | None,
-    data: str | None,
-    split: str,
-    limit: int | None,
-    seed: int,
-    device: str,
-    precision: str,
-) -> Question:
+def pose(addresses: Sequence[str], source: Source) -> Question:
     """Load the addressed models, and find the architecture and the data in their run, or in --model and --data.
 
     Raises:
@@ -43,6 +35,7 @@ def pose(
     from ..checkpoints import FedscopeError, Layout, load_model, parse_address
     from ..training import build_module, data_of, load_data, model_settings, module_of, resolve_device
 
+    model, data = source.model, source.data
     runs = _runs(addresses)
     if data is None and not runs:
         raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its data; give --data (and --model)")
@@ -64,13 +57,13 @@ def pose(
         if difference:
             raise FedscopeError(f"{address} does not fit the architecture of {model or addresses[0]}: {difference}")
         models.append(loaded)
-    samples = limited(dataset, split, limit, seed)
-    where = resolve_device(device)
+    samples = limited(dataset, source)
+    where = resolve_device(source.device)
     settings = {
         "addresses": list(addresses),
         "run": [identity(run) for run in runs],
-        **describe_samples(samples, seed if limit else None),
-        "precision": precision,
+        **describe_samples(samples, source.seed if source.limit else None),
+        "precision": source.precision,
         "device": where,
     }
     return Question(module, samples, tuple(models), settings)
@@ -88,10 +81,10 @@ def identity(run: Run) -> dict[str, Any]:
     return {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
 
 
-def limited(dataset: Dataset, split: str, limit: int | None, seed: int) -> Samples:
+def limited(dataset: Dataset, source: Source) -> Samples:
     """A split of the data, or the subset that --limit asks for."""
-    samples = dataset.samples(cast(Any, split))
-    return samples if limit is None else samples.limit(limit, seed)
+    samples = dataset.samples(cast(Any, source.split))
+    return samples if source.limit is None else samples.limit(source.limit, source.seed)
 
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:

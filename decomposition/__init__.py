@@ -6,7 +6,7 @@ from .factors import decompose_round
 from .membership import membership_labels, membership_train
 
 # the answers
-from .records import ClientRow, FactorRow, RoundFactors
+from .records import ClientRow, FactorRow, Outputs, RoundFactors
 from .results import Decomposition, ErrorCurve, RunFactors
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Decomposition",
     "ErrorCurve",
     "FactorRow",
+    "Outputs",
     "RoundFactors",
     "RunFactors",
     "decompose_round",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from math import prod
 from threading import Event
 
@@ -86,7 +86,7 @@ class Evaluator:
 
     def evaluate(
         self, count: int, form: Callable[[int, Replica], None], indices: Iterable[int] | None = None
-    ) -> Iterator[tuple[int, float, float]]:
+    ) -> Generator[tuple[int, float, float], None, None]:
         """Yield ``(i, loss, error)`` for models 0..count−1, or those of ``indices`` in that order.
 
         ``form(i, replica)`` writes model i into a worker's replica; it runs in that worker. Leaving the loop early, or
@@ -124,7 +124,7 @@ class Evaluator:
 
         def task(model: Weights, replica: Replica, stop: Event) -> Tensor:
             replica.load(model.parameters, model.buffers)
-            parts = [replica.logits(part).float().cpu() for part in x.split(self.batch)]
+            parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
             return torch.cat(parts)
 
         return torch.stack(list(self._run(task, list(models))))
@@ -133,7 +133,7 @@ class Evaluator:
         with torch.inference_mode():
             loss = torch.zeros((), dtype=torch.float64, device=self.device)
             right = torch.zeros((), dtype=torch.int64, device=self.device)
-            for x, y in zip(self._x.split(self.batch), self._y.split(self.batch), strict=True):
+            for x, y in zip(torch.split(self._x, self.batch), torch.split(self._y, self.batch), strict=True):
                 if stop.is_set():
                     raise InterruptedError("the evaluation was told to stop")
                 outputs = replica.logits(x)
@@ -145,7 +145,9 @@ class Evaluator:
             n = len(self.samples)
             return float(loss) / n, (n - int(right)) / n
 
-    def _run(self, task: Callable[[Item, Replica, Event], Result], items: Sequence[Item]) -> Iterator[Result]:
+    def _run(
+        self, task: Callable[[Item, Replica, Event], Result], items: Sequence[Item]
+    ) -> Generator[Result, None, None]:
         used: list[Replica] = []
 
         def make() -> Replica:

@@ -43,8 +43,9 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
     42
     """
     import matplotlib
+    from cycler import cycler
 
-    settings = {
+    settings: Any = {
         "figure.figsize": (width, width * 0.7),
         "figure.dpi": 100,
         "font.size": SIZE,
@@ -57,7 +58,7 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "axes.linewidth": 0.6,
         "axes.labelpad": 2.5,
         "axes.titlepad": 4.0,
-        "axes.prop_cycle": matplotlib.cycler(color=list(COLOURS)),
+        "axes.prop_cycle": cycler(color=list(COLOURS)),
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.formatter.useoffset": False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,14 @@ def visit(
     count = len(order) - len(left)
     if progress is not None:
         progress(count, len(order))
-    for i, point_loss, point_error in evaluator.evaluate(len(order), form, left):
-        loss[i], error[i] = point_loss, point_error
-        if store is not None:
-            store.add(str(i), [point_loss, point_error])
-        count += 1
-        if progress is not None:
-            progress(count, len(order))
+    with store or nullcontext(), closing(evaluator.evaluate(len(order), form, left)) as points:
+        for i, point_loss, point_error in points:
+            loss[i], error[i] = point_loss, point_error
+            if store is not None:
+                store.add(str(i), [point_loss, point_error])
+            count += 1
+            if progress is not None:
+                progress(count, len(order))
     return loss, error, store
 
 

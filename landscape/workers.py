@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from threading import Condition, Event, Thread
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ def run_in_workers(
     *,
     make: Callable[[], Any] | None = None,
     workers: int | None = None,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield ``task(item, context, stop)`` for every item, in the order of the items, whatever the number of workers.
 
     Every worker is a thread in which torch computes with one thread of its own; the caller's setting is what it was
@@ -51,7 +51,7 @@ def run_in_workers(
     [0, 1, 4, 9, 16]
     """
     count = max(1, workers if workers is not None else cores())
-    if hasattr(items, "__len__"):
+    if isinstance(items, Sized):
         count = max(1, min(count, len(items)))
     crew = _Crew(task, items, make, AHEAD * count)
     own = torch.get_num_threads()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import COLOURS, paper_style
+from ..landscape.paper import COLOURS, DASHES, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +28,10 @@ def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None) ->
         figure = Figure(figsize=(width, 0.95 * width + 0.35), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True)
         for i, curve in enumerate(curves.runs):
-            colour = COLOURS[i % len(COLOURS)]
-            _draw(upper, curve, "test_loss", 1, colour, curves.smoothing)
-            _draw(lower, curve, "test_error", 100, colour, curves.smoothing)
-            _spread(lower, curve, colour, curves.smoothing)
+            look = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+            _draw(upper, curve, "test_loss", 1, look, curves.smoothing)
+            _draw(lower, curve, "test_error", 100, look, curves.smoothing)
+            _spread(lower, curve, look["color"], curves.smoothing)
         upper.set_ylabel("test loss (nats)")
         lower.set_ylabel("test error (%)")
         lower.set_xlabel("round")
@@ -40,7 +40,8 @@ def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None) ->
         _plain_decades(upper)
         lower.set_xlim(1, max(int(curve.round[-1]) for curve in curves.runs))
         handles = [
-            Line2D([], [], color=COLOURS[i % len(COLOURS)], label=curve.run) for i, curve in enumerate(curves.runs)
+            Line2D([], [], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)], label=curve.run)
+            for i, curve in enumerate(curves.runs)
         ]
         if any(not np.isnan(curve.values["averaged_test_error"]).all() for curve in curves.runs):
             handles.append(Line2D([], [], color="0.4", linewidth=0.5, label="its global"))
@@ -52,17 +53,17 @@ def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None) ->
         return figure
 
 
-def _draw(axes: Axes, curve: Curve, measure: str, scale: float, colour: str, smoothing: int) -> None:
-    averaged = curve.values[f"averaged_{measure}"]
-    deployed = curve.deployed(measure)
-    axes.plot(*_line(curve.round, scale * deployed, smoothing), color=colour, zorder=3)
-    there = ~np.isnan(averaged)
-    if there.any():
-        axes.plot(*_line(curve.round, scale * curve.values[measure], smoothing), color=colour, linewidth=0.5, zorder=2)
-        first = int(np.argmax(there))
-        x, y = _line(curve.round, scale * deployed, smoothing)
-        at = int(np.searchsorted(x, curve.round[first]))
-        axes.plot(x[at], y[at], "o", color=colour, markersize=3, zorder=4)
+def _draw(axes: Axes, curve: Curve, measure: str, scale: float, look: dict[str, Any], smoothing: int) -> None:
+    deployed = scale * curve.deployed(measure)
+    x, y = _line(curve.round, deployed, smoothing)
+    axes.plot(x, y, zorder=3, **look)
+    averaged = ~np.isnan(curve.values[f"averaged_{measure}"])
+    if averaged.any():
+        axes.plot(
+            *_line(curve.round, scale * curve.values[measure], smoothing), color=look["color"], linewidth=0.5, zorder=2
+        )
+        first = int(np.searchsorted(x, curve.round[averaged][0]))
+        axes.plot(x[first], y[first], "o", color=look["color"], markersize=3, zorder=4)
 
 
 def _spread(axes: Axes, curve: Curve, colour: str, smoothing: int) -> None:

@@ -92,7 +92,7 @@ class Curves:
             own = [row for row in rows if row["run"] == name]
             values = {m: np.array([float(row[m]) if row[m] else np.nan for row in own]) for m in MEASURES}
             curves.append(Curve(name, np.array([int(row["round"]) for row in own]), values))
-        return cls(tuple(curves), attrs.pop("smoothing"), attrs)
+        return cls(tuple(curves), attrs["smoothing"], attrs)
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Test loss above test error over rounds; see :mod:`fedscope.training.curve_figure`."""

@@ -112,7 +112,7 @@ def standardised(
     digest = hashlib.sha256()
     for key in ("x_train", "y_train", "x_test", "y_test"):
         digest.update(str((arrays[key].dtype, arrays[key].shape)).encode())
-        digest.update(memoryview(np.ascontiguousarray(arrays[key])).cast("B") if arrays[key].size else b"")
+        digest.update(np.ascontiguousarray(arrays[key]).tobytes())
     y_train, y_test = (_labels(f"{name}: y_{split}", arrays[f"y_{split}"]) for split in ("train", "test"))
     for split, y in (("train", y_train), ("test", y_test)):
         if len(arrays[f"x_{split}"]) != len(y):

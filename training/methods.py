@@ -31,16 +31,19 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientMethod(Settings):
-    """What a client minimises and how it steps. These seven settings are common to all client methods."""
+    """What a client minimises and how it steps. These seven settings are common to all client methods.
+
+    Batch, momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024).
+    """
 
     section: ClassVar[str] = "client"
 
     epochs: int = setting(5, "local epochs a round", least=1)
-    batch: int = setting(10, "mini-batch size; a client with fewer samples takes them all in one", least=1)
+    batch: int = setting(50, "mini-batch size; a client with fewer samples takes them all in one", least=1)
     lr: float = setting(0.05, "learning rate of round 1 (eta_0)", above=0)
     lr_decay: float = setting(0.0, "decay a round: eta_t = eta_0 (1 - d)^(t-1)", least=0, below=1)
-    momentum: float = setting(0.0, "momentum of the local steps, fresh each round", least=0, below=1)
-    weight_decay: float = setting(0.0, "L2 penalty added to the gradient", least=0)
+    momentum: float = setting(0.9, "momentum of the local steps, fresh each round", least=0, below=1)
+    weight_decay: float = setting(1e-3, "L2 penalty added to the gradient", least=0)
     clip: float = setting(0.0, "greatest norm of the mini-batch gradient; 0 clips nothing", least=0)
 
     def pace(self, round: int) -> Pace:

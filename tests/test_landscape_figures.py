@@ -1,0 +1,221 @@
+"""Figures: the same bytes from the same data, the promised size and type, and no label over another."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels, save_figure
+from fedscope.landscape.surface import distinct, remarks, scale_of
+
+
+def surface(seed: int = 0, shown: int = 1, scale: float = 1.0, floor: float = 0.1) -> Plane:
+    draw = np.random.default_rng(seed)
+    corners = np.array([[0, 0], [1.3, 0], [0.4, 1.1]]) * (1 + draw.random())
+    middle = corners.mean(axis=0)
+    a, b = np.linspace(-0.6, 2.8, 21), np.linspace(-0.9, 2.5, 21)
+
+    def loss(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return floor + scale * ((x - middle[0]) ** 2 + 2 * (y - middle[1]) ** 2 + 0.3 * np.sin(3 * x) ** 2)
+
+    grid = loss(*np.meshgrid(a, b))
+    places = [*corners, middle, *(middle + 0.3 * draw.standard_normal((shown, 2)))]
+    labels = [*(f"ima@40/client-{k}" for k in (3, 8, 11)), "mean", *(f"ima@{60 + i}" for i in range(shown))]
+    models = tuple(
+        PlaneModel(label, x, y, 0.2 if i > 3 else 0.0, float(loss(x, y)), 0.05, np.nan, np.nan)
+        for i, (label, (x, y)) in enumerate(zip(labels, places, strict=True))
+    )
+    attrs = {"data": "digits", "split": "test", "samples": 360}
+    return Plane(a, b, grid, np.clip(grid / 10, 0, 0.9), models, 0.0, "none", attrs)
+
+
+def two_pairs() -> Line:
+    beta = np.linspace(-0.5, 1.5, 41)
+    loss = np.stack([0.1 + 3 * (beta - 0.4) ** 4 + 0.3 * np.exp(-30 * (beta - 0.5) ** 2), 0.2 + (beta - 0.8) ** 2])
+    barrier, where = np.transpose([barrier_of(beta, curve) for curve in loss])
+    ends = (("ima@60", "fma@60"), ("runs/a-very-long-name@60/client-17", "runs/another@60/averaged"))
+    attrs = {"data": "digits", "split": "test", "samples": 360}
+    return Line(("a - b", "c - d"), ends, beta, loss, loss / 10, barrier, where, attrs)
+
+
+TITLES = ["Round 1", "Round 20", "Round 60", "Globals 58-60"]
+
+
+def four() -> list[Plane]:
+    return [surface(i, shown=i // 3, scale=2.0 ** (1 - i), floor=1.6 / 2**i) for i in range(4)]
+
+
+def panels(width: float) -> Figure:
+    return draw_panels(four(), TITLES, width)
+
+
+def drawings() -> dict[str, tuple[Figure, float]]:
+    figures = {}
+    for width in (3.5, 7.0):
+        figures[f"plane {width}"] = (surface().figure(width), width)
+        figures[f"many {width}"] = (surface(shown=5).figure(width, "A title"), width)
+        figures[f"path {width}"] = (surface(shown=12).figure(width), width)
+        figures[f"panels {width}"] = (panels(width), width)
+        figures[f"rows {width}"] = (
+            draw_panels([four(), four()], [TITLES, TITLES], width, "T", rows=["fma", "ima"]),
+            width,
+        )
+        figures[f"line {width}"] = (two_pairs().figure(width, "A title"), width)
+    return figures
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, tuple[Figure, float]]:
+    return drawings()
+
+
+def test_the_same_data_make_the_same_bytes(tmp_path: Path, drawn: dict[str, tuple[Figure, float]]) -> None:
+    again = {
+        "plane 3.5": surface().figure(3.5),
+        "line 7.0": two_pairs().figure(7.0, "A title"),
+        "panels 3.5": panels(3.5),
+    }
+    for name, figure in again.items():
+        first = save_figure(drawn[name][0], tmp_path / "first")
+        second = save_figure(figure, tmp_path / "second")
+        assert [path.suffix for path in first] == [".pdf", ".png"]
+        for one, other in zip(first, second, strict=True):
+            assert one.read_bytes() == other.read_bytes(), f"{name}{one.suffix}"
+
+
+def test_a_pdf_embeds_truetype_a_rasterised_fill_and_no_dates(tmp_path: Path) -> None:
+    pdf, png = save_figure(surface().figure(3.5), tmp_path / "deeper" / "plane-v1.5")
+    assert (pdf.name, png.name) == ("plane-v1.5.pdf", "plane-v1.5.png")
+    content = pdf.read_bytes()
+    assert b"/FontType 42" in content or b"/CIDFontType2" in content or b"/TrueType" in content
+    assert b"/Type3" not in content
+    assert content.count(b"/Subtype /Image") == 1
+    assert b"Date" not in content
+    assert len(content) < 150_000
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", content)
+    assert box is not None
+    assert float(box[1]) == pytest.approx(3.5 * 72)
+
+
+def test_the_users_style_does_not_matter(tmp_path: Path) -> None:
+    import matplotlib
+
+    before = save_figure(surface().figure(), tmp_path / "a", ("png",))[0].read_bytes()
+    with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "image.cmap": "jet", "savefig.bbox": "tight"}):
+        after = save_figure(surface().figure(), tmp_path / "b", ("png",))[0].read_bytes()
+        assert matplotlib.rcParams["font.size"] == 20
+    assert before == after
+
+
+def test_no_label_lies_over_another_or_outside(drawn: dict[str, tuple[Figure, float]]) -> None:
+    for name, (figure, width) in drawn.items():
+        assert figure.get_figwidth() == width
+        canvas = figure.canvas
+        assert isinstance(canvas, FigureCanvasAgg)
+        canvas.draw()
+        renderer = canvas.get_renderer()
+        undrawn = _undrawn(figure)
+        texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text not in undrawn]
+        assert len(boxes) > 10
+        for label, box in boxes:
+            assert box.x0 >= -0.5, (name, label)
+            assert box.x1 <= figure.bbox.x1 + 0.5, (name, label)
+            assert box.y0 >= -0.5, (name, label)
+            assert box.y1 <= figure.bbox.y1 + 0.5, (name, label)
+        for (one, first), (other, second) in itertools.combinations(boxes, 2):
+            shared = (
+                min(first.x1, second.x1) - max(first.x0, second.x0),
+                min(first.y1, second.y1) - max(first.y0, second.y0),
+            )
+            # boxes of text include the line's full height; a pixel of touch is no overlap of ink
+            assert min(shared) < 1.5, (name, one, other, shared)
+
+
+def _undrawn(figure: Figure) -> set[Text]:
+    """Labels of ticks that lie outside the axes or are switched off."""
+    undrawn = set()
+    for axis in itertools.chain.from_iterable((axes.xaxis, axes.yaxis) for axes in figure.axes):
+        low, high = sorted(axis.get_view_interval())
+        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+            if not low - 1e-9 <= tick.get_loc() <= high + 1e-9:
+                undrawn |= {tick.label1, tick.label2}
+    return undrawn
+
+
+def test_levels_are_logarithmic_in_the_excess_and_shared() -> None:
+    planes = [surface(0, floor=0.1), surface(1, floor=1.0)]
+    scale = scale_of(planes, "loss")
+    lowest = min(plane.loss.min() for plane in planes)
+    lowest = min(lowest, *(m.loss for plane in planes for m in plane.models))
+    assert scale.edges[0] == lowest
+    steps = np.diff(np.log(scale.edges[1:] - lowest))
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-9)
+    assert scale.edges[-1] == pytest.approx(max(plane.loss.max() for plane in planes))
+    assert not scale.above
+    assert scale_of(planes, "error").label == "test error (%)"
+
+
+def test_an_outlier_does_not_swallow_the_levels() -> None:
+    plane = surface()
+    top = plane.loss.max()
+    plane.loss[0, 0] = 1e9
+    scale = scale_of([plane], "loss")
+    assert scale.above
+    assert scale.edges[-1] < 25 * top
+
+
+def test_what_is_not_finite_is_counted_and_hatched(tmp_path: Path) -> None:
+    plane = surface()
+    whole = save_figure(plane.figure(), tmp_path / "whole", ("png",))[0].read_bytes()
+    plane.loss[-6:, -6:] = np.inf
+    plane.loss[0, 0] = np.nan
+    assert remarks([plane]) == "digits test, 360 samples; 37 of 441 points not finite (hatched)"
+    figure = plane.figure()
+    assert any("37 of 441 points not finite" in text.get_text() for text in figure.texts)
+    assert save_figure(figure, tmp_path / "holes", ("png",))[0].read_bytes() != whole
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())  # type: ignore[attr-defined]
+    axes = figure.axes[0]
+    x, y = axes.transData.transform((plane.a[-3], plane.b[-3]))
+    patch = pixels[len(pixels) - int(y) - 6 : len(pixels) - int(y) + 6, int(x) - 6 : int(x) + 6, :3].reshape(-1, 3)
+    assert (np.ptp(patch.astype(int), axis=1) < 8).all(), "grey, no colour of the scale"
+    assert len(np.unique(patch[:, 0])) > 1, "hatched"
+
+
+@pytest.mark.parametrize("value", [np.nan, 2.5])
+def test_a_surface_without_relief_is_drawn(value: float, tmp_path: Path) -> None:
+    plane = surface()
+    plane.loss[:], plane.error[:] = value, value
+    save_figure(plane.figure(7.0), tmp_path / "flat")
+
+
+def test_a_line_that_breaks_says_so() -> None:
+    line = two_pairs()
+    line.loss[0, :5] = np.nan
+    assert any("5 of 82 points not finite" in text.get_text() for text in line.figure().texts)
+
+
+def test_numbers_on_the_colour_bar_differ() -> None:
+    assert distinct([0.1, 0.1004, 0.2, 3.0]) == ["0.1000", "0.1004", "0.20", "3.0"]
+    assert distinct([0.0, 1e-12]) == ["0.000000", "0.000000"]
+
+
+def test_the_page_is_whole_and_the_same_twice() -> None:
+    plane = surface()
+    plane.loss[3, 3] = np.inf
+    page = plane.page("Title")
+    assert page == plane.page("Title")
+    assert "plotly.js" in page
+    assert 'src="http' not in page, "nothing is fetched"
+    assert "client-8: loss" in page
+    assert "1 of 441 points not finite (holes)" in page
+    assert '"surface"' in page
+    assert '"contour"' in page

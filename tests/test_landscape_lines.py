@@ -1,0 +1,182 @@
+"""Lines: values against direct evaluation, barriers of known curves, and interruptions that change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
+from fedscope.landscape import Evaluator, Line, Samples, barrier_of, betas_on, line
+
+
+class DoubleWell(nn.Module):
+    """Loss 0.2 + h (1 − w_0²)² + 0.05 w_0 whatever the sample: minima near w_0 = ±1, a barrier of h between them."""
+
+    def __init__(self, height: float = 0.7) -> None:
+        super().__init__()
+        self.height = height
+        self.w = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss = 0.2 + self.height * (1 - self.w[0] ** 2) ** 2 + 0.05 * self.w[0]
+        # −log softmax(0, z)[0] = log(1 + e^z) is the loss at z = log(e^loss − 1)
+        z = torch.log(torch.expm1(loss)) + 0 * x[:, 0]
+        return torch.stack([torch.zeros_like(z), z], dim=1)
+
+
+def ones(n: int = 7) -> Samples:
+    return Samples(torch.ones(n, 1), torch.zeros(n, dtype=torch.int64), 2, "toy", "test", np.arange(n))
+
+
+def model(module: nn.Module, parameters: np.ndarray | list[float], label: str) -> Model:
+    layout = Layout.of(module)
+    return Model(label, f"runs/x@{label}", Weights(layout, np.asarray(parameters, dtype=layout.dtype), {}))
+
+
+def network() -> tuple[nn.Module, Samples, list[Model]]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    samples = Samples(torch.randn(90, 6), torch.arange(90) % 3, 3, "toy", "test", np.arange(90))
+    draw = np.random.default_rng(1)
+    return module, samples, [model(module, draw.standard_normal(163), name) for name in "abcd"]
+
+
+def test_barrier_of_a_double_well() -> None:
+    module = DoubleWell(0.7)
+    a, b = model(module, [1.0, 3.0], "a"), model(module, [-1.0, 2.0], "b")
+    found = line(module, ones(), [(a, b), (b, a)])
+    assert found.loss.shape == (2, 81)
+    t = 2 * found.beta - 1  # w_0 at β
+    np.testing.assert_allclose(found.loss[0], 0.2 + 0.7 * (1 - t**2) ** 2 + 0.05 * t, rtol=1e-12)
+    np.testing.assert_allclose(found.loss[1], found.loss[0][::-1], rtol=1e-12)
+    np.testing.assert_allclose(found.barrier, 0.7, rtol=1e-12)
+    assert found.barrier_beta.tolist() == [0.5, 0.5]
+
+
+def test_no_barrier_is_zero() -> None:
+    assert barrier_of(np.array([-1.0, 0.0, 0.5, 1.0, 2.0]), np.array([9.0, 3.0, 1.0, 2.0, 9.0])) == (0.0, 0.0)
+
+
+def test_barrier_keeps_what_is_not_finite() -> None:
+    beta = np.array([0.0, 0.25, 0.5, 1.0])
+    assert barrier_of(beta, np.array([1.0, np.inf, 0.0, 1.0])) == (np.inf, 0.25)
+    assert np.isnan(barrier_of(beta, np.array([1.0, 2.0, np.nan, 1.0]))[0])
+    assert np.isnan(barrier_of(beta, np.array([1.0, 2.0, 2.0, np.inf]))[0])
+
+
+def test_values_are_those_of_the_models_on_the_segment() -> None:
+    module, samples, (a, b, c, d) = network()
+    found = line(module, samples, [(a, b), (c, d)], betas=21)
+    draw = np.random.default_rng(2)
+    for pair, (first, second) in enumerate([(a, b), (c, d)]):
+        for point in draw.integers(0, 21, 6):
+            beta = found.beta[point]
+            w = beta * first.weights.parameters.astype(float) + (1 - beta) * second.weights.parameters
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(w).float(), module.parameters())
+            with torch.no_grad():
+                logits = module(samples.x)
+            assert found.loss[pair, point] == pytest.approx(
+                float(nn.functional.cross_entropy(logits, samples.y)), rel=1e-6
+            )
+            assert found.error[pair, point] == float((logits.argmax(1) != samples.y).double().mean())
+    loss, error = Evaluator(module, samples).models([m.weights for m in (a, b, c, d)])
+    at_1, at_0 = found.beta == 1, found.beta == 0
+    assert [*found.loss[:, at_1][:, 0], *found.loss[:, at_0][:, 0]] == [loss[0], loss[2], loss[1], loss[3]]
+    assert [*found.error[:, at_1][:, 0], *found.error[:, at_0][:, 0]] == [error[0], error[2], error[1], error[3]]
+
+
+@given(low=st.floats(-3, 0.9), width=st.floats(0.2, 5), points=st.integers(2, 200))
+def test_betas_hold_zero_and_one_exactly(low: float, width: float, points: int) -> None:
+    betas = betas_on((low, low + width), points)
+    assert (np.diff(betas) > 0).all()
+    assert (betas[0], betas[-1]) == (low, low + width) or {betas[0], betas[-1]} & {0.0, 1.0}
+    for end in (0.0, 1.0):
+        if low < end < low + width:
+            assert end in betas
+    assert points <= len(betas) <= points + 2
+
+
+def test_the_default_has_81_points_and_given_ones_gain_the_ends() -> None:
+    assert len(betas_on((-0.5, 1.5), 81)) == 81
+    module = DoubleWell()
+    pair = (model(module, [1.0, 0.0], "a"), model(module, [-1.0, 0.0], "b"))
+    assert line(module, ones(), [pair], betas=[0.3, 0.2]).beta.tolist() == [0.0, 0.2, 0.3, 1.0]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interrupted_line_goes_on_bit_for_bit(tmp_path: Path, workers: int) -> None:
+    module, samples, (a, b, c, d) = network()
+    pairs = [(a, b), (c, d)]
+    whole = line(module, samples, pairs, betas=33)
+    store = tmp_path / "line.nc.partial"
+
+    def interrupt(done: int, of: int) -> None:
+        if done == 17:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        line(module, samples, pairs, betas=33, workers=workers, progress=interrupt, partial=store)
+    assert store.exists()
+    told: list[tuple[int, int]] = []
+    again = line(module, samples, pairs, betas=33, workers=workers, progress=lambda *t: told.append(t), partial=store)
+    assert told[0] == (17, 66), "what was done is not done again"
+    assert told[-1] == (66, 66)
+    assert again.loss.tobytes() == whole.loss.tobytes()
+    assert again.error.tobytes() == whole.error.tobytes()
+    assert not store.exists()
+
+
+def test_another_question_does_not_go_on_from_the_store(tmp_path: Path) -> None:
+    module, samples, (a, b, c, d) = network()
+    store = tmp_path / "partial"
+
+    def interrupt(done: int, of: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    for other in ([(a, c)], [(a, b), (c, d)]):
+        with pytest.raises(KeyboardInterrupt):
+            line(module, samples, [(a, b)], betas=11, progress=interrupt, partial=store)
+        told: list[tuple[int, int]] = []
+        found = line(module, samples, other, betas=11, progress=lambda *t, told=told: told.append(t), partial=store)
+        assert told[0][0] == 0
+        assert found.loss.tobytes() == line(module, samples, other, betas=11).loss.tobytes()
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+    module, samples, (a, b, c, d) = network()
+    c.weights.parameters[0] = np.nan
+    found = line(module, samples, [(a, b), (c, d)], betas=5, provenance={"run": ["r"], "seed": None, "note": "ä→β"})
+    assert np.isnan(found.loss[1]).sum() > 0
+    assert np.isnan(found.barrier[1])
+    found.save(tmp_path / "figures" / "line.nc")
+    again = Line.load(tmp_path / "figures" / "line.nc")
+    for name in ("beta", "loss", "error", "barrier", "barrier_beta"):
+        assert getattr(again, name).tobytes() == getattr(found, name).tobytes()
+    assert (again.pairs, again.ends, again.attrs) == (found.pairs, found.ends, found.attrs)
+    assert again.pairs == ("a - b", "c - d")
+    assert again.attrs["run"] == ["r"]
+    assert again.attrs["samples"] == 90
+    assert again.attrs["addresses"] == ["runs/x@a", "runs/x@b", "runs/x@c", "runs/x@d"]
+    assert set(again.attrs["versions"]) >= {"fedscope", "torch", "numpy", "python"}
+
+
+def test_lines_that_cannot_be_drawn_are_refused() -> None:
+    module, samples, (a, b, *_) = network()
+    with pytest.raises(FedscopeError, match="a and a2 are the same model"):
+        line(module, samples, [(a, Model("a2", "x", a.weights))])
+    other = model(nn.Linear(6, 3), np.zeros(21), "other")
+    with pytest.raises(FedscopeError, match=r"a and other are models of different architectures: 0\.weight"):
+        line(module, samples, [(a, other)])
+    with pytest.raises(FedscopeError, match="a does not fit the module"):
+        line(nn.Linear(6, 3), samples, [(a, b)])
+    with pytest.raises(FedscopeError, match="needs a pair of models"):
+        line(module, samples, [])
+    with pytest.raises(FedscopeError, match="1 points from 0 to 1 make no line"):
+        betas_on((0, 1), 1)
