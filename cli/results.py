@@ -57,7 +57,6 @@ def obtain(
         raise FedscopeError(
             f"{file} holds another result ({', '.join(changed)} differ); give another --out, or --force to replace it"
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
     result = compute({**settings, "versions": versions()}, file.with_name(f"{file.name}.partial"))
     save(result)
     return result

@@ -116,7 +116,7 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
     for (first, second), barrier, where in zip(line.ends, line.barrier, line.barrier_beta, strict=True):
         said = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"
         room = int((width - 0.5 - RIGHT) / CHARACTER) - len(said) - 2
-        if len(first) + len(second) + 14 <= room:
+        if len(first) + len(second) + 12 <= room:
             words = [rf"$\beta$ = 0: {second}, 1: {first}"]
         else:
             words = [rf"$\beta$ = 0: {shortened(second, room - 7)}", rf"$\beta$ = 1: {shortened(first, room - 7)}"]

@@ -89,8 +89,8 @@ def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
 
     >>> betas_on((-0.5, 1.5), 5).tolist()
     [-0.5, 0.0, 0.5, 1.0, 1.5]
-    >>> betas_on((0, 1.2), 4).tolist()
-    [0.0, 0.4, 0.8, 1.0, 1.2]
+    >>> betas_on((0.5, 1.25), 2).tolist()
+    [0.5, 1.0, 1.25]
 
     Raises:
         FedscopeError: fewer than two points, or a span that does not rise.

@@ -41,7 +41,8 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         "cmin": 0.0,
         "cmax": float(len(scale.edges) - 1),
     }
-    levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": distinct([scale.edges[i] for i in at])}
+    texts = distinct([scale.edges[i] for i in at])
+    levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": texts}
     told = "a %{x:.3g}, b %{y:.3g}<br>loss %{customdata[0]:.4g}<br>error %{customdata[1]:.1f} %<extra></extra>"
     data = np.stack([plane.loss, 100 * plane.error], axis=-1)
     figure = make_subplots(
@@ -52,7 +53,9 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         horizontal_spacing=0.06,
     )
     surface = {"x": plane.a, "y": plane.b, "z": depth, "customdata": data, "hovertemplate": told}
-    figure.add_surface(**surface, **shades, colorbar={**levels, "x": 1.0, "len": 0.8}, opacity=0.95, row=1, col=1)
+    light = {"ambient": 0.85, "diffuse": 0.3, "specular": 0.05, "roughness": 0.9}  # colours stay the colour bar's
+    bar = {**levels, "x": 1.0, "len": 0.8}
+    figure.add_surface(**surface, **shades, colorbar=bar, opacity=0.95, lighting=light, row=1, col=1)
     contours = {"start": 1.0, "end": float(len(scale.edges) - 2), "size": 1.0}
     figure.add_contour(
         **surface,
@@ -67,7 +70,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     )
     for model, look in looks(plane):
         # a little above the surface, which would hide half of a marker
-        height = float(_depth(np.array([model.loss]), scale.edges)[0]) + 0.3
+        height = float(_depth(np.array([model.loss]), scale.edges)[0]) + 0.6
         words = _words(model)
         marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
         common: dict[str, Any] = {"mode": "markers", "name": words, "hovertemplate": f"{words}<extra></extra>"}
@@ -93,7 +96,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         scene={
             "xaxis": {"title": {"text": across}},
             "yaxis": {"title": {"text": along}},
-            "zaxis": levels,
+            "zaxis": {**levels, "tickvals": at[::2], "ticktext": texts[::2]},
             "aspectmode": "manual",
             "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
             "camera": {"eye": {"x": 0.8, "y": -1.05, "z": 1.6}},

@@ -135,13 +135,16 @@ def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:
     looks: list[tuple[PlaneModel, dict[str, Any]]] = [(model, anchor) for model in plane.anchors]
     looks.append((plane.mean, mean))
     for i, model in enumerate(plane.shown):
-        shape, colour = MARKERS[i % len(MARKERS)], SHOWN[i % len(SHOWN)]
-        looks.append((model, {"marker": shape, "color": colour, "markeredgecolor": "white", "markersize": 5.0}))
+        shape, colour = ("o", SHOWN[0]) if is_path(plane) else (MARKERS[i % len(MARKERS)], SHOWN[i % len(SHOWN)])
+        size = WIDER.get(shape, 5.0)
+        looks.append((model, {"marker": shape, "color": colour, "markeredgecolor": "white", "markersize": size}))
     return [(model, {"linestyle": "none", "markeredgewidth": 0.6, **look}) for model, look in looks]
 
 
 #: Colours that stand out from the surface's.
 SHOWN = (COLOURS[1], COLOURS[3], COLOURS[4], COLOURS[5])
+#: markers with little area are drawn larger
+WIDER = {"P": 6.5, "*": 8.0, "v": 5.8, "D": 4.6}
 
 
 def is_path(plane: Plane) -> bool:

@@ -1,0 +1,230 @@
+"""What users get wrong: one sentence on stderr, exit 2, nothing lost, no traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from fedscope.checkpoints import Run, write_file
+from fedscope.cli.main import run
+from fedscope.training import Config, merge, preset, train
+
+SMALL = {
+    "data": {"clients": 8},
+    "model": {"hidden": [16]},
+    "client": {"epochs": 1},
+    "run": {"rounds": 4, "participation": 0.5, "evaluate_clients": 40},
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of IMA, one that recorded few clients, and one of another architecture."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(Config.read(merge(preset("ima"), SMALL, {"average": {"start": 2}})), folder / "runs/ima")
+    train(Config.read(merge(preset("fma"), SMALL, {"record": {"clients": [2, 4]}})), folder / "runs/few")
+    train(
+        Config.read(merge(preset("fma"), SMALL, {"model": {"hidden": [12]}, "run": {"rounds": 1}})),
+        folder / "runs/wide",
+    )
+    train(
+        Config.read(merge(preset("fma"), SMALL, {"data": {"clients": 2}, "run": {"rounds": 1}})), folder / "runs/pair"
+    )
+    return folder
+
+
+@pytest.fixture
+def runs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to spoil, as the working folder."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The sentence that a command is refused with."""
+    status = run(list(words))
+    captured = capsys.readouterr()
+    assert status == 2, captured
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+CASES = [
+    # train
+    ("train --method imma", "--method 'imma' is not a method that fedscope knows; did you mean \"ima\"?"),
+    ("train --client sgdd", "'sgdd' is not a client method that fedscope knows; did you mean \"sgd\"?"),
+    ("train --data digit", "'digit' is not a data set that fedscope knows; did you mean \"digits\"?"),
+    ("train --data npz:nothing.npz", "npz:nothing.npz: there is no such file"),
+    ("train --set average.windw=3", 'average.windw is not a setting of IMA; did you mean "window"?'),
+    ("train --set window=3", "write section.key=value"),
+    ("train --rounds ten", "run.rounds = 'ten' has the wrong type: it takes a whole number"),
+    ("train --rounds 0", "run.rounds = 0 is out of range: it must be at least 1"),
+    ("train --partition shards:100", "needs 5000 shards, but there are only 1437 training samples"),
+    ("train --participation 0", "run.participation = 0 is out of range: it must be greater than 0"),
+    ("train --lr -1", "client.lr = -1 is out of range"),
+    ("train --device cuda:9", "device = 'cuda:9'"),
+    ("train --device gpu", "device = 'gpu' is not a device; use auto, cpu or cuda"),
+    ("train --out runs/ima", "--force"),
+    ("train nothing.toml", "nothing.toml cannot be read as a configuration"),
+    ("train --resume runs/nothing", "runs/nothing"),
+    ("train --resume runs/ima", "is complete: all of its 4 rounds are recorded"),
+    ("train --resume runs/ima --lr 3", "goes on with the settings that the run has"),
+    ("train --model cnn --set model.chanels=3", 'model.chanels is not a setting of CNN; did you mean "channels"?'),
+    # ls, curves
+    ("ls nothing", "nothing is neither a run nor a folder"),
+    ("curves nothing", "nothing"),
+    ("curves runs/ima --smooth 4", "--smooth 4 does not fit runs/ima with 4 rounds; give an odd number from 5"),
+    # addresses
+    ("line runs/ima@9 runs/ima@1", "runs/ima@9"),
+    ("line runs/imma@1 runs/ima@1", "runs/imma"),
+    ("line runs/ima@4/client-77 runs/ima@1", "runs/ima@4/client-77: round 4 recorded clients"),
+    ("line runs/ima@1/averaged runs/ima@1", "runs/ima@1/averaged: round 1 recorded start, global"),
+    ("line runs/ima@x runs/ima@1", "runs/ima@x"),
+    ("line runs/ima@1/glbal runs/ima@1", "global"),
+    ("line runs/ima@1", "a line needs pairs of models, but 1 were given"),
+    ("line runs/ima@1 runs/ima@2 --range 2 1", "--range 2 1 is upside down"),
+    ("line a.pt b.pt", "a.pt is a plain file, which does not say its data; give --data"),
+    # plane
+    ("plane runs/ima@1 runs/ima@2", "a plane goes through three models, but 2 were given"),
+    ("plane runs/ima@1 runs/ima@1 runs/ima@2", "same model"),
+    ("plane runs/ima@1/global runs/ima@2/global runs/wide@1/global", "fc1.weight"),
+    ("plane runs/ima@1 runs/ima@2 runs/ima@3 --grid 1", "1 is too small; give 2 or more"),
+    ("plane runs/ima@1 runs/ima@2 runs/ima@3 --width wide", "'wide' is not a width; write 3.5in"),
+    ("plane runs/ima@1 runs/ima@2 runs/ima@3 --limit 0", "0 is too small; give 1 or more"),
+    ("plane runs/ima@1 runs/ima@2 runs/ima@3 --redraw", "so there is nothing to draw again"),
+    ("plane runs/ima --rounds 1,9", "--rounds 1,9: runs/ima has no round 9; it has 1 to 4"),
+    ("plane runs/ima --rounds one", "'one' is not a round"),
+    ("plane runs/few --rounds 1", "clients of round 1 were not recorded; rounds 2, 4 have them"),
+    ("plane runs/pair --rounds 1", "has a cohort of 1, but a plane needs three clients"),
+    # decompose
+    ("decompose runs/ima --draws local:1", "R = 1 gives no variance and no covariance"),
+    ("decompose runs/ima --draws local:x", "'x' is not a number of draws"),
+    ("decompose runs/ima --draws runs", "'runs' is not a source of draws here; use local:R"),
+    ("decompose runs/few --rounds 1,2", "clients of round 1 were not recorded; rounds 2, 4 have them"),
+    ("decompose runs/ima runs/ima", "2 of the runs are called 'ima'"),
+    ("decompos runs/ima", "did you mean 'decompose'?"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), CASES, ids=[words for words, _ in CASES])
+def test_a_mistake_is_one_sentence_and_exit_2(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: str, sentence: str
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    assert sentence in refused(capsys, *words.split())
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path in before} == before
+
+
+def test_collinear_models_are_refused_with_their_angle(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_ = Run.open("runs/ima")
+    start, end = (run_.round(1).read(which) for which in ("start", "global"))
+    for i, share in enumerate((0.0, 0.5, 1.0)):
+        w = start.parameters + np.float32(share) * (end.parameters - start.parameters)
+        write_file(f"{i}.safetensors", type(start)(start.layout, w, {}))
+    message = refused(
+        capsys, "plane", "0.safetensors", "1.safetensors", "2.safetensors", "--data", "digits", "--model", "mlp"
+    )
+    assert "fc2.weight, fc2.bias missing" in message  # the default mlp has another layer than this run's
+    # with the run's own architecture named by one of its addresses the anchors are seen to lie on one line
+    assert "lie on one line (angle" in refused(
+        capsys, "plane", "runs/ima@1/start", "runs/ima@1/global", "1.safetensors"
+    )
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "truncated":
+        os.truncate(path, path.stat().st_size // 2)
+    elif how == "foreign":
+        with h5py.File(path, "w") as file:
+            file["something"] = [1, 2, 3]
+    elif how == "newer":
+        with h5py.File(path, "r+") as file:
+            file.attrs["version"] = 2
+    else:
+        path.write_bytes(b"not HDF5 at all")
+
+
+@pytest.mark.parametrize("how", ["truncated", "foreign", "newer", "no HDF5"])
+def test_spoilt_round_files_are_named(runs: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+    spoil(runs / "runs/ima/rounds/00002.h5", how)
+    message = refused(capsys, "line", "runs/ima@2", "runs/ima@1")
+    assert "00002.h5" in message
+    assert {"newer": "upgrade"}.get(how, "") in message
+    assert run(["line", "runs/ima@3", "runs/ima@1", "--points", "3"]) == 0  # the others are as readable as before
+
+
+def test_a_run_without_rounds_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree("runs/ima/rounds")
+    for words in (["curves", "runs/ima"], ["decompose", "runs/ima"], ["line", "runs/ima@last", "runs/ima@1"]):
+        assert "runs/ima" in (message := refused(capsys, *words))
+        assert "no rounds" in message
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch hacked",)
+
+
+def test_a_pickle_of_code_is_not_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"w": Evil()}, "evil.pt")
+    message = refused(capsys, "line", "evil.pt", "runs/ima@1")
+    assert "evil.pt" in message
+    assert "code" in message
+    assert not Path("hacked").exists()
+
+
+def test_another_result_is_not_overwritten_and_the_same_one_is_drawn_again(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["line", "runs/ima@1", "runs/ima@2", "--points", "5", "--out", "figures/line"]
+    assert run(words) == 0
+    first = Path("figures/line.nc").read_bytes()
+    assert "points differ" in refused_after(capsys, *words[:4], "7", *words[5:])
+    assert Path("figures/line.nc").read_bytes() == first
+    pdf = Path("figures/line.pdf").read_bytes()
+    Path("figures/line.pdf").unlink()
+    assert run(words) == 0
+    assert "holds this result already" in capsys.readouterr().err
+    assert Path("figures/line.pdf").read_bytes() == pdf
+    Path("figures/line.pdf").unlink()
+    assert run([*words, "--redraw", "--width", "7in"]) == 0
+    assert Path("figures/line.pdf").read_bytes() != pdf
+    assert run([*words[:4], "7", *words[5:], "--force"]) == 0
+    assert Path("figures/line.nc").read_bytes() != first
+
+
+def refused_after(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    return refused(capsys, *words)
+
+
+def test_force_never_replaces_a_folder_that_is_no_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("thesis").mkdir()
+    Path("thesis/chapter.tex").write_text("years of work")
+    assert "thesis" in refused(capsys, "train", "--out", "thesis", "--force")
+    assert Path("thesis/chapter.tex").read_text() == "years of work"
+
+
+def test_a_second_writer_is_refused_by_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedscope.checkpoints import RunWriter
+
+    shutil.rmtree("runs/ima/rounds")
+    with RunWriter.open("runs/ima"):
+        message = refused(capsys, "train", "--resume", "runs/ima")
+    assert "runs/ima is being written by process" in message
+    assert run(["train", "--resume", "runs/ima"]) == 0
+
+
+def test_debug_shows_the_traceback(runs: Path) -> None:
+    from fedscope.checkpoints import FedscopeError
+
+    with pytest.raises(FedscopeError):
+        run(["ls", "nothing"], debug=True)
