@@ -75,7 +75,7 @@ def main() -> None:
                 f"{command}: beyond it, rounds of clients",
                 f"{ratio:.2f}",
                 f"<= {allowed[command]:.0f}",
-                0 < tiny and ratio <= allowed[command],
+                tiny > 0 and ratio <= allowed[command],
             ),
         ]
     table(f"Memory of analyses: {' and '.join(COMMANDS)} of {ROUNDS} rounds of {CLIENTS} clients", lines)

@@ -20,6 +20,7 @@ from _common import (
     SAMPLES,
     Line,
     in_fresh_process,
+    memory_from_now,
     paper_cnn,
     peak_memory,
     random_clients,
@@ -86,7 +87,7 @@ def held(samples: int) -> tuple[int, int]:
     """Bytes at the peak before the call, when only samples and models were there, and in the end."""
     ask(*question(2, 2, 500))  # torch's own buffers, so that they are not counted for the samples
     arguments = question(2, 4, samples)
-    before = peak_memory()
+    before = memory_from_now()
     ask(*arguments)
     return before, peak_memory()
 

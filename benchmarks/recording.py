@@ -2,7 +2,7 @@
 
 One real `train` of the source papers' CNN (3 x 32 x 32): 10 clients x 500 samples x 5 epochs in batches of 50. Odd
 rounds record no client (`record.clients` is the list of the even ones), even rounds record all ten, so both kinds are
-interleaved in one run; the first round warms up and is left out. Nothing is evaluated but the last round, on 10 samples.
+interleaved in one run; the first round warms up and is left out. Only the last round is evaluated, on 10 samples.
 
 Two figures: the round with clients against the round without, pair by pair, from one round's end to the next; and,
 sharper because the rounds' own noise is left out, the seconds that writing takes (a round's end to end less the seconds
@@ -13,7 +13,6 @@ that its training took, which the run records itself), clients against none, as 
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
@@ -73,7 +72,7 @@ def main(pairs: int) -> None:
         )
         watch = Stopwatch()
         train(config, run, watcher=watch)
-        sizes = {t: os.path.getsize(run / "rounds" / f"{t:05d}.h5") / 1e6 for t in (2, 3)}
+        sizes = {t: (run / "rounds" / f"{t:05d}.h5").stat().st_size / 1e6 for t in (2, 3)}
     writing = {t: watch.whole[t] - watch.training[t] for t in watch.whole}
     even, odd = range(2, rounds, 2), range(3, rounds + 1, 2)
     pair = [watch.whole[a] / watch.whole[b] - 1 for a, b in zip(even, odd, strict=True)]

@@ -11,7 +11,8 @@ from .partition import Partition
 from .progress import Partial
 from .provenance import versions
 from .recording import Policy, size_on_disk
-from .rounds import Round, RoundRecord
+from .round_files import RoundRecord, write_round
+from .rounds import Round
 from .runs import Run, find_runs
 from .weights import Weights, mean, stack, weighted_mean
 from .writer import RunWriter
@@ -47,4 +48,5 @@ __all__ = [
     "write_durably",
     "write_file",
     "write_netcdf",
+    "write_round",
 ]

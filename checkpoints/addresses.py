@@ -11,7 +11,8 @@ from typing import Literal
 from .errors import FedscopeError, nearest, spans
 from .files import SUFFIXES, read_file
 from .layout import Layout
-from .rounds import MODELS, Round
+from .round_files import MODELS
+from .rounds import Round
 from .runs import Run
 from .weights import Weights, mean
 
@@ -125,10 +126,12 @@ def load_model(address: str, layout: Layout | None = None) -> Model:
 
 
 def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[int, ...]) -> Weights:
-    if which == "client":
-        return round_.client(clients[0])
-    if which == "mean":
-        return mean(round_.clients(clients))
+    if which in ("client", "mean"):
+        if not round_.has_clients:
+            have = [t for t in run.rounds if run.round(t).has_clients]
+            where = f"rounds {spans(have)} have them" if have else "no round of this run has them"
+            raise FedscopeError(f"{address}: round {round_.number} recorded no clients; {where}")
+        return round_.client(clients[0]) if which == "client" else mean(round_.clients(clients))
     if which not in round_.models:
         have = [t for t in run.rounds if which in run.round(t).models]
         where = f"rounds {spans(have)} have it" if have else "no round of this run has it"

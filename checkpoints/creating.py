@@ -65,13 +65,13 @@ def refuse_occupied(path: Path, force: bool) -> None:
     names = {entry.name for entry in path.iterdir() if not (entry.name.startswith(".") and entry.name.endswith(".tmp"))}
     if _is_run(path / "run.json"):
         ours, rounds = True, visible_rounds(path)
-        holds = f"holds a run with {len(rounds)} rounds" if rounds else "holds a run"
+        holds = f"holds a run with {_count(rounds)}" if rounds else "holds a run"
     else:
         ours, rounds = (
             LOCK_NAME in names and names <= {LOCK_NAME, "rounds", *_FILES} - {"run.json"},
             visible_rounds(path),
         )
-        holds = f"holds {len(rounds)} rounds of a run that has lost its run.json"
+        holds = f"holds {_count(rounds)} of a run that has lost its run.json"
         if ours and not rounds:
             return
     if not ours:
@@ -91,6 +91,10 @@ def remove_run(path: Path) -> None:
             round_path(path, number).unlink(missing_ok=True)
         sweep_temporaries(path / "rounds")
     sweep_temporaries(path)
+
+
+def _count(rounds: tuple[int, ...]) -> str:
+    return f"{len(rounds)} round{'s' if len(rounds) != 1 else ''}"
 
 
 def _is_run(file: Path) -> bool:

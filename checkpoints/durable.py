@@ -44,9 +44,7 @@ def write_durably(path: Path | str) -> Iterator[Path]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if disk_is_full(error):
-            raise DiskFullError(
-                f"{path} could not be written: the disk is full; make room, or write elsewhere"
-            ) from error
+            raise DiskFullError(f"{path} cannot be written: the disk is full; make room, or write elsewhere") from error
         raise
     sync(path.parent)
 

@@ -96,7 +96,9 @@ def _read_torch(path: Path) -> Any:
             f"{path} is a pickle that would run code{f' ({wants[1]})' if wants else ''}, and a checkpoint must never"
             " run code; load it where it came from and save its tensors alone: torch.save(model.state_dict(), ...)"
         ) from error
-    except (EOFError, RuntimeError, OSError, ValueError, KeyError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever torch stumbles over in a file that is none of its own
         if "TorchScript" in str(error):
             raise FedscopeError(
                 f"{path} is a TorchScript program, which is code; save its tensors: torch.save(model.state_dict(), ...)"
@@ -124,6 +126,8 @@ def _read_safetensors(path: Path) -> Any:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    if not zipfile.is_zipfile(path):  # numpy takes any other file for a pickle
+        raise FedscopeError(f"{path} is truncated or not an .npz file; copy or save it again")
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)

@@ -13,7 +13,7 @@ from .errors import DiskFullError, FedscopeError
 from .metrics import append_row, mend_table
 from .partition import Partition
 from .resuming import read_resume, write_resume
-from .rounds import RoundRecord, write_round
+from .round_files import RoundRecord, write_round
 from .runs import Run, round_path
 from .weights import Weights
 
@@ -25,10 +25,7 @@ class RunWriter:
         self.run, self._lock = run, lock
         self.path = run.path
         self.last = run.rounds[-1] if run.rounds else 0
-        compression = (run.config or {}).get("record", {}).get("compression", "none")
-        if compression not in ("none", "delta"):
-            raise FedscopeError(f'record.compression = {compression!r} is unknown; give "none" or "delta"')
-        self._compression: Literal["none", "delta"] = compression
+        self._compression = _compression(run.config)
 
     @classmethod
     def create(
@@ -51,6 +48,7 @@ class RunWriter:
             FedscopeError: something is in the way; another writer; a full disk.
         """
         path = Path(path)
+        _compression(config)
         return cls._holding(path, create_run(path, info, config, partition, force=force))
 
     @classmethod
@@ -97,9 +95,7 @@ class RunWriter:
         for name in ("start", "clients", "global_", "averaged"):
             model = getattr(record, name)
             if model is not None and (difference := self.run.layout.difference(model.layout)):
-                raise FedscopeError(
-                    f"{self.path}: {name.rstrip('_')} of round {record.round} does not fit: {difference}"
-                )
+                raise FedscopeError(f"{self.path}: {name.rstrip('_')} of round {record.round} misfits: {difference}")
         rounds = self.path / "rounds"
         rounds.mkdir(exist_ok=True)
         with _Room(self):
@@ -132,6 +128,15 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _compression(config: Mapping[str, Any] | None) -> Literal["none", "delta"]:
+    compression = (config or {}).get("record", {}).get("compression", "none")
+    if compression == "delta":
+        return "delta"
+    if compression != "none":
+        raise FedscopeError(f'record.compression = {compression!r} is unknown; give "none" or "delta"')
+    return "none"
 
 
 class _Room:

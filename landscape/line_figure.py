@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .paper import COLOURS, DASHES, GREY, SMALL, new_figure, paper_style, shortened
+from .paper import CHARACTER, COLOURS, DASHES, GREY, SMALL, new_figure, paper_style, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # Inches.
 LEFT, RIGHT, BOTTOM, LINE, EDGE = 0.55, 0.12, 0.36, 0.135, 0.05
-CHARACTER = 0.058  # the mean width of one of 7 pt
 
 
 def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figure:

@@ -27,6 +27,7 @@ SURFACE = "viridis"
 
 SIZE = 8.0
 SMALL = 7.0
+CHARACTER = 0.058  # the mean width of a small one, in inches
 DPI = 300
 
 

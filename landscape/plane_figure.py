@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .paper import GREY, SMALL, new_figure, paper_style, shortened
+from .paper import CHARACTER, GREY, SMALL, new_figure, paper_style, shortened
 from .planes import Plane, PlaneModel
-from .surface import Scale, colour_bar, fill, is_path, looks, mark, remarks, scale_of, ticks
+from .surface import Scale, bar_room, colour_bar, fill, is_path, looks, mark, remarks, scale_of, ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 DISTANCE = "distance ($L_2$)"
 
-# Inches. Room for: tick labels and a label at the left, at the bottom; the colour bar, its labels and its own label.
-LEFT, BOTTOM, BAR, BAR_GAP, BAR_TEXT = 0.50, 0.36, 0.09, 0.06, 0.50
+# Inches. Room for: tick labels and a label at the left, at the bottom; the colour bar.
+LEFT, BOTTOM, BAR, BAR_GAP = 0.50, 0.36, 0.09, 0.06
 LINE = 0.135  # a line of 7 pt
 EDGE = 0.05
-CHARACTER = 0.058  # the mean width of one of 7 pt
 
 
 class Sheet:
@@ -53,7 +52,8 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
     with paper_style(width):
         names = ["loss", "error"] if width >= 6 else ["loss"]
         cell = width / len(names)
-        size = cell - LEFT - BAR_GAP - BAR - BAR_TEXT
+        scales = {name: scale_of([plane], name) for name in names}
+        size = cell - LEFT - BAR_GAP - BAR - bar_room(scales.values(), 2.0)
         shape = float((plane.b[-1] - plane.b[0]) / (plane.a[-1] - plane.a[0]))
         wide, high = (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
         rows = _table_rows(plane)
@@ -66,7 +66,7 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
         for i, name in enumerate(names):
             left = i * cell + LEFT
             axes = sheet.axes(left, top, wide, high)
-            scale = scale_of([plane], name)
+            scale = scales[name]
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=True)
             ticks(axes, wide, high)
@@ -109,8 +109,9 @@ def draw_panels(
     ]
     with paper_style(width):
         gap, between, head = 0.32, 0.15, 0.19
-        size = (width - LEFT - BAR_GAP - BAR - BAR_TEXT - gap * (columns - 1)) / columns
         scales = {name: scale_of(everything, name) for name in ("loss", "error")}
+        room = width - LEFT - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
+        size = (room - gap * (columns - 1)) / columns
         keys = _keys(everything)
         said = remarks(everything)
         strip_height = head + 2 * size + between + BOTTOM
@@ -173,9 +174,10 @@ def _keys(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
             keys.append((looks(plane)[-1][1], f"{len(plane.shown)} models, projected"))
             continue
         for model, look in looks(plane)[4:]:
-            keys.append(
-                (look, f"{shortened(model.label, 26)}: loss {model.loss:.3g}, {model.off_plane:.2g} off the plane")
-            )
+            numbers = f"loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
+            key = (look, f"{shortened(model.label, 26)}: {numbers}")
+            if key not in keys:
+                keys.append(key)
     return keys
 
 
@@ -213,6 +215,6 @@ def _table(sheet: Sheet, top: float, rows: Sequence[tuple[dict[str, Any], str, P
         sheet.key(0.28, middle, {**look, "markersize": 0.8 * look["markersize"]})
         sheet.text(0.42, middle, shortened(label, characters), fontsize=SMALL)
         off = f"{model.off_plane:.2g}" if i > 4 or model.off_plane > 1e-3 else "0"
-        numbers = (f"{model.loss:.3g}", f"{100 * model.error:.1f} %", off)
+        numbers = (f"{model.loss:#.3g}", f"{100 * model.error:.1f} %", off)
         for end, words in zip(ends, numbers, strict=True):
             sheet.text(end, middle, words if np.isfinite(model.loss) or words == off else "nan", **style)

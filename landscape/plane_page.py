@@ -22,7 +22,7 @@ SYMBOLS = {
     "P": "cross",
     "v": "triangle-down",
 }
-SYMBOLS_3D = {"^": "diamond", "X": "x", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
+SYMBOLS_3D = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
 
 
 def draw_page(plane: Plane, title: str | None = None) -> str:
@@ -35,7 +35,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
 
     scale = scale_of([plane], "loss")
     depth = _depth(plane.loss, scale.edges)
-    at = list(range(0, len(scale.edges), 2))
+    at = list(range(0, len(scale.edges), max(1, len(scale.edges) // 8)))
     shades = {
         "colorscale": SURFACE.capitalize(),
         "cmin": 0.0,
@@ -69,8 +69,9 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         col=2,
     )
     for model, look in looks(plane):
-        # a little above the surface, which would hide half of a marker
-        height = float(_depth(np.array([model.loss]), scale.edges)[0]) + 0.6
+        # above the surface, which would hide a model beside the plane that is better than its projection
+        row, column = np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))
+        height = float(np.nanmax([*_depth(np.array([model.loss]), scale.edges), depth[row, column], 0.0])) + 0.6
         words = _words(model)
         marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
         common: dict[str, Any] = {"mode": "markers", "name": words, "hovertemplate": f"{words}<extra></extra>"}
@@ -124,4 +125,4 @@ def _depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 def _words(model: Any) -> str:
     off = f", {model.off_plane:.2g} off the plane" if model.off_plane > 1e-3 else ""
-    return f"{model.label}: loss {model.loss:.3g}, error {100 * model.error:.1f} %{off}"
+    return f"{model.label}: loss {model.loss:#.3g}, error {100 * model.error:.1f} %{off}"

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .paper import COLOURS, GREY, MARKERS, SMALL, SURFACE
+from .paper import CHARACTER, COLOURS, MARKERS, SMALL, SURFACE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .planes import Plane, PlaneModel
 
-#: Bands of colour; more cannot be told apart.
-BANDS = 15
+#: By how much a band's excess grows over the one below, and how few and how many bands there may be.
+RATIO, FEWEST, MOST = 1.4, 10, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,9 @@ def scale_of(planes: Iterable[Plane], name: str) -> Scale:
     top = float(excess.max())
     end = min(top, 20 * float(np.quantile(excess, 0.9))) or top
     end = max(end, 1e-9, 1e-6 * abs(least))
-    start = float(np.clip(np.quantile(excess, 0.02), end / 500, end / 8))
-    return Scale(np.concatenate([[least], least + np.geomspace(start, end, BANDS)]), top > end * (1 + 1e-9), label)
+    start = float(np.clip(np.quantile(excess, 0.02), 1e-4 * end, end / 8))
+    bands = int(np.clip(np.log(end / start) / np.log(RATIO), FEWEST, MOST))
+    return Scale(np.concatenate([[least], least + np.geomspace(start, end, bands)]), top > end * (1 + 1e-9), label)
 
 
 def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
@@ -92,13 +93,23 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
     return matplotlib.cm.ScalarMappable(norm, colours)
 
 
+def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
+    """Which edges are labelled on a colour bar so many inches high, and with what."""
+    every = max(1, ceil(len(scale.edges) / max(2.0, height / 0.17)))
+    at = [float(edge) for edge in scale.edges[::every]]
+    return at, distinct(at)
+
+
+def bar_room(scales: Iterable[Scale], height: float) -> float:
+    """Inches that a colour bar's labels and its own label need at its right."""
+    return 0.26 + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
+
+
 def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float) -> None:
     """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
     bar = axes.figure.colorbar(mappable, cax=axes, extend="max" if scale.above else "neither", spacing="uniform")
-    count = len(scale.edges)
-    every = max(1, ceil(count / max(2.0, height / 0.17)))
-    at = list(range(0, count, every))
-    bar.set_ticks([scale.edges[i] for i in at], labels=distinct([scale.edges[i] for i in at]), minor=False)
+    at, texts = bar_labels(scale, height)
+    bar.set_ticks(at, labels=texts, minor=False)
     bar.ax.minorticks_off()
     bar.outline.set_linewidth(0.6)
     bar.ax.tick_params(length=1.5, labelsize=SMALL)
@@ -125,7 +136,7 @@ def ticks(axes: Axes, width: float, height: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for axis, room in ((axes.xaxis, width), (axes.yaxis, height)):
-        axis.set_major_locator(MaxNLocator(nbins=round(np.clip(room / 0.38, 2, 7)), steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(nbins=round(np.clip(room / 0.34, 2, 7)), steps=[1, 2, 5, 10]))
 
 
 def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:
@@ -207,6 +218,3 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
 
 def _inside(plane: Plane, model: PlaneModel) -> bool:
     return bool(plane.a[0] <= model.a <= plane.a[-1] and plane.b[0] <= model.b <= plane.b[-1])
-
-
-__all__ = ["GREY", "Scale", "colour_bar", "fill", "looks", "mark", "remarks", "scale_of", "ticks"]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Policy, RoundRecord, Weights, size_on_disk
-from fedscope.checkpoints.rounds import write_round
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Policy, RoundRecord, Weights, size_on_disk, write_round
 
 
 @given(st.integers(1, 40), st.integers(1, 40))

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights
-from fedscope.checkpoints.rounds import write_round
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
 
 LAYOUT = Layout(
     (
@@ -173,7 +172,7 @@ def test_a_foreign_run_may_lack_columns(tmp_path):
     assert round_.metrics == {}
     assert not round_.has("client_steps")
     assert same(round_.clients(), weights(1, 4))
-    with pytest.raises(FedscopeError, match="runs/ima@40 has no client_loss: the program that recorded it left them"):
+    with pytest.raises(FedscopeError, match=r"runs/ima@40 has no client_loss: the program that recorded it left them"):
         _ = round_.client_loss
 
 
@@ -189,11 +188,11 @@ def test_a_truncated_file_is_said_to_be_truncated(tmp_path, left):
 def test_foreign_and_newer_files_are_refused_with_advice(tmp_path):
     path = tmp_path / "00040.h5"
     path.write_text("round,loss\n1,0.5\n")
-    with pytest.raises(FedscopeError, match="is not a round of a fedscope run: it is no HDF5 file"):
+    with pytest.raises(FedscopeError, match=r"is not a round of a fedscope run: it is no HDF5 file"):
         Round(path, LAYOUT, "runs/ima").read("global")
     with h5py.File(path, "w") as file:
         file["x"] = 1
-    with pytest.raises(FedscopeError, match='it does not say its format, not "fedscope-round"'):
+    with pytest.raises(FedscopeError, match=r'it does not say its format, not "fedscope-round"'):
         Round(path, LAYOUT, "runs/ima").read("global")
     write_round(path, record())
     with h5py.File(path, "a") as file:
@@ -220,7 +219,7 @@ def test_damage_inside_is_one_sentence(tmp_path):
         round_.read("global")
     with pytest.raises(FedscopeError, match=r"/averaged/fc.bias has shape \(6,\), but run.json says \(5,\)"):
         round_.read("averaged")
-    with pytest.raises(FedscopeError, match="is damaged: its clients are differences from start, which is missing"):
+    with pytest.raises(FedscopeError, match=r"is damaged: its clients are differences from start, which is missing"):
         round_.clients()
     with pytest.raises(FedscopeError, match=r"is encoded as 'zstd', which this fedscope does not know; upgrade it"):
         round_.client_state("control")

@@ -51,7 +51,7 @@ def test_layout_counts_tied_parameters_by_each_of_their_names():
 
 
 def test_layout_refuses_what_numpy_cannot_hold():
-    with pytest.raises(FedscopeError, match="weight is bfloat16, which a run cannot hold; keep the model in float32"):
+    with pytest.raises(FedscopeError, match=r"weight is bfloat16, which a run cannot hold; keep the model in float32"):
         Layout.of(torch.nn.Linear(2, 2).to(torch.bfloat16))
 
 

@@ -219,3 +219,8 @@ def test_the_page_is_whole_and_the_same_twice() -> None:
     assert "1 of 441 points not finite (holes)" in page
     assert '"surface"' in page
     assert '"contour"' in page
+
+
+def test_a_model_shown_on_several_panels_has_one_key() -> None:
+    texts = [text.get_text() for text in draw_panels([four(), four()], [TITLES, TITLES], 7.0).texts]
+    assert sum(text.startswith("ima@60: loss ") for text in texts) == 1

@@ -1,0 +1,354 @@
+"""Runs: created, written, gone on with, read; metrics and what a resume needs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import (
+    COLUMNS,
+    Entry,
+    FedscopeError,
+    Layout,
+    Partition,
+    RoundRecord,
+    Run,
+    RunWriter,
+    Weights,
+    find_runs,
+)
+
+LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
+INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 4, "classes": 2}
+CONFIG = {"run": {"rounds": 9}, "average": {"start": None}, "record": {"compression": "none"}}
+PARTITION = Partition(
+    (np.array([0, 2]), np.array([], np.int64), np.array([1])), None, np.array([[1, 1], [0, 0], [0, 1]])
+)
+
+
+def one(value: float) -> Weights:
+    return Weights(LAYOUT, np.full(3, value, np.float32), {"n": np.array(int(value))})
+
+
+def record(t: int, **metrics: float | None) -> RoundRecord:
+    ids = np.array([1, 3])
+    clients = Weights(LAYOUT, np.full((2, 3), t, np.float32), {"n": np.array([t, t])})
+    numbers = {"lr": 0.1 / t, "participants": 2, "test_loss": 1 / t, "test_error": float("nan"), **metrics}
+    return RoundRecord(
+        t, one(t - 1), clients, one(t), None, ids, ids, ids, ids / 1, np.array([0.5, 0.5]), metrics=numbers
+    )
+
+
+def create(path: Path, rounds: int = 0, **kwargs: object) -> Run:
+    with RunWriter.create(path, INFO, CONFIG, PARTITION, **kwargs) as writer:
+        for t in range(1, rounds + 1):
+            writer.write(record(t))
+    return Run.open(path)
+
+
+def test_a_run_comes_back(tmp_path):
+    run = create(tmp_path / "ima", 3)
+    assert run.name == "ima"
+    assert run.rounds == (1, 2, 3)
+    assert run.info["format"] == "fedscope-run"
+    assert run.info["version"] == 1
+    assert run.layout == LAYOUT
+    assert run.config == {"run": {"rounds": 9}, "average": {}, "record": {"compression": "none"}}
+    assert [part.tolist() for part in run.partition.clients] == [[0, 2], [], [1]]
+    assert run.partition.test is None
+    np.testing.assert_array_equal(run.partition.label_counts, PARTITION.label_counts)
+    assert run.round("last").number == run.round(-1).number == run.round(3).number == 3
+    assert run.round(-3).number == 1
+    assert run.round(2).read("global").parameters.tolist() == [2, 2, 2]
+
+
+def test_partition_with_test_parts_comes_back(tmp_path):
+    made = replace(PARTITION, test=(np.array([5]), np.array([6, 7]), np.array([], np.int64)))
+    made.save(tmp_path / "partition.h5")
+    again = Partition.load(tmp_path / "partition.h5")
+    assert [part.tolist() for part in again.test] == [[5], [6, 7], []]
+    assert all(part.dtype == np.int64 for part in (*again.clients, *again.test))
+
+
+def test_the_delta_of_the_configuration_is_what_is_written(tmp_path):
+    config = {"record": {"compression": "delta"}}
+    with RunWriter.create(tmp_path / "ima", INFO, config, PARTITION) as writer:
+        writer.write(record(1))
+    import h5py
+
+    with h5py.File(tmp_path / "ima/rounds/00001.h5") as file:
+        assert file["clients/w"].attrs["encoding"] == "delta"
+    assert Run.open(tmp_path / "ima").round(1).client(3).parameters.tolist() == [1, 1, 1]
+    with pytest.raises(FedscopeError, match=r"record.compression = 'zip' is unknown; give"):
+        RunWriter.create(tmp_path / "zip", INFO, {"record": {"compression": "zip"}}, None)
+    assert not (tmp_path / "zip").exists()
+
+
+def test_metrics_are_columns_with_nan_where_empty(tmp_path):
+    run = create(tmp_path / "ima", 3)
+    lines = (tmp_path / "ima/metrics.csv").read_text().splitlines()
+    assert lines[0] == (
+        "round,lr,participants,train_loss,test_loss,test_error,averaged_test_loss,averaged_test_error,"
+        "client_error_mean,client_error_std,seconds"
+    )
+    assert lines[2] == "2,0.05,2,,0.5,,,,,,"
+    metrics = run.metrics()
+    assert tuple(metrics) == COLUMNS
+    assert metrics["round"].tolist() == [1, 2, 3]
+    assert metrics["test_loss"].tolist() == [1, 1 / 2, 1 / 3]
+    assert np.isnan(metrics["test_error"]).all()
+    assert all(values.dtype == np.float64 for values in metrics.values())
+
+
+def test_infinite_losses_stay_infinite(tmp_path):
+    with RunWriter.create(tmp_path / "ima", INFO, CONFIG, PARTITION) as writer:
+        writer.write(record(1, train_loss=float("inf")))
+    run = Run.open(tmp_path / "ima")
+    assert run.metrics()["train_loss"].tolist() == [float("inf")]
+    (tmp_path / "ima/metrics.csv").unlink()
+    assert run.metrics()["train_loss"].tolist() == [float("inf")]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda table: table.unlink(),
+        lambda table: table.write_text(""),
+        lambda table: table.write_text(table.read_text()[:-9]),  # a torn last row
+        lambda table: table.write_text(table.read_text() + "4,0.1,2,,0.25,,,,,,\n"),  # a round that is not there
+        lambda table: table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1])),
+        lambda table: table.write_text(table.read_text().replace("2,0.05,2,,0.5,", "2,0.05,2,,0.7,")),
+        lambda table: table.write_text(table.read_text() + table.read_text().splitlines(keepends=True)[-1]),
+    ],
+)
+def test_metrics_are_rebuilt_from_the_rounds(tmp_path, spoil):
+    create(tmp_path / "ima", 3)
+    table = tmp_path / "ima/metrics.csv"
+    whole = table.read_bytes()
+    spoil(table)
+    RunWriter.open(tmp_path / "ima").close()
+    assert table.read_bytes() == whole
+
+
+def test_a_reader_fills_in_what_the_table_lacks_and_writes_nothing(tmp_path):
+    run = create(tmp_path / "ima", 3)
+    table = tmp_path / "ima/metrics.csv"
+    torn = table.read_text()[:-9] + "\n9,1,1,1,1,1,1,1,1,1,1\n1,0.05"
+    table.write_text(torn)
+    assert run.metrics()["test_loss"].tolist() == [1, 1 / 2, 1 / 3]
+    assert table.read_text() == torn
+
+
+def test_rounds_are_written_in_order_and_of_the_run(tmp_path):
+    with RunWriter.create(tmp_path / "ima", INFO, CONFIG, PARTITION) as writer:
+        writer.write(record(1))
+        with pytest.raises(FedscopeError, match=r"round 3 cannot follow round 1"):
+            writer.write(record(3))
+        with pytest.raises(FedscopeError, match=r"round 1 cannot follow round 1"):
+            writer.write(record(1))
+        other = Layout((Entry("v", (3,), "float32", "parameter"),))
+        misfit = replace(record(2), global_=Weights(other, np.zeros(3, np.float32), {}))
+        with pytest.raises(FedscopeError, match=r"global of round 2 misfits: w stands where the other has v"):
+            writer.write(misfit)
+
+
+def test_going_on_sweeps_and_appends(tmp_path):
+    create(tmp_path / "ima", 2)
+    (tmp_path / "ima/rounds/.00003.h5.tmp").write_bytes(b"half")
+    (tmp_path / "ima/.resume.h5.tmp").write_bytes(b"half")
+    with RunWriter.open(tmp_path / "ima") as writer:
+        assert writer.last == 2
+        writer.write(record(3))
+    assert sorted(p.name for p in (tmp_path / "ima/rounds").iterdir()) == ["00001.h5", "00002.h5", "00003.h5"]
+    assert not (tmp_path / "ima/.resume.h5.tmp").exists()
+    assert (tmp_path / "ima/metrics.csv").read_text().splitlines()[-1].startswith("3,")
+
+
+def test_resume_keeps_the_window_and_one_more(tmp_path):
+    with RunWriter.create(tmp_path / "ima", INFO, CONFIG, PARTITION) as writer:
+        assert writer.load_resume() == {}
+        for t in range(1, 7):
+            writer.save_resume({s: one(s) for s in range(1, t + 1)}, window=3)
+        kept = writer.load_resume()
+    assert sorted(kept) == [3, 4, 5, 6]
+    assert kept[5].parameters.tolist() == [5, 5, 5]
+    assert kept[5].buffers["n"] == 5
+    with RunWriter.open(tmp_path / "ima") as writer:
+        writer.save_resume({7: one(7), 8: one(8), 9: one(9)}, window=0)
+        assert sorted(writer.load_resume()) == [8, 9]
+
+
+def test_an_existing_run_is_replaced_by_force_only(tmp_path):
+    create(tmp_path / "ima", 2)
+    (tmp_path / "ima/figures").mkdir()
+    (tmp_path / "ima/notes.txt").write_text("mine")
+    with pytest.raises(
+        FedscopeError, match=r"exists and holds a run with 2 rounds; give --force to replace it, or another --out"
+    ):
+        create(tmp_path / "ima")
+    assert Run.open(tmp_path / "ima").rounds == (1, 2)
+    assert create(tmp_path / "ima", 1, force=True).rounds == (1,)
+    assert (tmp_path / "ima/notes.txt").read_text() == "mine"
+    assert (tmp_path / "ima/figures").is_dir()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_nothing_else_is_ever_replaced(tmp_path, force):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/config.toml").write_text("mine")
+    with pytest.raises(
+        FedscopeError, match=r"exists and holds something else than a run of fedscope; give another --out"
+    ):
+        create(tmp_path / "thesis", force=force)
+    (tmp_path / "thesis/run.json").write_text('{"format": "marathon"}')
+    with pytest.raises(FedscopeError, match=r"holds something else"):
+        create(tmp_path / "thesis", force=force)
+    assert sorted(p.name for p in (tmp_path / "thesis").iterdir()) == ["config.toml", "run.json"]
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FedscopeError, match=r"exists and is a file; give another --out"):
+        create(tmp_path / "file", force=force)
+
+
+def test_an_empty_folder_and_an_interrupted_creation_are_free(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    assert create(tmp_path / "empty", 1).rounds == (1,)
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            create(tmp_path / "broken")
+    assert not (tmp_path / "broken/run.json").exists()
+    assert find_runs(tmp_path / "broken") == []
+    assert create(tmp_path / "broken", 1).rounds == (1,)
+    # rounds without a run.json are somebody's work: not without force
+    (tmp_path / "broken/run.json").unlink()
+    with pytest.raises(FedscopeError, match=r"holds 1 round of a run that has lost its run.json; give --force"):
+        create(tmp_path / "broken")
+    assert create(tmp_path / "broken", force=True).rounds == ()
+
+
+def test_run_json_comes_last(tmp_path, monkeypatch):
+    from fedscope.checkpoints import creating
+
+    seen = []
+    write = creating.write_durably
+
+    def watch(path):
+        if path.name == "run.json":
+            seen.extend(sorted(p.name for p in path.parent.iterdir()))
+        return write(path)
+
+    monkeypatch.setattr(creating, "write_durably", watch)
+    create(tmp_path / "ima")
+    assert seen == [".writer", "config.toml", "metrics.csv", "partition.h5", "rounds"]
+
+
+def test_a_round_that_is_not_there_says_which_are(tmp_path):
+    run = create(tmp_path / "ima", 3)
+    with pytest.raises(FedscopeError, match=r"ima@9: the run has rounds 1-3$"):
+        run.round(9)
+    with pytest.raises(FedscopeError, match=r"ima@-4: the run has rounds 1-3$"):
+        run.round(-4)
+    (run.path / "rounds/00002.h5").unlink()
+    with pytest.raises(FedscopeError, match=r"ima@2: the run has rounds 1, 3$"):
+        Run.open(run.path).round(2)
+
+
+def test_a_run_without_rounds_says_how_to_go_on(tmp_path):
+    run = create(tmp_path / "ima")
+    with pytest.raises(FedscopeError, match=r"ima has no rounds yet; go on with it: fedscope train --resume .*ima$"):
+        run.round("last")
+    assert len(run.metrics()["round"]) == 0
+
+
+def test_what_is_no_run_says_what_is_near(tmp_path):
+    create(tmp_path / "runs/ima")
+    create(tmp_path / "runs/fedswa")
+    with pytest.raises(FedscopeError, match=r'does not exist; did you mean "fedswa"'):
+        Run.open(tmp_path / "runs/fedsw")
+    with pytest.raises(FedscopeError, match=r"does not exist; the runs in .*runs are fedswa, ima"):
+        Run.open(tmp_path / "runs/zzz")
+    with pytest.raises(FedscopeError, match=r"runs is not a run: it has no run.json; it holds the runs fedswa, ima"):
+        Run.open(tmp_path / "runs")
+    with pytest.raises(FedscopeError, match=r"is a file, not a run"):
+        Run.open(tmp_path / "runs/ima/metrics.csv")
+    with pytest.raises(FedscopeError, match=r"does not exist"):
+        RunWriter.open(tmp_path / "runs/zzz")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"format": "fedscope-run", "ver', r"run.json is not JSON \(.*\); restore it from a copy"),
+        ("[1]", r'is not a run of fedscope: it does not say "format": "fedscope-run"'),
+        ('{"format": "fedscope-run", "version": 2}', "has version 2 of its format, but .* up to 1; upgrade it: pip"),
+        ('{"format": "fedscope-run", "version": 1}', "run.json has no layout"),
+        ('{"format": "fedscope-run", "version": 1, "layout": [{"name": "w"}]}', "run.json: layout entry 0 is not one"),
+    ],
+)
+def test_foreign_and_newer_runs_are_refused(tmp_path, text, sentence):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(FedscopeError, match=sentence):
+        Run.open(tmp_path)
+    assert find_runs(tmp_path) == []
+
+
+def test_a_newer_run_may_be_replaced_by_force(tmp_path):
+    run = create(tmp_path / "ima")
+    (run.path / "run.json").write_text(json.dumps({**run.info, "version": 7}))
+    with pytest.raises(FedscopeError, match=r"give --force"):
+        create(tmp_path / "ima")
+    assert create(tmp_path / "ima", force=True).info["version"] == 1
+
+
+def test_what_a_foreign_run_lacks_is_said(tmp_path):
+    import h5py
+
+    run = create(tmp_path / "ima", 1)
+    (run.path / "run.json").write_text(json.dumps({**run.info, "source": "flower 1.20"}))
+    for part in ("config.toml", "partition.h5", "metrics.csv"):
+        (run.path / part).unlink()
+    with h5py.File(run.path / "rounds/00001.h5", "a") as file:
+        del file["client_steps"]
+    run = Run.open(run.path)
+    assert run.config is None
+    assert run.partition is None
+    assert run.round(1).client(1).parameters.tolist() == [1, 1, 1]
+    for part in ("config.toml", "partition.h5", "metrics.csv", "client_steps"):
+        with pytest.raises(
+            FedscopeError, match=f"ima has no {part}, which this needs: the run was recorded by flower 1.20"
+        ):
+            run.require(part)
+    run.require("client_loss")
+    with pytest.raises(FedscopeError, match=r"has no metrics.csv"):
+        run.metrics()
+
+
+def test_a_part_that_is_lost_is_not_blamed_on_another_program(tmp_path):
+    run = create(tmp_path / "ima", 1)
+    (run.path / "partition.h5").unlink()
+    with pytest.raises(FedscopeError, match=r"has no partition.h5, which this needs; restore it from a copy"):
+        run.require("partition.h5")
+    (run.path / "metrics.csv").unlink()
+    run.require("metrics.csv")  # it can be made from the rounds
+
+
+def test_find_runs_goes_down_but_not_into_runs_or_hidden_folders(tmp_path):
+    for place in ("b", "a/deep", "b/figures/inner", ".hidden/run"):
+        create(tmp_path / place) if "inner" not in place else None
+    (tmp_path / "b/figures/inner").mkdir(parents=True)
+    (tmp_path / "b/figures/inner/run.json").write_text((tmp_path / "b/run.json").read_text())
+    assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == ["a/deep", "b"]
+
+
+def test_a_reader_sees_a_run_as_it_stood(tmp_path):
+    with RunWriter.create(tmp_path / "ima", INFO, CONFIG, PARTITION) as writer:
+        writer.write(record(1))
+        before = Run.open(tmp_path / "ima")
+        writer.write(record(2))
+        assert before.rounds == (1,)
+        assert before.metrics()["round"].tolist() == [1]
+        assert Run.open(tmp_path / "ima").rounds == (1, 2)
