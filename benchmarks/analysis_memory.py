@@ -1,11 +1,11 @@
 """How much memory analyses of a recorded run take beside the interpreter, in units of one round's clients.
 
 Two runs on the digits, three rounds of ten clients each, are trained: one of a larger network (`mlp`, hidden =
-[1536, 1536]: 2.5 million parameters, 100 MB of clients a round) and one of a tiny network. `fedscope plane RUN --rounds
+[1536, 1536]: 2.5 million parameters, 99 MB of clients a round) and one of a tiny network. `fedscope plane RUN --rounds
 1,2,last` and `fedscope decompose RUN --rounds 1,2,last --draws local:2` run on both as subprocesses. What a command
-takes for the larger run beyond the tiny one is what the models cost: the interpreter, torch, matplotlib and the samples
-are in both. A plane needs three models at a time, so the target is one round's clients; a decomposition with R draws asks
-for R cohorts at once, and each worker trains on a copy of the model, its gradient and the mean: R + 1 are allowed.
+takes for the larger run beyond the tiny one is what the models cost; interpreter, torch, matplotlib and samples are in
+both. A plane holds three models at a time, so its target is one round's clients. A decomposition of R draws asks for R
+cohorts at once, and each worker trains on a copy of the model and its gradient: R + 1 rounds' clients are allowed.
 
     python benchmarks/analysis_memory.py
 """

@@ -18,15 +18,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from _common import CLASSES, IMAGE, Line, spread, table
+
+from fedscope.checkpoints import RoundRecord
+from fedscope.training.federation import Unwatched
 
 TARGET = 0.05
 CLIENTS, OWN = 10, 500
 
 
-class Stopwatch:
+class Stopwatch(Unwatched):
     """Seconds of each round from end to end, and how many of them were training."""
 
     def __init__(self) -> None:
@@ -34,13 +36,10 @@ class Stopwatch:
         self.whole: dict[int, float] = {}
         self.training: dict[int, float] = {}
 
-    def client(self, round: int, done: int, of: int) -> None:
-        """Not measured."""
-
-    def round(self, record: Any, of: int) -> None:
+    def round(self, record: RoundRecord, of: int) -> None:
         """The round is on the disk."""
         now = time.perf_counter()
-        self.whole[record.round], self.training[record.round] = now - self.last, float(record.metrics["seconds"])
+        self.whole[record.round], self.training[record.round] = now - self.last, float(record.metrics["seconds"] or 0)
         self.last = now
 
 

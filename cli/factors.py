@@ -77,6 +77,7 @@ def decompose_run(
             )
         store.add(key, factors.to_json())
         done.append(factors)
+        del cohort, members  # R times a round's clients, before the next round's draws are made
     return RunFactors(run.name, config_of(run).model.name, tuple(done), error_curves(run))
 
 

@@ -50,6 +50,17 @@ def spoken(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def spoken_size(size: float) -> str:
+    """``840 kB``, ``52 MB``, ``0.9 TB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            break
+        size /= 1000
+    else:
+        unit = "TB"
+    return f"{size:.2g} {unit}" if size < 10 else f"{size:.0f} {unit}"
+
+
 def bars() -> Progress:
     """Bars on stderr that vanish when done."""
     from rich.console import Console
@@ -100,6 +111,10 @@ class TrainingWatcher:
     def __exit__(self, *_: object) -> None:
         if self._bars is not None:
             self._bars.stop()
+
+    def begin(self, rounds: int, size: int) -> None:
+        """Say what will be recorded before the first round is."""
+        print(f"{self.label}: {rounds} rounds, recording up to {spoken_size(size)}", file=sys.stderr, flush=True)
 
     def client(self, round: int, done: int, of: int) -> None:
         """One more client of a round has trained."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from .paper import CHARACTER, GREY, SMALL, new_figure, paper_style, shortened
 from .planes import Plane, PlaneModel
-from .surface import Scale, bar_room, colour_bar, fill, is_path, looks, mark, remarks, scale_of, ticks
+from .surface import Scale, bar_room, colour_bar, fill, is_path, looks, mark, remarks, scale_of, tick_room, ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 DISTANCE = "distance ($L_2$)"
 
-# Inches. Room for: tick labels and a label at the left, at the bottom; the colour bar.
-LEFT, BOTTOM, BAR, BAR_GAP = 0.50, 0.36, 0.09, 0.06
+# Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
+BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
 LINE = 0.135  # a line of 7 pt
 EDGE = 0.05
 
@@ -53,7 +53,8 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
         names = ["loss", "error"] if width >= 6 else ["loss"]
         cell = width / len(names)
         scales = {name: scale_of([plane], name) for name in names}
-        size = cell - LEFT - BAR_GAP - BAR - bar_room(scales.values(), 2.0)
+        margin = tick_room([plane], 2.0)
+        size = cell - margin - BAR_GAP - BAR - bar_room(scales.values(), 2.0)
         shape = float((plane.b[-1] - plane.b[0]) / (plane.a[-1] - plane.a[0]))
         wide, high = (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
         rows = _table_rows(plane)
@@ -64,18 +65,18 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
         if title:
             sheet.text(width / 2, EDGE + 0.09, title, ha="center")
         for i, name in enumerate(names):
-            left = i * cell + LEFT
+            left = i * cell + margin
             axes = sheet.axes(left, top, wide, high)
             scale = scales[name]
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=True)
             ticks(axes, wide, high)
             axes.set_xlabel(DISTANCE)
-            axes.set_ylabel(DISTANCE)
+            sheet.text(i * cell + 0.09, top + high / 2, DISTANCE, rotation=90, ha="center")
             colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, high), mappable, scale, height=high)
         _table(sheet, below, rows)
         if said:
-            sheet.text(LEFT - 0.3, sheet.height - EDGE - LINE / 2, said, color=GREY, fontsize=SMALL)
+            sheet.text(TEXT, sheet.height - EDGE - LINE / 2, said, color=GREY, fontsize=SMALL)
     return sheet.figure
 
 
@@ -110,14 +111,15 @@ def draw_panels(
     with paper_style(width):
         gap, between, head = 0.32, 0.15, 0.19
         scales = {name: scale_of(everything, name) for name in ("loss", "error")}
-        room = width - LEFT - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
+        margin = tick_room(everything, 1.0)
+        room = width - margin - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
         size = (room - gap * (columns - 1)) / columns
         keys = _keys(everything)
         said = remarks(everything)
         strip_height = head + 2 * size + between + BOTTOM
         named = sum(bool(name) for name, _, _ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
-        places = _flow([words for _, words in keys], LEFT - 0.05, width)
+        places = _flow([words for _, words in keys], TEXT + 0.2, width)
         lines = 1 + places[-1][1]
         sheet = Sheet(width, high + LINE * (lines + bool(said)) + 0.04 + EDGE)
         if title:
@@ -125,21 +127,21 @@ def draw_panels(
         top = EDGE + (0.16 if title else 0)
         for name, row, heads in strips:
             if name:
-                sheet.text(LEFT, top + 0.08, name, weight="bold")
+                sheet.text(margin, top + 0.08, name, weight="bold")
                 top += 0.17
-            _strip(sheet, top, row, heads, scales, size, gap, between, head)
+            _strip(sheet, (margin, top), row, heads, scales, size, gap, between, head)
             top += strip_height
         for (look, words), (left, line) in zip(keys, places, strict=True):
             sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
             sheet.text(left, high + LINE * (line + 0.5), words, fontsize=SMALL)
         if said:
-            sheet.text(LEFT - 0.28, sheet.height - EDGE - LINE / 2, said, color=GREY, fontsize=SMALL)
+            sheet.text(TEXT, sheet.height - EDGE - LINE / 2, said, color=GREY, fontsize=SMALL)
     return sheet.figure
 
 
 def _strip(
     sheet: Sheet,
-    top: float,
+    corner: tuple[float, float],
     planes: Sequence[Plane],
     heads: Sequence[str],
     scales: dict[str, Scale],
@@ -148,19 +150,20 @@ def _strip(
     between: float,
     head: float,
 ) -> None:
+    margin, top = corner
     for row, (name, scale) in enumerate(scales.items()):
         at = top + head + row * (size + between)
         for column, plane in enumerate(planes):
-            axes = sheet.axes(LEFT + column * (size + gap), at, size, size)
+            axes = sheet.axes(margin + column * (size + gap), at, size, size)
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=False)
             ticks(axes, size, size)
             if row == 0:
                 axes.set_title(shortened(heads[column], int((size + gap) / 0.066)))
                 axes.tick_params(labelbottom=False)
-        bar = LEFT + len(planes) * (size + gap) - gap + BAR_GAP
+        bar = margin + len(planes) * (size + gap) - gap + BAR_GAP
         colour_bar(sheet.axes(bar, at, BAR, size), mappable, scale, height=size)
-    middle = LEFT + (len(planes) * (size + gap) - gap) / 2
+    middle = margin + (len(planes) * (size + gap) - gap) / 2
     sheet.text(middle, top + head + 2 * size + between + 0.27, DISTANCE, ha="center")
     sheet.text(0.09, top + head + size + between / 2, DISTANCE, rotation=90, ha="center")
 

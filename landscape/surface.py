@@ -13,6 +13,7 @@ from .paper import CHARACTER, COLOURS, MARKERS, SMALL, SURFACE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.ticker import MaxNLocator
 
     from .planes import Plane, PlaneModel
 
@@ -60,8 +61,11 @@ def scale_of(planes: Iterable[Plane], name: str) -> Scale:
     top = float(excess.max())
     end = min(top, 20 * float(np.quantile(excess, 0.9))) or top
     end = max(end, 1e-9, 1e-6 * abs(least))
-    start = float(np.clip(np.quantile(excess, 0.02), 1e-4 * end, end / 8))
-    bands = int(np.clip(np.log(end / start) / np.log(RATIO), FEWEST, MOST))
+    # an error moves in steps of one sample; bands finer than half of one would draw the stairs, not the surface
+    step = 50.0 / max(int(plane.attrs.get("samples", 0) or 10**9) for plane in planes) if name == "error" else 0.0
+    start = float(np.clip(np.quantile(excess, 0.02), max(1e-4 * end, step), max(end / 8, step)))
+    end = max(end, 2 * start)
+    bands = int(np.clip(np.log(end / start) / np.log(RATIO), FEWEST if name == "loss" else 3, MOST))
     return Scale(np.concatenate([[least], least + np.geomspace(start, end, bands)]), top > end * (1 + 1e-9), label)
 
 
@@ -133,10 +137,25 @@ def distinct(values: Sequence[float]) -> list[str]:
 
 def ticks(axes: Axes, width: float, height: float) -> None:
     """Round numbers, as many as fit a panel of so many inches."""
+    for axis, room in ((axes.xaxis, width), (axes.yaxis, height)):
+        axis.set_major_locator(_locator(room))
+
+
+def tick_room(planes: Iterable[Plane], height: float) -> float:
+    """Inches that tick labels and a label need at the left of panels so many inches high."""
+    longest = 0
+    for plane in planes:
+        at = _locator(height).tick_values(plane.b[0], plane.b[-1])
+        decimals = max(0, -floor(log10(at[1] - at[0]) + 1e-9))
+        inside = at[(at >= plane.b[0]) & (at <= plane.b[-1])]
+        longest = max(longest, *(len(f"{value:.{decimals}f}") for value in inside), 0)
+    return 0.31 + CHARACTER * longest
+
+
+def _locator(room: float) -> MaxNLocator:
     from matplotlib.ticker import MaxNLocator
 
-    for axis, room in ((axes.xaxis, width), (axes.yaxis, height)):
-        axis.set_major_locator(MaxNLocator(nbins=round(np.clip(room / 0.34, 2, 7)), steps=[1, 2, 5, 10]))
+    return MaxNLocator(nbins=round(np.clip(room / 0.34, 2, 7)), steps=[1, 2, 5, 10])
 
 
 def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:

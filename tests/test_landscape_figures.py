@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,19 @@ def two_pairs() -> Line:
     return Line(("a - b", "c - d"), ends, beta, loss, loss / 10, barrier, where, attrs)
 
 
+def tiny() -> Plane:
+    """Coordinates and differences of loss far below 1, as late global models have."""
+    plane = surface(2)
+    models = tuple(
+        replace(m, a=0.04 * m.a, b=0.04 * m.b, loss=0.19 + 0.002 * m.loss, error=plane.error.min())
+        for m in plane.models
+    )
+    error = np.round(360 * np.minimum(0.05 + plane.error / 30, 1)) / 360
+    return replace(
+        plane, a=0.04 * plane.a, b=0.04 * plane.b, loss=0.19 + 0.002 * plane.loss, error=error, models=models
+    )
+
+
 TITLES = ["Round 1", "Round 20", "Round 60", "Globals 58-60"]
 
 
@@ -60,6 +74,8 @@ def drawings() -> dict[str, tuple[Figure, float]]:
     figures = {}
     for width in (3.5, 7.0):
         figures[f"plane {width}"] = (surface().figure(width), width)
+        figures[f"tiny {width}"] = (tiny().figure(width), width)
+        figures[f"tiny panels {width}"] = (draw_panels([tiny(), surface(), tiny()], TITLES[:3], width), width)
         figures[f"many {width}"] = (surface(shown=5).figure(width, "A title"), width)
         figures[f"path {width}"] = (surface(shown=12).figure(width), width)
         figures[f"panels {width}"] = (panels(width), width)
@@ -161,6 +177,12 @@ def test_levels_are_logarithmic_in_the_excess_and_shared() -> None:
     assert scale.edges[-1] == pytest.approx(max(plane.loss.max() for plane in planes))
     assert not scale.above
     assert scale_of(planes, "error").label == "test error (%)"
+
+
+def test_levels_of_the_error_are_not_finer_than_a_sample() -> None:
+    plane = tiny()
+    edges = scale_of([plane], "error").edges
+    assert np.diff(edges).min() >= 100 / 360 / 2 * (1 - 1e-9)
 
 
 def test_an_outlier_does_not_swallow_the_levels() -> None:

@@ -23,6 +23,9 @@ from .methods import Cohort, Pace, State
 class Watcher(Protocol):
     """Who watches a training: progress bars, logs, tests."""
 
+    def begin(self, rounds: int, size: int) -> None:
+        """Training begins; ``size`` bytes at most will be recorded, uncompressed, by the end of all rounds."""
+
     def client(self, round: int, done: int, of: int) -> None:
         """One more client of a round has trained."""
 
@@ -32,6 +35,9 @@ class Watcher(Protocol):
 
 class Unwatched:
     """Nobody watches."""
+
+    def begin(self, rounds: int, size: int) -> None:
+        """Nothing."""
 
     def client(self, round: int, done: int, of: int) -> None:
         """Nothing."""

@@ -86,10 +86,12 @@ def train(
         "classes": data.classes,
         "data": data.describe(),
     }
+    watcher = watcher or Unwatched()
+    watcher.begin(config.run.rounds, disk_needed(config, layout))
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         engine = Engine(module, engine_name, device, config.run.precision, workers)
         federation = Federation.assemble(config, data, split, engine)
-        _play(federation, Position(0, initial_model(module)), writer, keep_going, watcher or Unwatched())
+        _play(federation, Position(0, initial_model(module)), writer, keep_going, watcher)
     return Run.open(out)
 
 
