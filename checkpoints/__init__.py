@@ -1,6 +1,7 @@
 """Models at rest: run directories, addresses, layouts, files."""
 
 from .addresses import Address, Model, load_model, parse_address
+from .creating import refuse_occupied
 from .durable import WriterLock, write_durably
 from .errors import FedscopeError, nearest
 from .files import read_file, write_file
@@ -41,6 +42,7 @@ __all__ = [
     "parse_address",
     "read_file",
     "read_netcdf",
+    "refuse_occupied",
     "size_on_disk",
     "stack",
     "versions",

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from torch import nn
 
-from ..checkpoints import FedscopeError, Model, Variable, Weights, mean, stack
+from ..checkpoints import FedscopeError, Model, Variable, mean, stack
 from .evaluator import Evaluator
 from .geometry import Basis, fits_module, same_layout
 from .replica import Replica
 from .samples import Samples
-from .storing import provenance_of, read_result, write_result
+from .storing import normalization_policy, precision_error, provenance_of, read_result, write_result
 from .visiting import Progress, coarse_to_fine, fingerprint, visit
 
 if TYPE_CHECKING:
@@ -247,22 +247,6 @@ def plane(
     if store is not None:
         store.finish()
     return result
-
-
-def normalization_policy(model: Weights) -> str:
-    """How averages of normalization statistics were made: ``interpolate``, or ``none`` where there are none."""
-    kinds = [np.dtype(np.asarray(values).dtype).kind for values in model.buffers.values()]
-    return "interpolate" if "f" in kinds else "none"
-
-
-def precision_error(
-    module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], loss: np.ndarray
-) -> dict[str, float]:
-    """How far losses [C] measured with less than float32 are from float32's, at most: an entry of ``attrs``."""
-    if evaluator.precision == "float32":
-        return {}
-    exact, _ = Evaluator(module, evaluator.samples, device=evaluator.device, workers=evaluator.workers).models(models)
-    return {"precision_error": float(np.max(np.abs(exact - loss)))}
 
 
 def _square(places: np.ndarray, margin: float) -> tuple[Range, Range]:

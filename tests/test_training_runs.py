@@ -235,6 +235,17 @@ def test_existing_runs_are_not_overwritten_and_complete_ones_not_resumed(ima: Ru
     assert Run.open(ima.path).round(1).read("global").parameters.tobytes() == before.tobytes()
 
 
+def test_vectors_are_not_cropped_and_images_are_trained_augmented(tmp_path: Path, fma: Run) -> None:
+    x, y = np.zeros((40, 6), np.float32), np.arange(40) % 4
+    np.savez(tmp_path / "v.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    with pytest.raises(FedscopeError, match=r"crops and flips images, but a sample of .* has shape \[6\]"):
+        train(config(data={"name": f"npz:{tmp_path}/v.npz", "augment": "crop-flip", "clients": 4}), tmp_path / "v")
+    augmented = train(config("fma", data={"augment": "crop-flip"}, run={"rounds": 1}), tmp_path / "a")
+    assert (augmented.round(1).client_loss != fma.round(1).client_loss).all()
+    again = train(config("fma", data={"augment": "crop-flip"}, run={"rounds": 1}), tmp_path / "b", workers=1)
+    same(augmented, again)
+
+
 def test_rounds_without_recorded_clients_are_refused_with_those_that_have_them(tmp_path: Path) -> None:
     run = train(config(record={"clients": [2, 5]}), tmp_path / "run")
     with pytest.raises(FedscopeError, match=r"clients of round 3 were not recorded; rounds 2, 5 have them"):

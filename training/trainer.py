@@ -19,6 +19,7 @@ from ..checkpoints import (
     Run,
     RunWriter,
     Weights,
+    refuse_occupied,
     size_on_disk,
     versions,
 )
@@ -57,7 +58,13 @@ def train(
     (1, 2)
     """
     out = Path(out)
+    refuse_occupied(out, force)  # before the data are read; looked at again when the run is created
     data = load_data(config.data.name)
+    if config.data.augment != "none" and len(data.shape) != 3:
+        raise FedscopeError(
+            f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
+            f"{list(data.shape)}; leave it out"
+        )
     device = resolve_device(config.run.device)
     engine_name = config.run.engine
     if engine_name == "auto":

@@ -1,0 +1,199 @@
+"""The commands as a user gives them: what they write, what they say, that they go on where they were stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import load_model, write_file
+from fedscope.cli.main import run
+from fedscope.landscape import Line, Plane
+
+SMALL = [
+    "--clients", "8", "--participation", "0.5", "--rounds", "5", "--epochs", "2",
+    "--set", "model.hidden=[16]", "--set", "run.evaluate_clients=40",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    for method, extra in (("ima", ["--set", "average.start=3"]), ("fma", [])):
+        assert run(["train", "--method", method, "--out", str(folder / "runs" / method), *SMALL, *extra]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run(list(words)) == 0, capsys.readouterr()
+    return capsys.readouterr().out
+
+
+def test_ls_lists_runs_and_what_one_holds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listing = said(capsys, "ls")
+    assert [line.split()[0] for line in listing.splitlines()] == ["run", "runs/fma", "runs/ima"]
+    one = said(capsys, "ls", "runs/ima")
+    assert "sgd + fma + ima" in one
+    assert "1-5" in one
+    assert "3-5" in one  # averaged from its start on
+    rows = json.loads(said(capsys, "ls", "runs", "--json"))
+    assert [row["rounds"] for row in rows] == ["5 of 5", "5 of 5"]
+
+
+def test_ls_of_nothing_says_how_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "train one: fedscope train" in said(capsys, "ls")
+
+
+def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "curves", "runs/fma", "runs/ima", "--out", "c", "--smooth", "5")
+    assert "mean ± deviation over the last 5 measured rounds" in words
+    with Path("c.curves.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    with Path("runs/ima/metrics.csv").open() as file:
+        metrics = list(csv.DictReader(file))
+    mine = [row for row in rows if row["run"] == "ima"]
+    for name in ("test_error", "averaged_test_error", "train_loss"):
+        assert [row[name] for row in mine] == [row[name] for row in metrics]
+    assert Path("c.pdf").read_bytes().startswith(b"%PDF")
+    assert Path("c.png").exists()
+
+
+def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = json.loads(
+        said(capsys, "line", "runs/fma@last", "runs/ima@last", "--limit", "100", "--json", "--points", "9")
+    )
+    line = Line.load(next(path for path in out["files"] if path.endswith(".nc")))
+    assert out["barrier"] == line.barrier.tolist()
+    assert Path(out["files"][0]).parent == Path("runs/fma/figures")
+    assert line.attrs["samples"] == 100
+    assert line.attrs["addresses"] == ["runs/fma@last", "runs/ima@last"]
+    assert line.attrs["versions"]["fedscope"]
+    assert 0.0 in line.beta
+    assert 1.0 in line.beta
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_a_plane_through_plain_files_is_the_one_through_the_run(
+    runs: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    addresses = [f"runs/ima@{t}/global" for t in (3, 4, 5)]
+    files = [f"m{t}.{suffix}" for t in (3, 4, 5)]
+    for address, file in zip(addresses, files, strict=True):
+        write_file(file, load_model(address).weights)
+    said(capsys, "plane", *addresses, "--grid", "4", "--out", "a")
+    # One address says the architecture and the data for all.
+    said(capsys, "plane", *files[:2], addresses[2], "--grid", "4", "--out", "b")
+    a, b = Plane.load("a.nc"), Plane.load("b.nc")
+    np.testing.assert_array_equal(a.loss, b.loss)
+    assert [m.loss for m in a.models[:3]] == [m.loss for m in b.models[:3]]
+    # The run measured the same test split while it trained.
+    for model in a.models[:3]:
+        assert model.loss == pytest.approx(model.stored_loss, rel=1e-9)
+        assert model.error == pytest.approx(model.stored_error, rel=1e-9)
+    for extension in ("pdf", "png", "html"):
+        assert Path(f"a.{extension}").stat().st_size > 1000
+
+
+def test_panels_over_rounds_and_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "plane", "runs/ima", "--rounds", "1,last", "--grid", "4", "--out", "p")
+    assert "Round 1: the mean has loss" in out
+    assert "ima@5/averaged" in out
+    assert sorted(path.name for path in Path().glob("p.*")) == [
+        "p.globals.nc", "p.pdf", "p.png", "p.round-1.nc", "p.round-5.nc",
+    ]  # fmt: skip
+    said(capsys, "plane", "runs/ima", "runs/fma", "--rounds", "last", "--grid", "3", "--out", "q", "--width", "7in")
+    assert Path("q.fma.round-5.nc").exists()
+    assert Path("q.ima.globals.nc").exists()
+
+
+def test_decompose_adds_up_and_asks_for_more_rounds_without_repeating(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedscope.decomposition as decomposition
+
+    out = json.loads(said(capsys, "decompose", "runs/ima", "--rounds", "1,3,5", "--json", "--out", "whole"))
+    for one in out["rounds"]:
+        factors = ("train_bias", "heter_bias", "bias_cross", "variance", "covariance", "locality")
+        assert sum(one[name] for name in factors) == pytest.approx(one["fma_loss"], rel=1e-6)
+        assert one["closure_error"] < 1e-6
+        assert one["global_loss"] == pytest.approx(one["fma_loss"], abs=0.05)
+    # Stopped in the second round; the same command goes on, and says the same.
+    real, calls = decomposition.decompose_round, []
+
+    def stopping(*args: object, **kwargs: object) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decomposition, "decompose_round", stopping)
+    assert run(["decompose", "runs/ima", "--rounds", "1,3,5", "--out", "cut"]) == 130
+    assert not Path("cut.factors.csv").exists()
+    assert run(["decompose", "runs/ima", "--rounds", "1,3,5", "--out", "cut"]) == 0
+    assert len(calls) == 4  # round 1, the interrupted one, then 3 and 5: round 1 was not repeated
+    for kind in ("factors", "clients"):
+        assert Path(f"cut.{kind}.csv").read_bytes() == Path(f"whole.{kind}.csv").read_bytes()
+
+
+def test_decompose_on_test_data_splits_by_labels_and_gives_errors_over_samples(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "decompose", "runs/ima", "--rounds", "5", "--split", "test", "--draws", "local:3", "--out", "t")
+    with Path("t.factors.csv").open() as file:
+        rows = {(row["factor"], row["estimate"]): row for row in csv.DictReader(file)}
+    assert float(rows["heter_bias", "unbiased"]["value"]) > 0
+    assert float(rows["heter_bias", "unbiased"]["stderr_samples"]) > 0
+    assert float(rows["variance", "unbiased"]["stderr_draws"]) > 0
+    assert {row["split"] for row in rows.values()} == {"test"}
+    assert {row["draws"] for row in rows.values()} == {"local:3"}
+
+
+def test_a_federation_without_heterogeneity_has_no_split_on_test_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "--out", "iid", "--partition", "iid", *SMALL]) == 0
+    capsys.readouterr()
+    assert ": bias " in said(capsys, "decompose", "iid", "--rounds", "2", "--split", "test", "--out", "t")
+    with Path("t.factors.csv").open() as file:
+        rows = {(row["factor"], row["estimate"]): row["value"] for row in csv.DictReader(file)}
+    assert rows["heter_bias", "plugin"] == ""
+    assert float(rows["bias", "plugin"]) > 0
+
+
+def test_help_of_every_command_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    from fedscope.cli.main import COMMANDS
+
+    for name in COMMANDS:
+        text = " ".join(said(capsys, name, "--help").split())
+        assert f"Example: fedscope {name}" in text, name
+    assert "Example:" in said(capsys, "--help")
+
+
+@pytest.mark.slow
+def test_the_demo_draws_everything_and_goes_on_when_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = said(capsys, "demo")
+    figures = [line.strip() for line in out.splitlines() if line.startswith("  demo/")]
+    assert len([name for name in figures if name.endswith(".pdf")]) == 5
+    assert all(Path(name).stat().st_size > 500 for name in figures)
+    before = Path("demo/plane.nc").read_bytes()
+    again = said(capsys, "demo")
+    assert "demo/ima is trained already" in again
+    assert Path("demo/plane.nc").read_bytes() == before
