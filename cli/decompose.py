@@ -79,12 +79,8 @@ def command(runs: tuple[Path, ...], rounds: str, draws: str, outputs: Outputs, s
             )
         return Decomposition(parts, split=source.split, draws=draws, attrs=attrs)
 
-    def save(made: Decomposition) -> None:
-        made.save(base)
-        main.with_name(f"{main.name}.partial").unlink(missing_ok=True)
-
     main = Path(f"{base}.factors.csv")
-    result = obtain(compute, lambda _: Decomposition.load(base), save, main, settings, output)
+    result = obtain(compute, lambda _: Decomposition.load(base), lambda made: made.save(base), main, settings, output)
     tables = [Path(f"{base}.{kind}") for kind in ("factors.csv", "clients.csv", "json")]
     say(
         "; ".join(sentence(part) for part in result.runs),

@@ -52,12 +52,11 @@ def spoken(seconds: float) -> str:
 
 def spoken_size(size: float) -> str:
     """``840 kB``, ``52 MB``, ``0.9 TB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            break
-        size /= 1000
-    else:
-        unit = "TB"
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = 0
+    while size >= 1000 and power < len(units) - 1:
+        size, power = size / 1000, power + 1
+    unit = units[power]
     return f"{size:.2g} {unit}" if size < 10 else f"{size:.0f} {unit}"
 
 

@@ -57,8 +57,10 @@ def obtain(
         raise FedscopeError(
             f"{file} holds another result ({', '.join(changed)} differ); give another --out, or --force to replace it"
         )
-    result = compute({**settings, "versions": versions()}, file.with_name(f"{file.name}.partial"))
+    partial = file.with_name(f"{file.name}.partial")
+    result = compute({**settings, "versions": versions()}, partial)
     save(result)
+    partial.unlink(missing_ok=True)
     return result
 
 

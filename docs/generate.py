@@ -26,6 +26,7 @@ from fedscope.training.registry import Shelf, find, names
 DOCS = Path(__file__).resolve().parent
 WRITTEN = "<!-- Written by docs/generate.py from the code: do not edit. -->"
 DASH = "–"
+METHOD = "ima"  # what `fedscope train` takes without --method
 
 #: sections that a method or model fills: the shelf, what all of them share, the key that chooses, the words for one
 SHELVES: dict[str, tuple[Shelf, type[Any], str, str]] = {
@@ -125,11 +126,12 @@ def data_parts() -> Iterator[str]:
 def shelf_parts(section: str) -> Iterator[str]:
     """A section that a method fills: what all share, then each one's own keys."""
     shelf, base, selector, words = SHELVES[section]
-    chosen = Config.read({}).tables()[section][selector]
     choices = ", ".join(f"`{name}`" for name in names(shelf))
+    default = f"`{Config.read({}).tables()[section][selector]}`"
+    if selector == "method":
+        default = f"what `--method` chooses; without it that is `{preset(METHOD)[section]['method']}`"
     yield f"## {section}"
-    of_method = f"what `--method` chooses, else `{chosen}`" if selector == "method" else f"`{chosen}`"
-    yield f"`{section}.{selector}` is {words}: {choices}. Default: {of_method}.{flag_words(f'{section}.{selector}')}"
+    yield f"`{section}.{selector}`{flag_words(f'{section}.{selector}')} is {words}: {choices}. Default: {default}."
     shared = {key.name: key for key in fields(base)}
     if shared:
         yield f"All of them have:\n\n{keys_table(section, base, list(shared.values()))}"
@@ -158,7 +160,7 @@ def keys_table(section: str, settings: type[Any], keys: Sequence[Field[Any]]) ->
 
 
 def flag_words(place: str) -> str:
-    """``; flag `--lr` `` for a key that has one."""
+    """`` (`--lr`)`` for a key that has a flag."""
     flags = {(option.name or "").replace("__", "."): option.opts[0] for option in train.params}
     return f" (`{flags[place]}`)" if place in flags else ""
 

@@ -132,7 +132,8 @@ def line(
         pairs: (A, B): β = 1 is A, β = 0 is B.
         betas: how many points on [−0.5, 1.5], or the points themselves; 0 and 1 are added where they are missing.
         progress: called with (points done, points in all).
-        partial: where finished points are kept until the caller's result is whole; the same call goes on from there.
+        partial: where finished points are kept; the same call goes on from there. The caller removes the file once
+            the result is saved.
         provenance: becomes part of ``Line.attrs``.
 
     Raises:
@@ -162,7 +163,7 @@ def line(
         replica.combine([first, second], [float(beta[point]), 1.0 - float(beta[point])])
 
     identity = fingerprint("line", module, evaluator, [model.weights for model in models], beta=beta.tolist())
-    loss, error, store = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
+    loss, error = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
     loss, error = loss.reshape(shape), error.reshape(shape)
     barriers = [barrier_of(beta, curve) for curve in loss]
     result = Line(
@@ -175,8 +176,6 @@ def line(
         barrier_beta=np.array([where for _, where in barriers]),
         attrs=provenance_of(evaluator, models, provenance),
     )
-    if store is not None:
-        store.finish()
     return result
 
 

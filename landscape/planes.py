@@ -183,7 +183,8 @@ def plane(
         margin: room round all the models, as a share of their greater extent; the default range is a square.
         ranges: ((a from, a to), (b from, b to)) instead.
         progress: called with (points done, points in all).
-        partial: where finished points are kept until the result is whole; the same call goes on from there.
+        partial: where finished points are kept; the same call goes on from there. The caller removes the file once
+            the result is saved.
         provenance: becomes part of ``Plane.attrs``.
 
     Raises:
@@ -223,7 +224,7 @@ def plane(
         replica.combine(corners, basis.coefficients(float(a[column]), float(b[row])))
 
     identity = fingerprint("plane", module, evaluator, [model.weights for model in exact], a=a.tolist(), b=b.tolist())
-    loss, error, store = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
+    loss, error = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
     models = tuple(
         PlaneModel(model.label, *place, float(loss[i]), float(error[i]), _or_nan(model.loss), _or_nan(model.error))
         for i, (model, place) in enumerate(zip(exact, places, strict=True))
@@ -244,8 +245,6 @@ def plane(
             **precision_error(module, evaluator, [model.weights for model in exact], loss[: len(exact)]),
         },
     )
-    if store is not None:
-        store.finish()
     return result
 
 

@@ -42,10 +42,10 @@ def visit(
     progress: Progress | None = None,
     partial: Path | None = None,
     fingerprint: Mapping[str, Any] | None = None,
-) -> tuple[np.ndarray, np.ndarray, Partial | None]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Loss and error of the points ``order``, float64 by point; those that ``partial`` has are not computed again.
 
-    The caller finishes the returned partial store once its result is safe.
+    The file stays: whoever saves the result removes it then.
     """
     loss, error = np.full(len(order), np.nan), np.full(len(order), np.nan)
     store = Partial(partial, dict(fingerprint or {})) if partial is not None else None
@@ -64,7 +64,7 @@ def visit(
             count += 1
             if progress is not None:
                 progress(count, len(order))
-    return loss, error, store
+    return loss, error
 
 
 def fingerprint(

@@ -197,3 +197,30 @@ def test_the_demo_draws_everything_and_goes_on_when_repeated(
     again = said(capsys, "demo")
     assert "demo/ima is trained already" in again
     assert Path("demo/plane.nc").read_bytes() == before
+
+
+def test_an_interrupted_plane_goes_on_and_leaves_no_store(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedscope.landscape as landscape
+
+    words = ["plane", *(f"runs/ima@{t}/global" for t in (3, 4, 5)), "--grid", "6", "--out"]
+    said(capsys, *words, "whole")
+    real = landscape.plane
+
+    def interrupted(*args: object, **kwargs: object) -> object:
+        def stop(done: int, of: int) -> None:
+            if done == 20:
+                raise KeyboardInterrupt
+
+        return real(*args, **{**kwargs, "progress": stop})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(landscape, "plane", interrupted)
+    assert run([*words, "cut"]) == 130
+    assert Path("cut.nc.partial").exists()
+    assert not Path("cut.nc").exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(runs)
+    said(capsys, *words, "cut")
+    assert not Path("cut.nc.partial").exists()
+    assert Plane.load("cut.nc").loss.tobytes() == Plane.load("whole.nc").loss.tobytes()

@@ -109,8 +109,9 @@ def contents(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def look(name: str, item: Any) -> None:
-        for key, value in item.attrs.items():
-            found[f"{name}@{key}"] = value
+        for key in set(item.attrs) - {"DIMENSION_LIST", "REFERENCE_LIST"}:  # addresses inside the file
+            value = item.attrs[key]
+            found[f"{name}@{key}"] = value if isinstance(value, str) else repr(np.asarray(value).tolist())
         if isinstance(item, h5py.Dataset):
             array = item[()]
             whole = array.tolist() if array.dtype == object else array.tobytes()

@@ -7,8 +7,6 @@ method's correction is arithmetic on vectors (``g += c - c_i``), as it stands in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..checkpoints import Layout, Weights
+from ..checkpoints import Weights
+from ..landscape.flat import FlatModule
+from ..landscape.precision import forward, products
 from .randomness import generator, torch_generator
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Batch = tuple[Tensor, Tensor]
 
 
-class Workbench:
-    """A worker's own copy of the module, its parameters and gradients bound to two flat vectors.
+class Workbench(FlatModule):
+    """A worker's own copy of the module in training mode, its parameters and gradients bound to two flat vectors.
 
     Attributes:
         w: the parameters, [P].
@@ -36,39 +36,25 @@ class Workbench:
     """
 
     def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
-        self.layout = Layout.of(module)
-        self.module = deepcopy(module).to(device).train()
-        self.device = device
-        self.precision = precision
-        own = dict(self.module.named_parameters(remove_duplicate=False))
-        dtype = next(iter(own.values())).dtype
-        self.w = torch.zeros(self.layout.size, dtype=dtype, device=device)
+        super().__init__(module, device, precision)
+        self.module.train()
         self.g = torch.zeros_like(self.w)
+        own = dict(self.module.named_parameters(remove_duplicate=False))
         for name, where in self.layout.slices.items():
-            parameter = own[name]
-            self.w[where] = parameter.data.reshape(-1)
-            parameter.data = self.w[where].view(parameter.shape)
-            parameter.grad = self.g[where].view(parameter.shape)
-        self._buffers = dict(self.module.named_buffers())
-
-    def load(self, weights: Weights) -> None:
-        """Take over a model: parameters and buffers."""
-        self.w.copy_(torch.from_numpy(weights.parameters))
-        for name, values in weights.buffers.items():
-            self._buffers[name].copy_(torch.from_numpy(np.asarray(values)))
+            own[name].grad = self.g[where].view(own[name].shape)
 
     def read(self) -> Weights:
         """The model as it is now."""
-        buffers = {e.name: self._buffers[e.name].cpu().numpy().copy() for e in self.layout.buffers}
-        return Weights(self.layout, self.w.detach().cpu().numpy().copy(), buffers)
+        buffers = {name: np.array(value.cpu()) for name, value in self._buffers.items()}
+        return Weights(self.layout, np.array(self.w.cpu()), buffers)
 
     def loss(self, objective: Callable[[nn.Module, Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> float:
         """The objective's value on a batch; its gradient is in ``g`` afterwards."""
         self.g.zero_()
-        autocast = torch.autocast(self.device, torch.bfloat16) if self.precision == "bf16" else nullcontext()
-        with autocast:
-            value = objective(self.module, x, y)
-        value.backward()  # type: ignore[no-untyped-call]
+        with products(self.device, self.precision):
+            with forward(self.device, self.precision):
+                value = objective(self.module, x, y)
+            value.backward()  # type: ignore[no-untyped-call]
         return float(value.detach())
 
 
@@ -171,7 +157,7 @@ def local_sgd(
     """
     bench = task.bench
     assert bench is not None
-    bench.load(task.start)
+    bench.load(task.start.parameters, task.start.buffers)
     w, g = bench.w, bench.g
     velocity = torch.zeros_like(w) if method.momentum else None
     total, steps = 0.0, 0

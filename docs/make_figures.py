@@ -1,0 +1,66 @@
+"""Draw the pictures of the pages from a folder that `fedscope demo` has filled, into `docs/figures/`.
+
+    fedscope demo --out demo && python docs/make_figures.py demo
+
+Each is a figure of the demo as the program draws it, at a page's width, stored with fewer pixels than for print.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedscope.decomposition import Decomposition
+from fedscope.landscape import Plane, draw_panels
+from fedscope.training import Curves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES = Path(__file__).resolve().parent / "figures"
+DPI, MOST_BYTES = 170, 200_000
+
+
+def planes(demo: Path) -> Figure:
+    """The panels of `fedscope plane demo/ima --rounds 1,20,last`."""
+    files = sorted(demo.glob("planes.round-*.nc"), key=lambda file: int(file.stem.rpartition("-")[2]))
+    titles = [f"Round {file.stem.rpartition('-')[2]}" for file in files]
+    last = Plane.load(demo / "planes.globals.nc")
+    rounds = [model.label.partition("@")[2].partition("/")[0] for model in last.anchors]
+    return draw_panels(
+        [[*map(Plane.load, files), last]], [[*titles, f"Globals {rounds[0]}-{rounds[-1]}"]], 7.0, None, rows=[]
+    )
+
+
+def save(figure: Figure, name: str) -> Path:
+    """A PNG small enough to live in a repository: in full colour, a palette would lose the small markers."""
+    from PIL import Image
+
+    raw = io.BytesIO()
+    figure.savefig(raw, format="png", dpi=DPI, metadata={"Software": None})
+    path = FIGURES / f"{name}.png"
+    path.parent.mkdir(exist_ok=True)
+    Image.open(raw).convert("RGB").save(path, optimize=True)
+    if path.stat().st_size > MOST_BYTES:
+        sys.exit(f"{path} has {path.stat().st_size:,} bytes, more than {MOST_BYTES:,}; lower DPI")
+    return path
+
+
+def main(demo: Path) -> None:
+    """Draw all."""
+    figures = {
+        "planes": planes(demo),
+        "curves": Curves.load(demo / "curves").figure(3.5),
+        "decompose": Decomposition.load(demo / "decompose").figure(3.5),
+    }
+    for name, figure in figures.items():
+        path = save(figure, name)
+        print(f"{path} ({path.stat().st_size / 1000:.0f} kB)")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]))
