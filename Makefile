@@ -45,7 +45,9 @@ format: $(VENV)/.dependencies
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
+## docs: write the reference from the code, then build the site
 docs: $(VENV)/.installed
+	$(RUN) docs/generate.py
 	$(RUN) -m mkdocs build --strict
 
 bench: $(VENV)/.installed

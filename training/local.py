@@ -45,8 +45,8 @@ class Workbench(FlatModule):
 
     def read(self) -> Weights:
         """The model as it is now."""
-        buffers = {name: np.array(value.cpu()) for name, value in self._buffers.items()}
-        return Weights(self.layout, np.array(self.w.cpu()), buffers)
+        buffers = {name: value.cpu().numpy().copy() for name, value in self._buffers.items()}
+        return Weights(self.layout, self.w.cpu().numpy().copy(), buffers)
 
     def loss(self, objective: Callable[[nn.Module, Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> float:
         """The objective's value on a batch; its gradient is in ``g`` afterwards."""

@@ -1,0 +1,250 @@
+"""What the pages say is so: every command and every Python block in them runs, and the reference is the code's own.
+
+A page is played from top to bottom in a folder that holds the runs of the README's tour. In a `sh` block every line
+that calls fedscope must end with 0, and each `# -> PATH` must then exist. In a `console` block the lines below `$ ...`
+must be printed, in that order, numbers and width of gaps apart (`…` stands for what is left out), and every path among
+them must exist; a `^C` below a command interrupts it in its fifth round. Commands for `--device cuda` are left out where
+there is no such device.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from fedscope.cli.main import COMMANDS
+from fedscope.training import Config
+from fedscope.training.registry import names
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+#: pages that take longer than twenty seconds
+SLOW = {"howto/decomposition.md", "howto/compare.md", "howto/resume.md", "howto/own-checkpoints.md", "howto/gpu.md"}
+ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command or a Python program of a page, and the lines that the page shows below it."""
+
+    place: str
+    language: str
+    text: str
+    shown: tuple[str, ...] = ()
+
+
+def steps_of(page: Path) -> Iterator[Step]:
+    """Everything on a page that can be run, in order."""
+    fence = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    text = page.read_text(encoding="utf-8")
+    for block in fence.finditer(text):
+        place = f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, block.start()) + 1}"
+        language, body = block[1], block[2].replace("\\\n", " ")
+        if language == "python":
+            yield Step(place, "python", body)
+        elif language == "sh":
+            for part in re.split(r"\n(?!# -> )", body.strip()):
+                command, *files = part.splitlines()
+                yield Step(place, "sh", command, tuple(file.removeprefix("# -> ") for file in files))
+        elif language == "console":
+            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+                command, *lines = part.splitlines()
+                yield Step(place, "console", command, tuple(line for line in lines if line.strip()))
+
+
+def play(page: Path, folder: Path) -> None:
+    """Run a page's steps in a folder."""
+    for step in steps_of(page):
+        if step.language == "python":
+            output = finish(step, [sys.executable, "-P", "-c", step.text], folder)
+        elif not re.search(r"\bfedscope ", step.text) or ("cuda" in step.text and not torch.cuda.is_available()):
+            continue
+        elif step.shown[:1] == ("^C",):
+            output = interrupt(step, folder)
+        else:
+            output = finish(step, ["sh", "-c", step.text], folder)
+        if step.language == "console":
+            assert_shown(step, output)
+        for line in step.shown:
+            is_path = step.language == "sh" or re.fullmatch(r"  \S+", line)
+            assert not is_path or (folder / line.strip()).exists(), f"{step.place}: {line.strip()} is not there"
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "200"}
+
+
+def finish(step: Step, words: list[str], folder: Path) -> str:
+    done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{step.place}: {step.text}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stderr + done.stdout
+
+
+def interrupt(step: Step, folder: Path) -> str:
+    """Press Ctrl-C in the fifth round of a training."""
+    before = set(folder.rglob("rounds/*.h5"))
+    process = subprocess.Popen(
+        step.text.split(),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    end = time.monotonic() + 120
+    while len(set(folder.rglob("rounds/*.h5")) - before) < 5 and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, f"{step.place}: {step.text}\nended with {process.returncode}:\n{output}"
+    return output
+
+
+def masked(line: str) -> str:
+    """A line without its numbers (``0`` and ``3e-16`` alike) and the width of its gaps.
+
+    >>> masked("runs/ima   60 of 60  5.6 %"), masked("closes to 4e-16")
+    ('runs/ima # of # # %', 'closes to #')
+    """
+    return re.sub(r"\s+", " ", re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "#", line.strip()))
+
+
+def assert_shown(step: Step, output: str) -> None:
+    """The shown lines are among the printed ones, in that order."""
+    printed = iter([masked(line) for line in output.splitlines()])
+    for line in step.shown:
+        wanted = masked(line)
+        if wanted in ("…", "^C"):
+            continue
+        whole = not wanted.endswith("…")
+        found = any(line == wanted if whole else line.startswith(wanted[:-1].rstrip()) for line in printed)
+        assert found, f"{step.place}: {step.text}\ndoes not print: {line}\nbut:\n{output}"
+
+
+@pytest.fixture(scope="session")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the README's tour leaves."""
+    folder = tmp_path_factory.mktemp("tour")
+    play(README, folder)
+    return folder
+
+
+def test_the_tour_of_the_readme_runs_and_prints_what_it_shows(tour: Path) -> None:
+    assert len([step for step in steps_of(README) if step.language == "console"]) >= 6
+    assert {"runs", "figures"} <= {path.name for path in tour.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if str(page.relative_to(DOCS)) in SLOW else ())
+        for page in ELSEWHERE
+        if any(True for _ in steps_of(page))
+    ],
+    ids=lambda page: str(page.relative_to(DOCS)),
+)
+def test_a_page_runs_and_prints_what_it_shows(page: Path, tour: Path, tmp_path: Path) -> None:
+    shutil.copytree(tour / "runs", tmp_path / "runs")
+    play(page, tmp_path)
+
+
+def test_the_pages_are_seen() -> None:
+    assert {"index.md", "formats.md", "own-data.md", "resume.md"} <= {page.name for page in ELSEWHERE}
+    assert {page for page in SLOW if not (DOCS / page).is_file()} == set()
+    steps = list(steps_of(DOCS / "howto" / "resume.md"))
+    assert steps[0].shown[0] == "^C"
+    assert steps[2].text == "fedscope train --resume runs/long"
+    own = list(steps_of(DOCS / "howto" / "own-checkpoints.md"))
+    assert [step.language for step in own] == ["python", "sh", "sh", "python"]
+    assert own[1].shown[-1] == "figures/plane-a-b-c.html"
+
+
+@pytest.mark.parametrize("wrong", ["something else", "runs/fma: 5 rounds; and then nothing", "… and more"])
+def test_a_line_that_is_not_printed_is_seen(wrong: str) -> None:
+    with pytest.raises(AssertionError, match="does not print"):
+        assert_shown(Step("page:1", "console", "fedscope ls", (wrong,)), "runs/fma: 60 rounds; 3.4 %\n")
+    assert_shown(Step("page:1", "console", "fedscope ls", ("runs/fma: 5 rounds; …",)), "runs/fma: 60 rounds; 3.4 %\n")
+
+
+# --- the reference ---
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_reference_is_up_to_date() -> None:
+    stale = [path for path, text in script("generate").pages().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run: python docs/generate.py"
+
+
+def test_every_command_is_in_the_reference() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"\n## fedscope {name}\n" not in text] == []
+    assert [name for name in COMMANDS if f"Usage: fedscope {name} " not in text] == []
+
+
+def every_setting() -> set[str]:
+    """All keys, from configurations that choose each model and method once."""
+    shelves = {"model": "models", "client": "clients", "server": "servers", "average": "averages"}
+    found = set()
+    for section, shelf in shelves.items():
+        selector = "name" if section == "model" else "method"
+        for name in names(shelf):  # type: ignore[arg-type]
+            for part, table in Config.read({section: {selector: name}}).tables().items():
+                found |= {f"{part}.{key}" for key in table}
+    return found
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    text = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert len(every_setting()) > 30
+    assert sorted(place for place in every_setting() if f"`{place}`" not in text) == []
+    for shelf in ("models", "clients", "servers", "averages", "partitions", "data"):
+        assert [name for name in names(shelf) if not re.search(rf"`{name}\b", text)] == []  # type: ignore[arg-type]
+
+
+def test_every_command_is_explained_in_the_index() -> None:
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if name != "train" and f"`fedscope {name}" not in text] == []
+
+
+# --- the site ---
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere_and_pictures_are_small(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("http://", "https://", "#")):
+            continue
+        file = page.parent / target.partition("#")[0]
+        assert file.exists(), f"{target} does not exist"
+        assert file.suffix != ".png" or file.stat().st_size <= 200_000, f"{target} is too large"
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path: Path) -> None:
+    words = [sys.executable, "-P", "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "howto" / "decomposition.html").is_file()
