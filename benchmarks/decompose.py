@@ -3,7 +3,7 @@
 `fedscope.decomposition.decompose_round` on the source papers' CNN (3 x 32 x 32): R = 4 draws of K = 10 clients, 2,000
 samples, so 40 clients, 4 averages and the recorded global model. The forward passes are timed where they happen
 (`Evaluator.logits`); everything else in the call counts as statistics: averages of the draws, softmax, Gram matrices,
-distances, tables. Then, in a new process each, the peak memory of the same with R = 2, K = 4 on 1 x and 4 x as many
+distances, tables. Forward passes are also told as a share of the float32 matrix-product rate of the same run. Then, in a new process each, the peak memory of the same with R = 2, K = 4 on 1 x and 4 x as many
 samples, above what was held before the call (samples and models): it must not grow with the samples.
 
     python benchmarks/decompose.py [repetitions]
@@ -19,10 +19,12 @@ from typing import Any
 from _common import (
     SAMPLES,
     Line,
+    forward_gflop,
     in_fresh_process,
     memory_from_now,
     paper_cnn,
     peak_memory,
+    product_rate,
     random_clients,
     random_samples,
     spread,
@@ -94,20 +96,29 @@ def held(samples: int) -> tuple[int, int]:
 
 def main(repetitions: int) -> None:
     """Measure and print."""
-    times = [seconds() for _ in range(repetitions)]
+    before, times, rates = product_rate(), [], []
+    for _ in range(repetitions):
+        times.append(seconds())
+        after = product_rate()
+        rates.append((before.wall + after.wall) / 2)
+        before = after
+    module, samples = paper_cnn(), random_samples()
+    work = (DRAWS * CLIENTS + DRAWS + 1) * forward_gflop(module, samples.x)
+    speed = [work / forward / rate for (_, forward), rate in zip(times, rates, strict=True)]
     shares = [1 - forward / whole for whole, forward in times]
     extra = {}
     for count in (SAMPLES, 4 * SAMPLES):
-        before, after = in_fresh_process(held, count)
-        extra[count] = (after - before) / 1e6
+        start, peak = in_fresh_process(held, count)
+        extra[count] = (peak - start) / 1e6
     grown = extra[4 * SAMPLES] - extra[SAMPLES]
-    added = 3 * SAMPLES * random_samples(1).x.numel() * 4 / 1e6
+    added = 3 * SAMPLES * samples.x[0].numel() * 4 / 1e6
     share = statistics.median(shares)
     table(
         f"Decomposition of a round of the papers' CNN: R = {DRAWS}, K = {CLIENTS}, {SAMPLES:,} samples",
         [
             Line("seconds", spread([whole for whole, _ in times])),
             Line("of them forward passes", spread([forward for _, forward in times])),
+            Line("forward passes / matrix products", spread(speed, "{:.0%}")),
             Line("share of the statistics", spread(shares, "{:.1%}"), f"<= {SHARE:.0%}", share <= SHARE),
             Line(f"memory beyond models and samples, {SAMPLES:,} samples, MB", f"{extra[SAMPLES]:.0f}"),
             Line(f"the same, {4 * SAMPLES:,} samples, MB", f"{extra[4 * SAMPLES]:.0f}"),

@@ -3,8 +3,8 @@
 A page is played from top to bottom in a folder that holds the runs of the README's tour. In a `sh` block every line
 that calls fedscope must end with 0, and each `# -> PATH` must then exist. In a `console` block the lines below `$ ...`
 must be printed, in that order, numbers and width of gaps apart (`…` stands for what is left out), and every path among
-them must exist; a `^C` below a command interrupts it in its fifth round. Commands for `--device cuda` are left out where
-there is no such device.
+them must exist; a `^C` below a command interrupts it in its fifth round. Commands for `--device cuda` are left out
+where there is no such device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 #: pages that take longer than twenty seconds
-SLOW = {"howto/decomposition.md", "howto/compare.md", "howto/resume.md", "howto/own-checkpoints.md", "howto/gpu.md"}
+SLOW = {
+    "howto/disk.md",
+    "howto/decomposition.md",
+    "howto/compare.md",
+    "howto/resume.md",
+    "howto/own-checkpoints.md",
+    "howto/gpu.md",
+}
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference"]
 
 
@@ -210,7 +217,7 @@ def every_setting() -> set[str]:
     found = set()
     for section, shelf in shelves.items():
         selector = "name" if section == "model" else "method"
-        for name in names(shelf):  # type: ignore[arg-type]
+        for name in names(shelf):
             for part, table in Config.read({section: {selector: name}}).tables().items():
                 found |= {f"{part}.{key}" for key in table}
     return found
@@ -221,7 +228,7 @@ def test_every_setting_is_in_the_reference() -> None:
     assert len(every_setting()) > 30
     assert sorted(place for place in every_setting() if f"`{place}`" not in text) == []
     for shelf in ("models", "clients", "servers", "averages", "partitions", "data"):
-        assert [name for name in names(shelf) if not re.search(rf"`{name}\b", text)] == []  # type: ignore[arg-type]
+        assert [name for name in names(shelf) if not re.search(rf"`{name}\b", text)] == []
 
 
 def test_every_command_is_explained_in_the_index() -> None:
