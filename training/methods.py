@@ -33,9 +33,9 @@ class Pace(NamedTuple):
 class ClientMethod(Settings):
     """What a client minimises and how it steps. These seven settings are common to all client methods.
 
-    Momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024). Their batch is 50; 20 is the
-    default here because a client of the embedded digits has 29 samples, and with one full batch an epoch nothing is left
-    to shuffle, so replays would show no variance.
+    Momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024). Their batch is 50; here it
+    is 20, because a client of the embedded digits has 29 samples, and with one full batch an epoch nothing is left to
+    shuffle, so that replays would show no variance.
     """
 
     section: ClassVar[str] = "client"
