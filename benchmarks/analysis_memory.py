@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from _common import Line, fedscope_command, peak_of_tree, table
@@ -28,7 +29,7 @@ COMMANDS = {
 }
 
 
-def peak_of(words: list[str | Path], folder: str) -> int:
+def peak_of(words: Sequence[str | Path], folder: str) -> int:
     """The peak memory of a command in bytes."""
     with Path(folder, "log.txt").open("w+", encoding="utf-8") as log:
         process, peak = subprocess.Popen(words, stdout=log, stderr=log), 0
@@ -60,7 +61,7 @@ def main() -> None:
             if size == "large":
                 model = run.layout.size * run.layout.dtype.itemsize / 1e6
             for command, options in COMMANDS.items():
-                words = [fedscope_command(), command, run.path, *options]
+                words: list[str | Path] = [fedscope_command(), command, run.path, *options]
                 peaks[command, size] = peak_of(words, folder)
     cohort = CLIENTS * model
     allowed = {"plane": 1.0, "decompose": DRAWS + 1.0}

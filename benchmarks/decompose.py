@@ -3,8 +3,11 @@
 `fedscope.decomposition.decompose_round` on the source papers' CNN (3 x 32 x 32): R = 4 draws of K = 10 clients, 2,000
 samples, so 40 clients, 4 averages and the recorded global model. The forward passes are timed where they happen
 (`Evaluator.logits`); everything else in the call counts as statistics: averages of the draws, softmax, Gram matrices,
-distances, tables. Forward passes are also told as a share of the float32 matrix-product rate of the same run. Then, in a new process each, the peak memory of the same with R = 2, K = 4 on 1 x and 4 x as many
-samples, above what was held before the call (samples and models): it must not grow with the samples.
+distances, tables. Forward passes are also told as a share of the float32 matrix-product rate of the same run.
+
+Then, in a new process each, the peak memory of the same with R = 2, K = 4 on 1 x and 4 x as many samples, above what
+was held before the call (samples and models): it must not grow with the samples. One copy of the added samples would be
+100 %; the allocator alone scatters by some 20 MB, hence the target.
 
     python benchmarks/decompose.py [repetitions]
 """
@@ -31,7 +34,7 @@ from _common import (
     table,
 )
 
-SHARE, GROWTH = 0.15, 0.05
+SHARE, GROWTH = 0.15, 0.5
 DRAWS, CLIENTS = 4, 10
 
 

@@ -11,7 +11,7 @@ from .netcdf import Variable, read_netcdf, write_netcdf
 from .partition import Partition
 from .progress import Partial
 from .provenance import versions
-from .recording import Policy, size_on_disk
+from .recording import Policy, size_on_disk, spoken_size
 from .round_files import RoundRecord, write_round
 from .rounds import Round
 from .runs import Run, find_runs
@@ -44,6 +44,7 @@ __all__ = [
     "read_netcdf",
     "refuse_occupied",
     "size_on_disk",
+    "spoken_size",
     "stack",
     "versions",
     "weighted_mean",

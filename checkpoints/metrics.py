@@ -79,7 +79,7 @@ def read_table(path: Path) -> dict[int, dict[str, float]]:
         try:
             row = {name: float(cell) if cell else math.nan for name, cell in zip(names, line, strict=True)}
             rows[int(row["round"])] = row
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, OverflowError):
             continue
     return rows
 

@@ -33,19 +33,19 @@ def command(runs: tuple[Path, ...], smooth: int, output: Output) -> None:
         lambda attrs, _: curves(opened, smoothing=smooth, attrs=attrs),
         lambda _: Curves.load(base),
         lambda made: made.save(base),
-        Path(f"{base}.curves.csv"),
+        Path(f"{base}.curves.json"),
         settings,
         output,
     )
-    written = [Path(f"{base}.curves.csv"), *figures(base, result.figure(output.inches, output.title))]
+    tables = [Path(f"{base}.curves.{kind}") for kind in ("csv", "json")]
+    written = [*tables, *figures(base, result.figure(output.inches, output.title))]
     parts, numbers = [], {}
     for curve in result.runs:
         mean, deviation, count = curve.tail()
-        parts.append(f"{curve.run} {100 * mean:.1f} ± {100 * deviation:.1f} %")
+        parts.append(f"{curve.run} {100 * mean:.1f} ± {100 * deviation:.1f} % ({count} rounds)")
         numbers[curve.run] = {"mean": mean, "deviation": deviation, "rounds": count}
     say(
-        f"test error of the deployed model, mean ± deviation over the last {count} measured rounds: "
-        + ", ".join(parts),
+        "test error of the deployed model, mean ± deviation over the last measured rounds: " + ", ".join(parts),
         written,
         as_json=output.as_json,
         test_error=numbers,

@@ -79,9 +79,9 @@ def command(runs: tuple[Path, ...], rounds: str, draws: str, outputs: Outputs, s
             )
         return Decomposition(parts, split=source.split, draws=draws, attrs=attrs)
 
-    main = Path(f"{base}.factors.csv")
+    main = Path(f"{base}.factors.json")
     result = obtain(compute, lambda _: Decomposition.load(base), lambda made: made.save(base), main, settings, output)
-    tables = [Path(f"{base}.{kind}") for kind in ("factors.csv", "clients.csv", "json")]
+    tables = [Path(f"{base}.{kind}") for kind in ("factors.csv", "clients.csv", "factors.json")]
     say(
         "; ".join(sentence(part) for part in result.runs),
         [*tables, *figures(base, result.figure(output.inches, output.title))],

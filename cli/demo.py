@@ -34,6 +34,10 @@ def command(out: Path, force: bool) -> None:
 
     Prints each command before it runs it. An interrupted demo goes on when it is started again.
     """
+    from ..checkpoints import FedscopeError
+
+    if (out / "run.json").exists():
+        raise FedscopeError(f"{out} is a run itself; give the demo a folder of its own with --out")
     for method in ("fma", "ima"):
         run = out / method
         if force or not (run / "run.json").exists():

@@ -26,7 +26,7 @@ def command(models: tuple[str, ...], points: int, span: tuple[float, float], sou
     from ..landscape import Line, betas_on, line
     from .names import base_for
     from .progress import progress
-    from .results import figures, obtain, say
+    from .results import figures, obtain, precision_words, say
     from .sources import pose
 
     if len(models) % 2:
@@ -60,7 +60,8 @@ def command(models: tuple[str, ...], points: int, span: tuple[float, float], sou
         for barrier, beta, label in zip(result.barrier, result.barrier_beta, result.pairs, strict=True)
     )
     say(
-        f"loss barrier (greatest excess over the straight line between the ends): {barriers}",
+        f"loss barrier (greatest excess over the straight line between the ends): {barriers}"
+        + precision_words(result.attrs),
         written,
         as_json=output.as_json,
         barrier=[float(b) for b in result.barrier],

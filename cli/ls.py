@@ -27,7 +27,7 @@ def command(path: Path | None, as_json: bool) -> None:
     folder = path or Path()
     if not folder.is_dir():
         raise FedscopeError(f"{folder} is neither a run nor a folder; give a run, or a folder that holds runs")
-    rows = [describe(run) for run in find_runs(folder)]
+    rows = [described(run) for run in find_runs(folder)]
     if as_json:
         click.echo(json.dumps(rows))
     elif not rows:
@@ -38,6 +38,17 @@ def command(path: Path | None, as_json: bool) -> None:
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for line in table:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def described(run: Any) -> dict[str, Any]:
+    """What a run holds; of a damaged one, what is wrong with it, so that it does not hide the others."""
+    from ..checkpoints import FedscopeError
+
+    try:
+        return describe(run)
+    except FedscopeError as error:
+        unknown = dict.fromkeys(("data", "rounds", "test error", "size"), "-")
+        return {"run": str(run.path), "method": f"damaged: {error}", **unknown}
 
 
 def describe(run: Any) -> dict[str, Any]:

@@ -77,5 +77,12 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
 
         if debug or not isinstance(error, FedscopeError | OSError):
             raise
-        click.echo(f"fedscope: {error}", err=True)
+        click.echo(f"fedscope: {spoken(error)}", err=True)
         return 2
+
+
+def spoken(error: Exception) -> str:
+    """An error as one sentence; the system's own have a place and a reason."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
+    return str(error)

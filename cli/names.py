@@ -15,7 +15,7 @@ def slug(text: str) -> str:
     """
     path, at, rest = text.rpartition("@")
     name = Path(path).name + at + rest.replace("/", "-") if at else Path(text).stem
-    return re.sub(r"[^A-Za-z0-9@._-]+", "-", name).strip("-")
+    return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
 def base_for(out: Path | None, command: str, addresses: Sequence[str]) -> Path:

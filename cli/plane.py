@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import Count, Output, Source, output_options, parse_rounds, source_options
+from .results import precision_words
 
 if TYPE_CHECKING:
     from ..landscape import Plane
@@ -56,7 +57,7 @@ def command(
     """
     from ..checkpoints import FedscopeError
     from .names import base_for
-    from .results import figures, say
+    from .results import figures, say, write_page
 
     if rounds is None:
         if len(models) != 3:
@@ -85,7 +86,11 @@ def command(
     labels = [Path(path).name for path in models] if len(models) > 1 else []
     titles = [[panel.title for panel in row] for row in rows]
     figure = draw_panels(planes, titles, output.inches, output.title, rows=labels)
-    files = [Path(f"{panel_base(base, panel, many=len(rows) > 1)}.nc") for row in rows for panel in row]
+    files = []
+    for row, own in zip(rows, planes, strict=True):
+        for panel, plane in zip(row, own, strict=True):
+            at = panel_base(base, panel, many=len(rows) > 1)
+            files += [Path(f"{at}.nc"), write_page(at, plane.page(panel.title))]
     said = "; ".join(
         f"{panel.title}: {sentence(plane)}"
         for row, own in zip(rows, planes, strict=True)
@@ -167,7 +172,7 @@ def sentence(plane: Plane) -> str:
         f"the best of the three {best.loss:.3g} and {100 * best.error:.1f} %"
     ]
     parts += [f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in shown]
-    return "; ".join(parts)
+    return "; ".join(parts) + precision_words(plane.attrs)
 
 
 def numbers(plane: Plane) -> dict[str, Any]:

@@ -50,16 +50,6 @@ def spoken(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def spoken_size(size: float) -> str:
-    """``840 kB``, ``52 MB``, ``0.9 TB``."""
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = 0
-    while size >= 1000 and power < len(units) - 1:
-        size, power = size / 1000, power + 1
-    unit = units[power]
-    return f"{size:.2g} {unit}" if size < 10 else f"{size:.0f} {unit}"
-
-
 def bars() -> Progress:
     """Bars on stderr that vanish when done."""
     from rich.console import Console
@@ -113,6 +103,8 @@ class TrainingWatcher:
 
     def begin(self, rounds: int, size: int) -> None:
         """Say what will be recorded before the first round is."""
+        from ..checkpoints import spoken_size
+
         print(f"{self.label}: {rounds} rounds, recording up to {spoken_size(size)}", file=sys.stderr, flush=True)
 
     def client(self, round: int, done: int, of: int) -> None:

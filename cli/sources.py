@@ -11,7 +11,7 @@ from .options import Source
 if TYPE_CHECKING:
     from torch import nn
 
-    from ..checkpoints import Model, Run
+    from ..checkpoints import Model, Run, Weights
     from ..landscape import Samples
     from ..training import Dataset
 
@@ -41,6 +41,11 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its data; give --data (and --model)")
     if model is None and not runs:
         raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its architecture; give --model mlp")
+    if runs and runs[0].is_foreign and not (model and data):
+        raise FedscopeError(
+            f"{runs[0].path} was recorded by another program and names neither architecture nor data; "
+            "give --model and --data"
+        )
     dataset: Dataset = load_data(data) if data else data_of(runs[0])
     if data is None:
         for run in runs[1:]:
@@ -61,12 +66,25 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
     where = resolve_device(source.device)
     settings = {
         "addresses": list(addresses),
+        "models_sha256": [digest(loaded.weights) for loaded in models],
         "run": [identity(run) for run in runs],
         **describe_samples(samples, source.seed if source.limit else None),
         "precision": source.precision,
         "device": where,
     }
     return Question(module, samples, tuple(models), settings)
+
+
+def digest(weights: Weights) -> str:
+    """What tells a model from another that the same address named before: ``@last`` moves, files are replaced."""
+    import hashlib
+
+    import numpy as np
+
+    said = hashlib.sha256(np.ascontiguousarray(weights.parameters).tobytes())
+    for name, values in sorted(weights.buffers.items()):
+        said.update(name.encode() + np.ascontiguousarray(values).tobytes())
+    return said.hexdigest()
 
 
 def _runs(addresses: Sequence[str]) -> list[Run]:

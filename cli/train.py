@@ -95,19 +95,22 @@ def _interruptible(path: Path, work: Any) -> Any:
     try:
         return work()
     except KeyboardInterrupt:
-        click.echo(f"fedscope: stopped; go on with: fedscope train --resume {path}", err=True)
+        if (path / "run.json").exists():
+            click.echo(f"fedscope: stopped; go on with: fedscope train --resume {path}", err=True)
         raise
 
 
 def _say(run: Any, as_json: bool) -> None:
     from ..training import curves
+    from .results import plain
 
     measured = curves([run]).runs[0]
     mean, deviation, count = measured.tail()
     last = run.rounds[-1]
     final = float(measured.deployed("test_error")[-1])
     if as_json:
-        click.echo(json.dumps({"run": str(run.path), "rounds": last, "test_error": final, "last_rounds_mean": mean}))
+        said = {"run": str(run.path), "rounds": last, "test_error": final, "last_rounds_mean": mean}
+        click.echo(json.dumps(plain(said)))
         return
     which = "averaged" if "averaged" in run.round(last).models else "global"
     spread = f", {100 * mean:.1f} ± {100 * deviation:.1f} % over the last {count} rounds" if count > 1 else ""

@@ -70,7 +70,7 @@ class Decomposition:
 
     def save(self, base: str | Path) -> list[Path]:
         """Write BASE.factors.csv, BASE.clients.csv (tidy, one value a row; empty where a value does not exist) and
-        BASE.json (provenance, weights of the clients, error curves); returns their paths. Floats survive exactly."""
+        BASE.factors.json (provenance, weights of the clients, error curves); returns their paths. Floats survive."""
         return write_tables(self, Path(base))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""BASE.factors.csv, BASE.clients.csv and BASE.json: a decomposition at rest."""
+"""BASE.factors.csv, BASE.clients.csv and BASE.factors.json: a decomposition at rest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUND_FIELDS = ("round", "draws", "count", "independent", "outputs", "samples", 
 
 
 def write_tables(result: Decomposition, base: Path) -> list[Path]:
-    """Write the three files durably, BASE.json last, so that a result that can be loaded is whole."""
+    """Write the three files durably, BASE.factors.json last, so that a result that can be loaded is whole."""
     factors = (
         (
             *(run.run, one.round, run.model, result.split, result.loss, result.draws),
@@ -73,7 +73,7 @@ def write_tables(result: Decomposition, base: Path) -> list[Path]:
         ],
         "attrs": dict(result.attrs),
     }
-    paths = [_beside(base, suffix) for suffix in (".factors.csv", ".clients.csv", ".json")]
+    paths = [_beside(base, suffix) for suffix in (".factors.csv", ".clients.csv", ".factors.json")]
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     _write_csv(paths[0], FACTOR_COLUMNS, factors)
     _write_csv(paths[1], CLIENT_COLUMNS, clients)
@@ -86,7 +86,7 @@ def read_tables(base: Path) -> Decomposition:
     """Read what `write_tables` wrote."""
     from .results import Decomposition, ErrorCurve, RunFactors
 
-    paths = [_beside(base, suffix) for suffix in (".json", ".factors.csv", ".clients.csv")]
+    paths = [_beside(base, suffix) for suffix in (".factors.json", ".factors.csv", ".clients.csv")]
     for path in paths:
         if not path.exists():
             raise FedscopeError(

@@ -85,9 +85,10 @@ class Basis:
         # Anchors are stored rounded: three models on one line in exact arithmetic are this far off it.
         rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(_norm(w) for w in vectors)
         at_second = degrees(atan2(v_length, u_length - along))
-        if min(angle, at_second, 180 - angle - at_second) < SMALLEST_ANGLE or v_length <= rounding:
+        smallest, corner = min(zip((angle, at_second, 180 - angle - at_second), labels, strict=True))
+        if smallest < SMALLEST_ANGLE or v_length <= rounding:
             raise FedscopeError(
-                f"{labels[0]}, {labels[1]} and {labels[2]} lie on one line (angle {angle:.3g} degrees at {labels[0]}), "
+                f"{labels[0]}, {labels[1]} and {labels[2]} lie on one line (angle {smallest:.3g} degrees at {corner}), "
                 "so they span no plane; take another third model, or draw the line with `fedscope line`"
             )
         v /= v_length

@@ -15,7 +15,7 @@ from .evaluator import Evaluator
 from .geometry import fits_module, same_layout
 from .replica import Replica
 from .samples import Samples
-from .storing import provenance_of, read_result, write_result
+from .storing import precision_error, provenance_of, read_result, write_result
 from .visiting import Progress, coarse_to_fine, fingerprint, visit
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ def line(
     loss, error = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
     loss, error = loss.reshape(shape), error.reshape(shape)
     barriers = [barrier_of(beta, curve) for curve in loss]
-    result = Line(
+    at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
+    return Line(
         pairs=tuple(f"{a.label} - {b.label}" for a, b in pairs),
         ends=tuple((a.label, b.label) for a, b in pairs),
         beta=beta,
@@ -174,9 +175,11 @@ def line(
         error=error,
         barrier=np.array([height for height, _ in barriers]),
         barrier_beta=np.array([where for _, where in barriers]),
-        attrs=provenance_of(evaluator, models, provenance),
+        attrs={
+            **provenance_of(evaluator, models, provenance),
+            **precision_error(module, evaluator, [model.weights for model in models], loss[:, at].ravel()),
+        },
     )
-    return result
 
 
 def barrier_of(beta: np.ndarray, loss: np.ndarray) -> tuple[float, float]:

@@ -29,12 +29,14 @@ def products(device: torch.device, precision: str) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    products, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+    products.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
+    cudnn.deterministic, cudnn.benchmark = True, False  # the same numbers in a resumed run
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        products.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
 
 
 def forward(device: torch.device, precision: str) -> torch.autocast:

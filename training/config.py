@@ -179,8 +179,9 @@ def presets() -> tuple[str, ...]:
 
 
 def preset(method: str) -> dict[str, dict[str, Any]]:
-    """A method of the literature as a choice of client, server and average; their own defaults are the paper's.
+    """A method of the literature as a choice of client, server and average, whose own settings default to the paper's.
 
+    The choice only: rates, epochs, clients and rounds are this package's defaults, not the paper's set-up.
     A name stands for every file of that name: ``fedprox`` for a client alone, ``fedswa`` for a client and a server,
     ``ima`` for an average. What it does not name is plain SGD, FMA and no averaging.
 
@@ -231,9 +232,19 @@ def read_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         try:
             value = tomllib.loads(f"value = {word.strip()}")["value"]
         except tomllib.TOMLDecodeError:
-            value = word.strip()
+            value = _loose_number(word.strip())
         tables.setdefault(section, {})[key] = value
     return tables
+
+
+def _loose_number(word: str) -> Any:
+    """``.05``, ``1.`` and ``007`` are numbers to people, though not to TOML; all else is a string."""
+    for number in (int, float):
+        try:
+            return number(word)
+        except ValueError:
+            continue
+    return word
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -251,6 +262,8 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
                 raise FedscopeError(f"{section} = {table!r} is not a section; write [{section}] and its keys below it")
             below = merged.setdefault(section, {})
             selector = _METHOD_SECTIONS[section][1] if section in _METHOD_SECTIONS else None
+            if selector is not None and not isinstance(table.get(selector, ""), str):
+                raise FedscopeError(f"{section}.{selector} = {table[selector]!r} has the wrong type: it takes a string")
             if selector is not None and selector in table and below.get(selector, table[selector]) != table[selector]:
                 shelf = _METHOD_SECTIONS[section][0]
                 only_old = _keys(shelf, below[selector]) - _keys(shelf, table[selector])

@@ -36,8 +36,9 @@ def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None) ->
         lower.set_ylabel("test error (%)")
         lower.set_xlabel("round")
         lower.set_ylim(bottom=0)
-        upper.set_yscale("log")
-        _plain_decades(upper)
+        if any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in upper.lines):
+            upper.set_yscale("log")
+            _plain_decades(upper)
         lower.set_xlim(1, max(int(curve.round[-1]) for curve in curves.runs))
         handles = [
             Line2D([], [], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)], label=curve.run)

@@ -59,7 +59,7 @@ class Curves:
     attrs: dict[str, Any]
 
     def save(self, base: Path | str) -> Path:
-        """Write ``BASE.curves.csv``: one row a run and round, raw values, empty where nothing was measured."""
+        """Write ``BASE.curves.csv`` (a row a run and round, empty where not measured) and ``BASE.curves.json``."""
         import csv
         import json
 
@@ -74,19 +74,29 @@ class Curves:
                 for i, t in enumerate(curve.round):
                     values = (float(curve.values[name][i]) for name in MEASURES)
                     rows.writerow([curve.run, int(t), *("" if np.isnan(v) else repr(v) for v in values)])
-        with write_durably(Path(f"{base}.json")) as temporary:
+        with write_durably(Path(f"{base}.curves.json")) as temporary:
             Path(temporary).write_text(json.dumps({**self.attrs, "smoothing": self.smoothing}, indent=1) + "\n")
         return path
 
     @classmethod
     def load(cls, base: Path | str) -> Curves:
-        """Read what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FedscopeError: a file is missing or is not such a result.
+        """
         import csv
         import json
 
-        with Path(f"{base}.curves.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        attrs = json.loads(Path(f"{base}.json").read_text(encoding="utf-8"))
+        try:
+            with Path(f"{base}.curves.csv").open(newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            attrs = json.loads(Path(f"{base}.curves.json").read_text(encoding="utf-8"))
+            attrs["smoothing"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FedscopeError(
+                f"{base}.curves.csv or .json cannot be read ({error}); make the curves anew with --force"
+            ) from error
         curves = []
         for name in dict.fromkeys(row["run"] for row in rows):
             own = [row for row in rows if row["run"] == name]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -112,7 +113,8 @@ def standardised(
     digest = hashlib.sha256()
     for key in ("x_train", "y_train", "x_test", "y_test"):
         digest.update(str((arrays[key].dtype, arrays[key].shape)).encode())
-        digest.update(np.ascontiguousarray(arrays[key]).tobytes())
+        for rows in _blocks(arrays[key]):
+            digest.update(np.ascontiguousarray(rows).tobytes())
     y_train, y_test = (_labels(f"{name}: y_{split}", arrays[f"y_{split}"]) for split in ("train", "test"))
     for split, y in (("train", y_train), ("test", y_test)):
         if len(arrays[f"x_{split}"]) != len(y):
@@ -131,9 +133,7 @@ def standardised(
         raise FedscopeError(
             f"{name}: training samples have shape {list(x_train.shape[1:])}, test samples {list(x_test.shape[1:])}"
         )
-    means = x_train.mean(axis=axes, keepdims=True, dtype=np.float64)
-    deviations = x_train.std(axis=axes, keepdims=True, dtype=np.float64)
-    deviations[deviations == 0] = 1
+    means, deviations = _moments(x_train, axes)
     for x in (x_train, x_test):
         x -= means.astype(np.float32)
         x /= deviations.astype(np.float32)
@@ -149,6 +149,23 @@ def standardised(
         means=tuple(means.ravel().tolist()),
         deviations=tuple(deviations.ravel().tolist()),
     )
+
+
+def _blocks(x: np.ndarray) -> Iterator[np.ndarray]:
+    """The samples in blocks, so that what is made of them never needs the room of all."""
+    for start in range(0, len(x), 4096):
+        yield x[start : start + 4096]
+
+
+def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation along ``axes`` in float64, shaped to be subtracted; a deviation of 0 counts as 1."""
+    count = prod(x.shape[axis] for axis in axes)
+    total = sum(block.sum(axis=axes, keepdims=True, dtype=np.float64) for block in _blocks(x))
+    means = np.asarray(total / count)
+    squares = sum(((block - means) ** 2).sum(axis=axes, keepdims=True) for block in _blocks(x))
+    deviations = np.sqrt(np.asarray(squares / count))
+    deviations[deviations == 0] = 1
+    return means, deviations
 
 
 def _labels(place: str, y: np.ndarray) -> np.ndarray:
@@ -177,7 +194,9 @@ def _channel_axis(name: str, shape: tuple[int, ...]) -> int | None:
 def _scaled(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
     if x.dtype.kind not in "iuf":
         raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats")
-    scaled: np.ndarray = x.astype(np.float32)
+    if x.ndim == 4 and channels == 1:
+        x = np.moveaxis(x, 1, 3)
+    scaled: np.ndarray = x.astype(np.float32, order="C")
     if x.dtype.kind == "f":
         if not np.isfinite(scaled).all():
             raise FedscopeError(f"{place} contains {int((~np.isfinite(scaled)).sum())} values that are not finite")
@@ -185,4 +204,5 @@ def _scaled(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
         scaled /= np.iinfo(x.dtype).max
     if x.ndim == 3:
         return scaled[:, None]
-    return np.ascontiguousarray(np.moveaxis(scaled, channels, 1)) if channels == 3 else scaled
+    # [n, c, h, w] to the reader, channels last in memory: what convolutions want, without another copy.
+    return np.moveaxis(scaled, 3, 1) if x.ndim == 4 else scaled

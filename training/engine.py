@@ -39,6 +39,20 @@ def resolve_device(device: str) -> str:
     return device
 
 
+def resolve_engine(engine: str, device: str) -> EngineName:
+    """``auto`` as ``threads`` on CPUs and ``device`` on an accelerator.
+
+    Raises:
+        FedscopeError: an engine that does not go with the device.
+    """
+    fitting: EngineName = "threads" if torch.device(device).type == "cpu" else "device"
+    if engine not in ("auto", fitting):
+        raise FedscopeError(
+            f"run.engine = {engine!r} does not go with run.device = {device!r}; give --set run.engine=auto"
+        )
+    return fitting
+
+
 @dataclass(frozen=True)
 class Engine:
     """Trains clients of one architecture.

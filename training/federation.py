@@ -73,22 +73,24 @@ class Federation:
     config: Config
     partition: Partition
     engine: Engine
-    meter: Meter
+    meter: Meter | None
     x: torch.Tensor
     y: torch.Tensor
 
     @classmethod
-    def assemble(cls, config: Config, data: Dataset, partition: Partition, engine: Engine) -> Federation:
-        """Put a federation together, its data moved to the engine's device once."""
+    def assemble(
+        cls, config: Config, data: Dataset, partition: Partition, engine: Engine, *, measured: bool = True
+    ) -> Federation:
+        """Put a federation together, its data moved to the engine's device once; replays are not ``measured``."""
         train = data.samples("train")
-        meter = Meter(
+        meter = measured and Meter(
             engine.module,
             data.samples("test"),
             client_samples=config.run.evaluate_clients,
             seed=config.run.seed,
             device=engine.device,
         )
-        return cls(config, partition, engine, meter, train.x.to(engine.device), train.y.to(engine.device))
+        return cls(config, partition, engine, meter or None, train.x.to(engine.device), train.y.to(engine.device))
 
     def pace(self, round: int) -> Pace:
         """eta_t and epochs of round t: the client's schedule, then the average's exploration."""
@@ -138,7 +140,7 @@ class Federation:
             "participants": len(ids),
             "train_loss": float(p @ losses),
         }
-        if t % config.run.evaluate_every == 0 or t == config.run.rounds:
+        if self.meter is not None and (t % config.run.evaluate_every == 0 or t == config.run.rounds):
             metrics |= asdict(self.meter.measure(global_, averaged, clients))
         else:
             metrics |= dict.fromkeys(Measured.__dataclass_fields__, None)

@@ -36,8 +36,8 @@ class Meter:
         self._whole = Evaluator(module, test, device=device)
         self._clients: Evaluator | None = None
         if client_samples:
-            part = test.limit(min(client_samples, len(test.y)), seed)
-            self._clients = Evaluator(module, part, device=device)
+            part = test.limit(client_samples, seed)
+            self._clients = self._whole if part is test else Evaluator(module, part, device=device)
 
     def measure(self, global_: Weights, averaged: Weights | None, clients: Weights) -> Measured:
         """The clients' deviation is over the cohort (divided by C), not a standard error."""

@@ -36,7 +36,7 @@ class Replayer:
         engine = Engine(
             module_of(run), "threads" if device == "cpu" else "device", device, config.run.precision, workers
         )
-        return cls(run, Federation.assemble(config, data or data_of(run), split, engine))
+        return cls(run, Federation.assemble(config, data or data_of(run), split, engine, measured=False))
 
     def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:
         """The cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one."""

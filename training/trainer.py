@@ -21,11 +21,12 @@ from ..checkpoints import (
     Weights,
     refuse_occupied,
     size_on_disk,
+    spoken_size,
     versions,
 )
 from .building import build_module, cohort_size, config_of, data_of, initial_model, load_data, module_of
 from .config import Config
-from .engine import Engine, resolve_device
+from .engine import Engine, resolve_device, resolve_engine
 from .federation import Federation, Position, Unwatched, Watcher, refuse_divergence
 from .splitting import partition
 
@@ -66,9 +67,7 @@ def train(
             f"{list(data.shape)}; leave it out"
         )
     device = resolve_device(config.run.device)
-    engine_name = config.run.engine
-    if engine_name == "auto":
-        engine_name = "threads" if device == "cpu" else "device"
+    engine_name = resolve_engine(config.run.engine, device)
     config = config.on(device, engine_name, data.name)
     split = partition(
         config.data.partition,
@@ -94,8 +93,8 @@ def train(
         "data": data.describe(),
     }
     watcher = watcher or Unwatched()
-    watcher.begin(config.run.rounds, disk_needed(config, layout))
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
+        watcher.begin(config.run.rounds, disk_needed(config, layout))
         engine = Engine(module, engine_name, device, config.run.precision, workers)
         federation = Federation.assemble(config, data, split, engine)
         _play(federation, Position(0, initial_model(module)), writer, keep_going, watcher)
@@ -106,6 +105,8 @@ def resume(
     path: Path | str, *, keep_going: bool = False, watcher: Watcher | None = None, workers: int | None = None
 ) -> Run:
     """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
+
+    On a GPU that holds as far as the kernels are deterministic, which convolutions are asked to be.
 
     Raises:
         FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
@@ -143,9 +144,8 @@ def position_of(run: Run, config: Config, module: nn.Module, writer: RunWriter) 
     first = max(1, last - max(1, config.average.window_size()) + 1)
 
     def global_of(t: int) -> Weights:
-        round_ = run.round(t)
-        if "global" in round_.models:
-            return round_.read("global")
+        if t in run.rounds and "global" in run.round(t).models:
+            return run.round(t).read("global")
         if t in kept:
             return kept[t]
         raise FedscopeError(
@@ -218,6 +218,7 @@ def refuse_small_disk(config: Config, layout: Layout, out: Path) -> None:
     needed, free = disk_needed(config, layout), shutil.disk_usage(folder).free
     if needed > free:
         raise FedscopeError(
-            f"recording would take {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB free; keep fewer "
-            "(--set record.clients=every:10), compress (--set record.compression=delta), or --force"
+            f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
+            "clients (--set record.clients=every:10), compress (--set record.compression=delta), or --force, which "
+            f"also replaces a run in {out}"
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from ...checkpoints import Weights, mean, stack
+from ...checkpoints import FedscopeError, Weights, mean, stack
 from ..methods import AverageMethod, ClientMethod, Pace
 from ..settings import setting
 
@@ -46,8 +46,19 @@ class IMA(AverageMethod):
     explore_period: int = setting(20, "rounds of a cycle, of an epoch step, of a stage", least=2)
 
     def resolve(self, rounds: int) -> IMA:
-        """t_s = ceil(0.75 R) where none was given."""
-        return self if self.start is not None else replace(self, start=ceil(0.75 * rounds))
+        """t_s = ceil(0.75 R) where none was given.
+
+        Raises:
+            FedscopeError: t_s > R, which would average nothing.
+        """
+        if self.start is None:
+            return replace(self, start=ceil(0.75 * rounds))
+        if self.start > rounds:
+            raise FedscopeError(
+                f"average.start = {self.start} comes after the last of {rounds} rounds, so nothing would be averaged; "
+                f"give an earlier round, as in --set average.start={ceil(0.75 * rounds)}, or --average none"
+            )
+        return self
 
     def explore_pace(self, round: int, pace: Pace, client: ClientMethod) -> Pace:
         """The pace of round t by the schedule, see the class; before t_s the client's own."""
