@@ -77,7 +77,8 @@ def refuse_occupied(path: Path, force: bool) -> None:
     if not ours:
         raise FedscopeError(f"{path} exists and holds something else than a run of fedscope; give another --out")
     if not force:
-        raise FedscopeError(f"{path} exists and {holds}; give --force to replace it, or another --out")
+        on = f" (`fedscope train --resume {path}` goes on with it)" if _is_run(path / "run.json") else ""
+        raise FedscopeError(f"{path} exists and {holds}; give --force to replace it, or another --out{on}")
 
 
 def remove_run(path: Path) -> None:

@@ -49,7 +49,7 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
     dataset: Dataset = load_data(data) if data else data_of(runs[0])
     if data is None:
         for run in runs[1:]:
-            if run.info["data"]["sha256"] != runs[0].info["data"]["sha256"]:
+            if run.info.get("data", {}).get("sha256") != dataset.sha256:
                 raise FedscopeError(
                     f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
                 )

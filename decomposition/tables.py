@@ -91,7 +91,7 @@ def read_tables(base: Path) -> Decomposition:
         if not path.exists():
             raise FedscopeError(
                 f"{path} does not exist: a decomposition is {base.name}.factors.csv, {base.name}.clients.csv and "
-                f"{base.name}.json in one folder; run `fedscope decompose` again without --redraw"
+                f"{base.name}.factors.json in one folder; run `fedscope decompose` again without --redraw"
             )
     info = _read_info(paths[0])
     factors: defaultdict[tuple[str, int], list[FactorRow]] = defaultdict(list)

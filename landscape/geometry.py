@@ -14,6 +14,26 @@ from ..checkpoints import FedscopeError, Layout, Model, Weights
 SMALLEST_ANGLE = 0.01
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What a grid point needs of a basis: three numbers, not three vectors of the model's size.
+
+    Attributes:
+        u_length, v_length: of the axes before they were normalised.
+        slope: <w_3 - w_1, u> / |u|^2, what v lacks of w_3 - w_1, in units of u.
+    """
+
+    u_length: float
+    v_length: float
+    slope: float
+
+    def coefficients(self, a: float, b: float) -> tuple[float, float, float]:
+        """The point (a, b) as c_1 w_1 + c_2 w_2 + c_3 w_3 with c_1 + c_2 + c_3 = 1."""
+        third = b / self.v_length
+        second = a / self.u_length - self.slope * third
+        return 1.0 - second - third, second, third
+
+
 @dataclass(frozen=True, eq=False)
 class Basis:
     """Orthonormal axes of the plane through w_1, w_2, w_3, so that coordinates are L2 distances.
@@ -85,10 +105,14 @@ class Basis:
         # Anchors are stored rounded: three models on one line in exact arithmetic are this far off it.
         rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(_norm(w) for w in vectors)
         at_second = degrees(atan2(v_length, u_length - along))
-        smallest, corner = min(zip((angle, at_second, 180 - angle - at_second), labels, strict=True))
-        if smallest < SMALLEST_ANGLE or v_length <= rounding:
+        corners = (angle, at_second, 180 - angle - at_second)
+        if min(corners) < SMALLEST_ANGLE or v_length <= rounding:
+            # the flattest corner, the first of those that are as flat
+            flat, corner = min(
+                zip(corners, labels, strict=True), key=lambda told: round(min(told[0], 180 - told[0]), 2)
+            )
             raise FedscopeError(
-                f"{labels[0]}, {labels[1]} and {labels[2]} lie on one line (angle {smallest:.3g} degrees at {corner}), "
+                f"{labels[0]}, {labels[1]} and {labels[2]} lie on one line (angle {flat:.3g} degrees at {corner}), "
                 "so they span no plane; take another third model, or draw the line with `fedscope line`"
             )
         v /= v_length
@@ -104,11 +128,14 @@ class Basis:
         """w_1 + a û + b v̂, float64 [P]."""
         return self.origin + a * self.u_hat + b * self.v_hat
 
+    @property
+    def frame(self) -> Frame:
+        """The basis without its vectors."""
+        return Frame(self.u_length, self.v_length, self.slope)
+
     def coefficients(self, a: float, b: float) -> tuple[float, float, float]:
-        """The same point as c_1 w_1 + c_2 w_2 + c_3 w_3 with c_1 + c_2 + c_3 = 1."""
-        third = b / self.v_length
-        second = a / self.u_length - self.slope * third
-        return 1.0 - second - third, second, third
+        """See :meth:`Frame.coefficients`."""
+        return self.frame.coefficients(a, b)
 
     def project(self, w: np.ndarray) -> tuple[float, float, float]:
         """Coordinates (a, b) of the nearest point of the plane to ``w`` [P], and the distance from it."""

@@ -208,6 +208,8 @@ def plane(
     middle = Model("mean", f"mean({', '.join(labels[:3])})", mean(stack(corners)), None, None, None, None, None)
     exact = [*anchors, middle, *shown]
     places = [basis.project(model.weights.parameters) for model in exact]
+    frame, cos_uv, angle = basis.frame, basis.cos_uv, basis.angle
+    del basis  # its three float64 vectors are not needed any more
     if ranges is None:
         ranges = _square(np.array([place[:2] for place in places]), margin)
     a, b = (_axis(span, count, name) for span, count, name in zip(ranges, counts, "ab", strict=True))
@@ -221,7 +223,7 @@ def plane(
             replica.load(exact[i].weights.parameters, exact[i].weights.buffers)
             return
         row, column = divmod(i - len(exact), shape[1])
-        replica.combine(corners, basis.coefficients(float(a[column]), float(b[row])))
+        replica.combine(corners, frame.coefficients(float(a[column]), float(b[row])))
 
     identity = fingerprint("plane", module, evaluator, [model.weights for model in exact], a=a.tolist(), b=b.tolist())
     loss, error = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
@@ -229,23 +231,22 @@ def plane(
         PlaneModel(model.label, *place, float(loss[i]), float(error[i]), _or_nan(model.loss), _or_nan(model.error))
         for i, (model, place) in enumerate(zip(exact, places, strict=True))
     )
-    result = Plane(
+    return Plane(
         a=a,
         b=b,
         loss=loss[len(exact) :].reshape(shape),
         error=error[len(exact) :].reshape(shape),
         models=models,
-        cos_uv=basis.cos_uv,
+        cos_uv=cos_uv,
         normalization_policy=normalization_policy(corners[0]),
         attrs={
             **provenance_of(evaluator, [*anchors, *shown], provenance),
-            "u_length": basis.u_length,
-            "v_length": basis.v_length,
-            "angle": basis.angle,
+            "u_length": frame.u_length,
+            "v_length": frame.v_length,
+            "angle": angle,
             **precision_error(module, evaluator, [model.weights for model in exact], loss[: len(exact)]),
         },
     )
-    return result
 
 
 def _square(places: np.ndarray, margin: float) -> tuple[Range, Range]:

@@ -125,9 +125,14 @@ def distinct(values: Sequence[float]) -> list[str]:
 
     >>> distinct([0.1, 0.104, 0.31, 2.0, 15.2])
     ['0.100', '0.104', '0.31', '2.0', '15']
+    >>> distinct([0.5, 3e17])
+    ['0.50', '3.0e17']
     """
     texts = []
     for i, value in enumerate(values):
+        if abs(value) >= 1e5:  # a diverged model's loss
+            texts.append(f"{value:.1e}".replace("e+", "e"))
+            continue
         gaps = [abs(value - other) for other in (*values[max(0, i - 1) : i], *values[i + 1 : i + 2]) if other != value]
         to_tell = ceil(-log10(min(gaps))) if gaps else 0
         to_read = 1 - floor(log10(abs(value))) if value else 0
@@ -148,7 +153,8 @@ def tick_room(planes: Iterable[Plane], height: float) -> float:
         at = _locator(height).tick_values(plane.b[0], plane.b[-1])
         decimals = max(0, -floor(log10(at[1] - at[0]) + 1e-9))
         inside = at[(at >= plane.b[0]) & (at <= plane.b[-1])]
-        longest = max(longest, *(len(f"{value:.{decimals}f}") for value in inside), 0)
+        # matplotlib takes a power of ten out of longer numbers
+        longest = max(longest, *(min(7, len(f"{value:.{decimals}f}")) for value in inside), 0)
     return 0.31 + CHARACTER * longest
 
 

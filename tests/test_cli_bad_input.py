@@ -61,23 +61,34 @@ CASES = [
     # train
     ("train --method imma", "--method 'imma' is not a method that fedscope knows; did you mean \"ima\"?"),
     ("train --client sgdd", "'sgdd' is not a client method that fedscope knows; did you mean \"sgd\"?"),
-    ("train --data digit", "'digit' is not a data set that fedscope knows; did you mean \"digits\"?"),
-    ("train --data npz:nothing.npz", "npz:nothing.npz: there is no such file"),
+    ("train --data digit --out new", "'digit' is not a data set that fedscope knows; did you mean \"digits\"?"),
+    ("train --data npz:nothing.npz --out new", "npz:nothing.npz: there is no such file"),
     ("train --set average.windw=3", 'average.windw is not a setting of IMA; did you mean "window"?'),
     ("train --set window=3", "write section.key=value"),
     ("train --rounds ten", "run.rounds = 'ten' has the wrong type: it takes a whole number"),
     ("train --rounds 0", "run.rounds = 0 is out of range: it must be at least 1"),
-    ("train --partition shards:100", "needs 5000 shards, but there are only 1437 training samples"),
+    ("train --partition shards:100 --out new", "needs 5000 shards, but there are only 1437 training samples"),
     ("train --participation 0", "run.participation = 0 is out of range: it must be greater than 0"),
     ("train --lr -1", "client.lr = -1 is out of range"),
-    ("train --device cuda:9", "device = 'cuda:9'"),
-    ("train --device gpu", "device = 'gpu' is not a device; use auto, cpu or cuda"),
-    ("train --out runs/ima", "--force"),
+    ("train --device cuda:9 --out new", "device = 'cuda:9'"),
+    ("train --device gpu --out new", "device = 'gpu' is not a device; use auto, cpu or cuda"),
+    (
+        "train --out runs/ima",
+        "give --force to replace it, or another --out (`fedscope train --resume runs/ima`",
+    ),
     ("train nothing.toml", "nothing.toml cannot be read as a configuration"),
     ("train --resume runs/nothing", "runs/nothing"),
     ("train --resume runs/ima", "is complete: all of its 4 rounds are recorded"),
     ("train --resume runs/ima --lr 3", "goes on with the settings that the run has"),
     ("train --model cnn --set model.chanels=3", 'model.chanels is not a setting of CNN; did you mean "channels"?'),
+    ("train --lr .05x --out new", "client.lr = '.05x' has the wrong type: it takes a number"),
+    ("train --set average.start=100 --out new", "average.start = 100 comes after the last of 60 rounds"),
+    (
+        "train --set run.engine=device --device cpu --out new",
+        "run.engine = 'device' does not go with",
+    ),
+    ("demo --out runs/ima", "runs/ima is a run itself"),
+    ("line runs/ima@1 runs/ima@2 --out runs/ima/run.json/x", "runs/ima/run.json"),
     # ls, curves
     ("ls nothing", "nothing is neither a run nor a folder"),
     ("curves nothing", "nothing"),
@@ -228,3 +239,62 @@ def test_debug_shows_the_traceback(runs: Path) -> None:
 
     with pytest.raises(FedscopeError):
         run(["ls", "nothing"], debug=True)
+
+
+def test_a_damaged_run_does_not_hide_the_others(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil(runs / "runs/few/rounds/00003.h5", "truncated")
+    assert run(["ls", "runs"]) == 0
+    listing = capsys.readouterr().out
+    assert "damaged: " in listing
+    assert "runs/ima" in listing
+
+
+def test_a_result_is_not_taken_for_that_of_other_models(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree("runs/ima", "part")
+    for t in (3, 4):
+        Path(f"part/rounds/0000{t}.h5").rename(f"{t}.h5")
+    words = ["line", "part@1/global", "part@last/global", "--points", "3", "--out", "line"]
+    assert run(words) == 0
+    for t in (3, 4):
+        Path(f"{t}.h5").rename(f"part/rounds/0000{t}.h5")
+    assert "models_sha256 differ" in refused_after(capsys, *words)
+
+
+def test_results_of_two_kinds_under_one_name_keep_their_numbers(runs: Path) -> None:
+    assert run(["curves", "runs/ima", "--out", "same"]) == 0
+    assert run(["decompose", "runs/ima", "--rounds", "1", "--out", "same"]) == 0
+    assert run(["curves", "runs/ima", "--out", "same", "--redraw"]) == 0
+    assert run(["decompose", "runs/ima", "--rounds", "1", "--out", "same", "--redraw"]) == 0
+
+
+def test_a_result_torn_between_its_files_is_made_again(runs: Path) -> None:
+    for words, last in (
+        (["curves", "runs/ima", "--out", "a"], "a.curves.json"),
+        (["decompose", "runs/ima", "--rounds", "1", "--out", "b"], "b.factors.json"),
+    ):
+        assert run(words) == 0
+        Path(last).unlink()
+        assert run(words) == 0
+        assert Path(last).exists()
+
+
+def test_a_run_of_another_program_needs_its_model_and_data_named(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import json
+
+    info = json.loads(Path("runs/ima/run.json").read_text())
+    del info["data"]
+    Path("runs/ima/run.json").write_text(json.dumps({**info, "source": "another program"}))
+    for name in ("config.toml", "partition.h5", "metrics.csv"):
+        Path("runs/ima", name).unlink()
+    words = ["line", "runs/ima@1/global", "runs/ima@2/global", "--points", "3", "--out", "line"]
+    assert "recorded by another program" in refused(capsys, *words)
+    assert "does not say on which data" in refused(capsys, "decompose", "runs/ima", "--rounds", "1")
+    assert run(["ls", "runs"]) == 0
+
+
+def test_diverged_runs_are_drawn_too(runs: Path) -> None:
+    words = ["--clients", "8", "--participation", "0.5", "--rounds", "2", "--lr", "1e30", "--keep-going"]
+    assert run(["train", "--method", "fma", "--out", "wild", *words]) == 0
+    assert run(["curves", "wild"]) == 0

@@ -60,7 +60,7 @@ def test_ls_of_nothing_says_how_to_begin(
 
 def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = said(capsys, "curves", "runs/fma", "runs/ima", "--out", "c", "--smooth", "5")
-    assert "mean ± deviation over the last 5 measured rounds" in words
+    assert "(5 rounds)" in words
     with Path("c.curves.csv").open() as file:
         rows = list(csv.DictReader(file))
     with Path("runs/ima/metrics.csv").open() as file:
@@ -113,7 +113,8 @@ def test_panels_over_rounds_and_runs(runs: Path, capsys: pytest.CaptureFixture[s
     assert "Round 1: the mean has loss" in out
     assert "ima@5/averaged" in out
     assert sorted(path.name for path in Path().glob("p.*")) == [
-        "p.globals.nc", "p.pdf", "p.png", "p.round-1.nc", "p.round-5.nc",
+        "p.globals.html", "p.globals.nc", "p.pdf", "p.png",
+        "p.round-1.html", "p.round-1.nc", "p.round-5.html", "p.round-5.nc",
     ]  # fmt: skip
     said(capsys, "plane", "runs/ima", "runs/fma", "--rounds", "last", "--grid", "3", "--out", "q", "--width", "7in")
     assert Path("q.fma.round-5.nc").exists()

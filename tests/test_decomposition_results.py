@@ -76,7 +76,9 @@ def result(*runs: RunFactors, draws: str = "local:4", split: str = "train") -> D
 
 def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path):
     paths = result().save(tmp_path / "figures" / "decompose.v1")
-    assert [path.name for path in paths] == [f"decompose.v1.{end}" for end in ("factors.csv", "clients.csv", "json")]
+    assert [path.name for path in paths] == [
+        f"decompose.v1.{end}" for end in ("factors.csv", "clients.csv", "factors.json")
+    ]
     rows = list(csv.DictReader(paths[0].open()))
     assert list(rows[0]) == (
         [
@@ -138,7 +140,7 @@ def test_a_nan_stays_a_nan(tmp_path):
 
 
 def test_what_is_no_result_is_refused(tmp_path):
-    with pytest.raises(FedscopeError, match=r"r\.json does not exist: .*without --redraw"):
+    with pytest.raises(FedscopeError, match=r"r\.factors\.json does not exist: .*without --redraw"):
         Decomposition.load(tmp_path / "r")
     paths = result().save(tmp_path / "r")
     paths[0].write_text("a,b\n1,2\n")
@@ -147,8 +149,8 @@ def test_what_is_no_result_is_refused(tmp_path):
     ):
         Decomposition.load(tmp_path / "r")
     for text, sentence in (
-        ("{", r"r\.json is not JSON"),
-        ("[]", r"r\.json is not a decomposition"),
+        ("{", r"r\.factors\.json is not JSON"),
+        ("[]", r"r\.factors\.json is not a decomposition"),
         ('{"format": "fedscope-decomposition", "version": 2}', r"has version 2, but this fedscope reads version 1"),
     ):
         paths[2].write_text(text)

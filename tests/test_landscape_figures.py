@@ -246,3 +246,10 @@ def test_the_page_is_whole_and_the_same_twice() -> None:
 def test_a_model_shown_on_several_panels_has_one_key() -> None:
     texts = [text.get_text() for text in draw_panels([four(), four()], [TITLES, TITLES], 7.0).texts]
     assert sum(text.startswith("ima@60: loss ") for text in texts) == 1
+
+
+@pytest.mark.parametrize("scale", [1e17, 1e36])  # float32 ends at 3e38
+def test_diverged_losses_are_drawn_too(scale: float) -> None:
+    wild = surface(scale=scale)
+    assert wild.figure(3.5).axes
+    assert draw_panels([wild, surface()], ["wild", "tame"], 3.5).axes

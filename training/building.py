@@ -64,7 +64,11 @@ def data_of(run: Run) -> Dataset:
     Raises:
         FedscopeError: it is gone, or its arrays are not those that the run saw.
     """
-    recorded: dict[str, Any] = run.info["data"]
+    recorded: dict[str, Any] = run.info.get("data", {})
+    if not {"name", "sha256"} <= recorded.keys():
+        raise FedscopeError(
+            f"{run.path} does not say on which data it was trained; give --data where there is such a flag"
+        )
     data = load_data(recorded["name"])
     if data.sha256 != recorded["sha256"]:
         raise FedscopeError(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError
+from ..checkpoints import FedscopeError, Layout, Weights
 from ..landscape import run_in_workers
 from .local import LocalTask, LocalUpdate, Workbench
 from .methods import ClientMethod
@@ -54,6 +55,23 @@ def resolve_engine(engine: str, device: str) -> EngineName:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """A cohort after local training, in the order of its tasks.
+
+    Attributes:
+        clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once.
+        samples, steps, loss: [C]; the loss is the mean over the local steps.
+        states: what each client keeps for its next participation.
+    """
+
+    clients: Weights
+    samples: np.ndarray
+    steps: np.ndarray
+    loss: np.ndarray
+    states: tuple[Mapping[str, np.ndarray], ...]
+
+
+@dataclass(frozen=True)
 class Engine:
     """Trains clients of one architecture.
 
@@ -67,12 +85,32 @@ class Engine:
     precision: str = "float32"
     workers: int | None = None
 
-    def train(self, method: ClientMethod, tasks: Sequence[LocalTask]) -> Iterator[LocalUpdate]:
-        """The clients' updates, in the order of the tasks, each as soon as it and its predecessors are ready."""
+    def train(
+        self, method: ClientMethod, tasks: Sequence[LocalTask], progress: Callable[[int, int], None] | None = None
+    ) -> Trained:
+        """Local training of a cohort; ``progress`` is told how many of its clients are done."""
 
         def work(task: LocalTask, bench: Workbench, stop: Event) -> LocalUpdate:
             return method.train(replace(task, bench=bench, stop=stop))
 
-        make: Callable[[], Workbench] = lambda: Workbench(self.module, self.device, self.precision)  # noqa: E731
+        def make() -> Workbench:
+            return Workbench(self.module, self.device, self.precision)
+
+        layout, count = Layout.of(self.module), len(tasks)
+        clients = Weights(
+            layout,
+            np.empty((count, layout.size), layout.dtype),
+            {entry.name: np.empty((count, *entry.shape), entry.dtype) for entry in layout.buffers},
+        )
+        samples, steps, loss = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+        states: list[Mapping[str, np.ndarray]] = []
         workers = 1 if self.name == "device" else self.workers
-        return run_in_workers(work, tasks, make=make, workers=workers)
+        for k, update in enumerate(run_in_workers(work, tasks, make=make, workers=workers)):
+            clients.parameters[k] = update.weights.parameters
+            for name, value in update.weights.buffers.items():
+                clients.buffers[name][k] = value
+            samples[k], steps[k], loss[k] = update.samples, update.steps, update.loss
+            states.append(update.state)
+            if progress is not None:
+                progress(k + 1, count)
+        return Trained(clients, samples, steps, loss, tuple(states))

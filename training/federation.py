@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from ..checkpoints import FedscopeError, Partition, RoundRecord, Weights, stack, weighted_mean
+from ..checkpoints import FedscopeError, Partition, RoundRecord, Weights, weighted_mean
 from .building import draw_cohort
 from .config import Config
 from .dataset import Dataset
 from .engine import Engine
-from .local import LocalTask, LocalUpdate
+from .local import LocalTask
 from .measuring import Measured, Meter
 from .methods import Cohort, Pace, State
 
@@ -116,16 +116,11 @@ class Federation:
         """Play the round after ``position``: its full record, and where the federation stands then."""
         config, t, began = self.config, position.round + 1, time.perf_counter()
         ids = draw_cohort(config.data.seed, t, config.data.clients, config.run.participation)
-        updates: list[LocalUpdate] = []
-        for update in self.engine.train(config.client, [self.task(t, int(k), position.start) for k in ids]):
-            updates.append(update)
-            watcher.client(t, len(updates), len(ids))
-        clients = stack([update.weights for update in updates])
-        samples = np.array([update.samples for update in updates], dtype=np.int64)
-        steps = np.array([update.steps for update in updates], dtype=np.int64)
-        losses = np.array([update.loss for update in updates])
+        tasks = [self.task(t, int(k), position.start) for k in ids]
+        trained = self.engine.train(config.client, tasks, lambda done, of: watcher.client(t, done, of))
+        clients, samples = trained.clients, trained.samples
         p = config.server.weights(samples)
-        cohort = Cohort(t, ids, samples, steps, p, config.data.clients, self.pace(t).lr)
+        cohort = Cohort(t, ids, samples, trained.steps, p, config.data.clients, self.pace(t).lr)
         state = config.server.init(position.start.parameters) if position.state is None else position.state
         served = config.server.step(state, position.start, clients, cohort)
         # Optimiser methods act on parameters; buffers are always averaged.
@@ -138,7 +133,7 @@ class Federation:
             "round": t,
             "lr": self.pace(t).lr,
             "participants": len(ids),
-            "train_loss": float(p @ losses),
+            "train_loss": float(p @ trained.loss),
         }
         if self.meter is not None and (t % config.run.evaluate_every == 0 or t == config.run.rounds):
             metrics |= asdict(self.meter.measure(global_, averaged, clients))
@@ -153,8 +148,8 @@ class Federation:
             averaged=averaged,
             client_ids=ids,
             client_samples=samples,
-            client_steps=steps,
-            client_loss=losses,
+            client_steps=trained.steps,
+            client_loss=trained.loss,
             weights=p,
             state=dict(served.state),
             client_state={},

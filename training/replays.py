@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..checkpoints import FedscopeError, Round, Run, Weights, stack
+from ..checkpoints import FedscopeError, Round, Run, Weights
 from ..decomposition import CohortDraws
 from .building import config_of, data_of, module_of
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
-from .local import LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,7 @@ class Replayer:
         """The cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one."""
         start = round_.read("start")
         tasks = [self.federation.task(round_.number, int(k), start, draw=draw) for k in round_.client_ids]
-        updates: list[LocalUpdate] = []
-        for update in self.federation.engine.train(self.federation.config.client, tasks):
-            updates.append(update)
-            if progress is not None:
-                progress(len(updates), len(tasks))
-        return stack([update.weights for update in updates])
+        return self.federation.engine.train(self.federation.config.client, tasks, progress).clients
 
     def local_draws(self, number: int, count: int, progress: Callable[[int, int], None] | None = None) -> CohortDraws:
         """``local:R``: R independent draws of a round's cohort, the first the recorded one.
