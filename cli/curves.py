@@ -17,20 +17,20 @@ from .options import Output, output_options
 @output_options
 def command(runs: tuple[Path, ...], smooth: int, output: Output) -> None:
     """Loss, error and client spread over rounds, as they were measured while training."""
-    from ..checkpoints import Run
-    from ..training import Curves, curves
+    from ..training import Curves, curves, refuse_smoothing
     from .results import figures, obtain, say
-    from .sources import identity
+    from .sources import identity, open_run
 
-    opened = [Run.open(path) for path in runs]
+    opened = [open_run(path) for path in runs]
+    for run in opened:
+        refuse_smoothing(smooth, run.name, len(run.rounds))
     base = output.out or opened[0].path / "figures" / ("curves-" + "-".join(run.name for run in opened))
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
     settings = {
         "run": [{**identity(run), "rounds": run.rounds[-1] if run.rounds else 0} for run in opened],
-        "smoothing": smooth,
     }
     result = obtain(
-        lambda attrs, _: curves(opened, smoothing=smooth, attrs=attrs),
+        lambda attrs, _: curves(opened, attrs=attrs),
         lambda _: Curves.load(base),
         lambda made: made.save(base),
         Path(f"{base}.curves.json"),
@@ -38,7 +38,7 @@ def command(runs: tuple[Path, ...], smooth: int, output: Output) -> None:
         output,
     )
     tables = [Path(f"{base}.curves.{kind}") for kind in ("csv", "json")]
-    written = [*tables, *figures(base, result.figure(output.inches, output.title))]
+    written = [*tables, *figures(base, result.figure(output.inches, output.title, smoothing=smooth))]
     parts, numbers = [], {}
     for curve in result.runs:
         mean, deviation, count = curve.tail()

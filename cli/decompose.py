@@ -37,16 +37,16 @@ def command(runs: tuple[Path, ...], rounds: str, draws: str, outputs: Outputs, s
 
     --split train takes all clients' training data (the paper's D).
     """
-    from ..checkpoints import FedscopeError, Partial, Run, versions
+    from ..checkpoints import FedscopeError, Partial, versions
     from ..decomposition import Decomposition
     from ..training import recorded_clients, resolve_device
     from .factors import as_numbers, decompose_run, parse_draws, sentence
     from .names import slug
     from .results import figures, obtain, say
-    from .sources import identity
+    from .sources import identity, open_run
 
     count = parse_draws(draws)
-    opened = [Run.open(path) for path in runs]
+    opened = [open_run(path) for path in runs]
     names = [run.name for run in opened]
     for name in names:
         if names.count(name) > 1:

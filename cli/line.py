@@ -30,7 +30,7 @@ def command(models: tuple[str, ...], points: int, span: tuple[float, float], sou
     from .sources import pose
 
     if len(models) % 2:
-        raise FedscopeError(f"a line needs pairs of models, but {len(models)} were given; give A B [A B ...]")
+        raise FedscopeError(f"a line needs pairs of models, but got {len(models)}; give A B [A B ...]")
     if not span[0] < span[1]:
         raise FedscopeError(f"--range {span[0]:g} {span[1]:g} is upside down; give the smaller end first")
     base = base_for(output.out, "line", models)
@@ -56,7 +56,7 @@ def command(models: tuple[str, ...], points: int, span: tuple[float, float], sou
     result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, output)
     written = [file, *figures(base, result.figure(output.inches, output.title))]
     barriers = ", ".join(
-        f"{barrier:.3g} at beta = {beta:.2f} ({label})"
+        f"{barrier:.3g} at beta = {beta:.2f} ({label})" if barrier else f"none ({label})"
         for barrier, beta, label in zip(result.barrier, result.barrier_beta, result.pairs, strict=True)
     )
     say(

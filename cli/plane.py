@@ -62,7 +62,7 @@ def command(
     if rounds is None:
         if len(models) != 3:
             raise FedscopeError(
-                f"a plane goes through three models, but {len(models)} were given; give A B C, or a run and --rounds"
+                f"a plane goes through three models, but got {len(models)}; give A B C, or a run and --rounds"
             )
         base = base_for(output.out, "plane", models)
         panel = Panel("", output.title or "", (models[0], models[1], models[2]), show)
@@ -91,7 +91,7 @@ def command(
         for panel, plane in zip(row, own, strict=True):
             at = panel_base(base, panel, many=len(rows) > 1)
             files += [Path(f"{at}.nc"), write_page(at, plane.page(panel.title))]
-    said = "; ".join(
+    said = "\n".join(
         f"{panel.title}: {sentence(plane)}"
         for row, own in zip(rows, planes, strict=True)
         for panel, plane in zip(row, own, strict=True)
@@ -111,10 +111,11 @@ def panel_base(base: Path, panel: Panel, *, many: bool) -> Path:
 
 def panels_of(path: str, rounds: str) -> list[Panel]:
     """A run's panels: three clients of each round, then the last three global models with the deployed one shown."""
-    from ..checkpoints import FedscopeError, Run
+    from ..checkpoints import FedscopeError
     from ..training import recorded_clients
+    from .sources import open_run
 
-    run = Run.open(path)
+    run = open_run(Path(path))
     panels = []
     for number in parse_rounds(rounds, run.rounds, path):
         ids = [int(k) for k in recorded_clients(run, number).client_ids]

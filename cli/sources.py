@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from .options import Source
@@ -92,6 +93,20 @@ def _runs(addresses: Sequence[str]) -> list[Run]:
 
     paths = {address.path: None for address in map(parse_address, addresses) if address.round is not None}
     return [Run.open(path) for path in paths]
+
+
+def open_run(path: Path) -> Run:
+    """A run, where a whole one is asked for.
+
+    Raises:
+        FedscopeError: no run; an address of one of its models.
+    """
+    from ..checkpoints import FedscopeError, Run
+
+    folder, at, rest = str(path).rpartition("@")
+    if at and not path.exists() and Path(folder, "run.json").is_file():
+        raise FedscopeError(f"{path} names a model, but a whole run is asked for; give {folder} (and --rounds {rest})")
+    return Run.open(path)
 
 
 def identity(run: Run) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _interruptible(path: Path, work: Any) -> Any:
         return work()
     except KeyboardInterrupt:
         if (path / "run.json").exists():
-            click.echo(f"fedscope: stopped; go on with: fedscope train --resume {path}", err=True)
+            click.echo(f"fedscope: go on with: fedscope train --resume {path}", err=True)
         raise
 
 

@@ -92,7 +92,11 @@ CASES = [
     # ls, curves
     ("ls nothing", "nothing is neither a run nor a folder"),
     ("curves nothing", "nothing"),
-    ("curves runs/ima --smooth 4", "--smooth 4 does not fit runs/ima with 4 rounds; give an odd number from 5"),
+    ("curves runs/ima --smooth 4", "--smooth 4 does not fit ima with 4 rounds; give an odd number from 5"),
+    ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
+    ("decompose runs/ima@2", "give runs/ima (and --rounds 2)"),
+    ("train --data runs --out new", "--data runs does not say what it is; write npz:runs or folder:runs"),
+    ("train --method FedAvg", 'did you mean "fma"?'),
     # addresses
     ("line runs/ima@9 runs/ima@1", "runs/ima@9"),
     ("line runs/imma@1 runs/ima@1", "runs/imma"),
@@ -100,11 +104,11 @@ CASES = [
     ("line runs/ima@1/averaged runs/ima@1", "runs/ima@1/averaged: round 1 recorded start, global"),
     ("line runs/ima@x runs/ima@1", "runs/ima@x"),
     ("line runs/ima@1/glbal runs/ima@1", "global"),
-    ("line runs/ima@1", "a line needs pairs of models, but 1 were given"),
+    ("line runs/ima@1", "a line needs pairs of models, but got 1"),
     ("line runs/ima@1 runs/ima@2 --range 2 1", "--range 2 1 is upside down"),
     ("line a.pt b.pt", "a.pt is a plain file, which does not say its data; give --data"),
     # plane
-    ("plane runs/ima@1 runs/ima@2", "a plane goes through three models, but 2 were given"),
+    ("plane runs/ima@1 runs/ima@2", "a plane goes through three models, but got 2"),
     ("plane runs/ima@1 runs/ima@1 runs/ima@2", "same model"),
     ("plane runs/ima@1/global runs/ima@2/global runs/wide@1/global", "fc1.weight"),
     ("plane runs/ima@1 runs/ima@2 runs/ima@3 --grid 1", "1 is too small; give 2 or more"),

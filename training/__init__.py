@@ -2,7 +2,7 @@
 
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
 from .config import Config, merge, preset, presets, read_assignments, read_toml
-from .curves import Curve, Curves, curves
+from .curves import Curve, Curves, curves, refuse_smoothing
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
@@ -33,6 +33,7 @@ __all__ = [
     "read_assignments",
     "read_toml",
     "recorded_clients",
+    "refuse_smoothing",
     "resolve_device",
     "resume",
     "train",

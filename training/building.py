@@ -66,9 +66,7 @@ def data_of(run: Run) -> Dataset:
     """
     recorded: dict[str, Any] = run.info.get("data", {})
     if not {"name", "sha256"} <= recorded.keys():
-        raise FedscopeError(
-            f"{run.path} does not say on which data it was trained"
-        )
+        raise FedscopeError(f"{run.path} does not say on which data it was trained")
     data = load_data(recorded["name"])
     if data.sha256 != recorded["sha256"]:
         raise FedscopeError(

@@ -192,8 +192,9 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
     {'client': {'method': 'sgd'}, 'server': {'method': 'fma'}, 'average': {'method': 'ima'}}
     """
     if method not in presets():
+        meant = {"fedavg": "fma", "fedima": "ima"}.get(method.lower(), method.lower())
         raise FedscopeError(
-            f"--method {method!r} is not a method that fedscope knows{nearest(method, presets())}; "
+            f"--method {method!r} is not a method that fedscope knows{nearest(meant, presets())}; "
             f"it has {', '.join(presets())}"
         )
     return {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .curves import Curve, Curves
 
 
-def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None) -> Figure:
+def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None, smoothing: int = 0) -> Figure:
     """Test loss above test error, one colour a run; the clients' mean error dotted, with a band of one deviation.
 
     Where a run averages over rounds its line is the averaged model's from the first averaged round on (filled dot), and
@@ -29,9 +29,9 @@ def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None) ->
         upper, lower = figure.subplots(2, 1, sharex=True)
         for i, curve in enumerate(curves.runs):
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
-            _draw(upper, curve, "test_loss", 1, look, curves.smoothing)
-            _draw(lower, curve, "test_error", 100, look, curves.smoothing)
-            _spread(lower, curve, look["color"], curves.smoothing)
+            _draw(upper, curve, "test_loss", 1, look, smoothing)
+            _draw(lower, curve, "test_error", 100, look, smoothing)
+            _spread(lower, curve, look["color"], smoothing)
         upper.set_ylabel("test loss (nats)")
         lower.set_ylabel("test error (%)")
         lower.set_xlabel("round")

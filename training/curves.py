@@ -52,10 +52,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """Several runs' curves; ``smoothing`` is the Savitzky-Golay window in rounds, 0 for none."""
+    """Several runs' curves, as they were measured."""
 
     runs: tuple[Curve, ...]
-    smoothing: int
     attrs: dict[str, Any]
 
     def save(self, base: Path | str) -> Path:
@@ -75,7 +74,7 @@ class Curves:
                     values = (float(curve.values[name][i]) for name in MEASURES)
                     rows.writerow([curve.run, int(t), *("" if np.isnan(v) else repr(v) for v in values)])
         with write_durably(Path(f"{base}.curves.json")) as temporary:
-            Path(temporary).write_text(json.dumps({**self.attrs, "smoothing": self.smoothing}, indent=1) + "\n")
+            Path(temporary).write_text(json.dumps(self.attrs, indent=1) + "\n")
         return path
 
     @classmethod
@@ -92,7 +91,7 @@ class Curves:
             with Path(f"{base}.curves.csv").open(newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
             attrs = json.loads(Path(f"{base}.curves.json").read_text(encoding="utf-8"))
-            attrs["smoothing"]
+            attrs["versions"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FedscopeError(
                 f"{base}.curves.csv or .json cannot be read ({error}); make the curves anew with --force"
@@ -102,23 +101,42 @@ class Curves:
             own = [row for row in rows if row["run"] == name]
             values = {m: np.array([float(row[m]) if row[m] else np.nan for row in own]) for m in MEASURES}
             curves.append(Curve(name, np.array([int(row["round"]) for row in own]), values))
-        return cls(tuple(curves), attrs["smoothing"], attrs)
+        return cls(tuple(curves), attrs)
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Test loss above test error over rounds; see :mod:`fedscope.training.curve_figure`."""
+    def figure(self, width: float = 3.5, title: str | None = None, *, smoothing: int = 0) -> Figure:
+        """Test loss above test error over rounds; see :mod:`fedscope.training.curve_figure`.
+
+        Args:
+            smoothing: length of a Savitzky-Golay window (odd, at least 5 rounds; quadratic); 0 for none.
+
+        Raises:
+            FedscopeError: a window that is even, too short or longer than a run.
+        """
         from .curve_figure import draw_curves
 
-        return draw_curves(self, width, title)
+        for curve in self.runs:
+            refuse_smoothing(smoothing, curve.run, len(curve.round))
+        return draw_curves(self, width, title, smoothing)
 
 
-def curves(runs: Sequence[Run], *, smoothing: int = 0, attrs: dict[str, Any] | None = None) -> Curves:
-    """Collect what was measured while training.
-
-    Args:
-        smoothing: length of a Savitzky-Golay window (odd, at least 5 rounds; quadratic), for the figure; 0 for none.
+def refuse_smoothing(smoothing: int, run: str, rounds: int) -> None:
+    """Check a window against a run.
 
     Raises:
-        FedscopeError: a run without rounds or without metrics; a window that is even, too short or longer than a run.
+        FedscopeError: it is even, shorter than 5 or longer than the run.
+    """
+    if smoothing and (smoothing < 5 or smoothing % 2 == 0 or smoothing > rounds):
+        raise FedscopeError(
+            f"--smooth {smoothing} does not fit {run} with {rounds} rounds; "
+            "give an odd number from 5 up to the number of rounds"
+        )
+
+
+def curves(runs: Sequence[Run], *, attrs: dict[str, Any] | None = None) -> Curves:
+    """Collect what was measured while training.
+
+    Raises:
+        FedscopeError: a run without rounds or without metrics.
     """
     made = []
     for run in runs:
@@ -126,13 +144,8 @@ def curves(runs: Sequence[Run], *, smoothing: int = 0, attrs: dict[str, Any] | N
         metrics = run.metrics()
         if not len(metrics["round"]):
             raise FedscopeError(f"{run.path} has no rounds yet; train it first: fedscope train --resume {run.path}")
-        if smoothing and (smoothing < 5 or smoothing % 2 == 0 or smoothing > len(metrics["round"])):
-            raise FedscopeError(
-                f"--smooth {smoothing} does not fit {run.path} with {len(metrics['round'])} rounds; "
-                "give an odd number from 5 up to the number of rounds"
-            )
         made.append(Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in MEASURES}))
     names = [curve.run for curve in made]
     if len(set(names)) < len(names):
         made = [Curve(str(run.path), c.round, c.values) for run, c in zip(runs, made, strict=True)]
-    return Curves(tuple(made), smoothing, dict(attrs or {}))
+    return Curves(tuple(made), dict(attrs or {}))

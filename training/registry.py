@@ -9,6 +9,7 @@ from __future__ import annotations
 import pkgutil
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 from ..checkpoints import FedscopeError, nearest
@@ -46,6 +47,8 @@ def find(shelf: Shelf, name: str) -> type[Any]:
     'FMA'
     """
     if name not in names(shelf):
+        if shelf == "data" and Path(name).exists():
+            raise FedscopeError(f"--data {name} does not say what it is; write npz:{name} or folder:{name}")
         raise FedscopeError(
             f"{name!r} is not a {_CALLED[shelf]} that fedscope knows{nearest(name, names(shelf))}; "
             f"it has {', '.join(names(shelf))}"
