@@ -106,7 +106,11 @@ def symmetric_log(axes: Sequence[Axes]) -> None:
     values = np.abs(np.concatenate([np.asarray(y, dtype=np.float64) for y in drawn]))
     top = np.max(values[np.isfinite(values)], initial=0.0)
     if top > 0:
-        axes[0].set_yscale("symlog", linthresh=10.0 ** (np.floor(np.log10(top)) - 2), linscale=0.6)
+        least = 10.0 ** (np.floor(np.log10(top)) - 2)
+        axes[0].set_yscale("symlog", linthresh=least, linscale=0.6)
+        decades = least * 10.0 ** np.arange(4)
+        # The two next to zero would touch its label.
+        axes[0].set_yticks([*-decades[:0:-1], 0.0, *decades[1:]])
 
 
 def draw_clients(ax: Axes, rounds: Sequence[RoundFactors], split: str) -> None:

@@ -42,7 +42,7 @@ class Basis:
     (Garipov et al. 2018, Izmailov et al. 2018).
 
     Attributes:
-        origin: w_1, float64 [P].
+        origin: w_1, [P], as it is stored.
         u_hat, v_hat: the axes, float64 [P].
         u_length, v_length: ‖u‖ and ‖v‖.
         cos_uv: û·v̂ as computed, 0 up to rounding.
@@ -90,9 +90,9 @@ class Basis:
                     f"{labels[i]} and {labels[j]} are the same model (angle 0 degrees, distance 0); "
                     "a plane needs three different ones"
                 )
-        origin = np.asarray(w_1, dtype=np.float64)
-        u = np.asarray(w_2, dtype=np.float64) - origin
-        v = np.asarray(w_3, dtype=np.float64) - origin
+        origin = np.asarray(w_1)  # as it is stored: only differences need float64
+        u = np.subtract(w_2, origin, dtype=np.float64)
+        v = np.subtract(w_3, origin, dtype=np.float64)
         u_length = _norm(u)
         u /= u_length
         along = 0.0
@@ -139,7 +139,7 @@ class Basis:
 
     def project(self, w: np.ndarray) -> tuple[float, float, float]:
         """Coordinates (a, b) of the nearest point of the plane to ``w`` [P], and the distance from it."""
-        rest = np.asarray(w, dtype=np.float64) - self.origin
+        rest = np.subtract(w, self.origin, dtype=np.float64)
         a = b = 0.0
         for _ in range(2):
             step_a, step_b = _dot(rest, self.u_hat), _dot(rest, self.v_hat)

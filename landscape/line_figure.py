@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .paper import CHARACTER, COLOURS, DASHES, GREY, SMALL, new_figure, paper_style, shortened
+from .paper import CHARACTER, COLOURS, DASHES, GREY, SMALL, measured_on, new_figure, paper_style, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,7 +142,7 @@ def _legend(figure: Figure, entries: list[tuple[list[str], str]], top: float) ->
 def _remark(line: Line) -> str:
     parts = []
     if "data" in line.attrs:
-        parts.append(f"{line.attrs['data']} {line.attrs.get('split', '')}, {line.attrs.get('samples', 0):,} samples")
+        parts.append(measured_on(line.attrs))
     broken = int(np.count_nonzero(~np.isfinite(line.loss)))
     if broken:
         parts.append(f"{broken:,} of {line.loss.size:,} points not finite (crosses)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,3 +137,14 @@ def shortened(label: str, length: int) -> str:
         return label
     tail = length * 11 // 21
     return f"{label[: length - tail - 1]}…{label[-tail:]}"
+
+
+def measured_on(attrs: Mapping[str, Any]) -> str:
+    """The data of a result in a few words; of a file or folder its name, not where it lay.
+
+    >>> measured_on({"data": "npz:/home/me/cifar10.npz", "split": "test", "samples": 2000})
+    'cifar10 test, 2,000 samples'
+    """
+    kind, colon, place = str(attrs["data"]).partition(":")
+    name = Path(place).stem if colon else kind
+    return f"{name} {attrs.get('split', '')}, {attrs.get('samples', 0):,} samples"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .paper import CHARACTER, COLOURS, MARKERS, SMALL, SURFACE
+from .paper import CHARACTER, COLOURS, MARKERS, SMALL, SURFACE, measured_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -230,7 +230,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     first = planes[0]
     parts = []
     if "data" in first.attrs:
-        parts.append(f"{first.attrs['data']} {first.attrs.get('split', '')}, {first.attrs.get('samples', 0):,} samples")
+        parts.append(measured_on(first.attrs))
     broken = sum(int(np.count_nonzero(~np.isfinite(plane.loss))) for plane in planes)
     if broken:
         points = sum(plane.loss.size for plane in planes)

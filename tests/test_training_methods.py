@@ -50,7 +50,7 @@ def test_ima_with_a_window_of_one_returns_the_global_bit_for_bit() -> None:
 @pytest.mark.parametrize("rounds", [1, 3, 4, 60, 400])
 def test_ima_starts_at_three_quarters_of_the_rounds(rounds: int) -> None:
     assert IMA().resolve(rounds).start == ceil(0.75 * rounds)
-    assert IMA(start=2).resolve(rounds).start == 2
+    assert IMA(start=1).resolve(rounds).start == 1
 
 
 # Each schedule written out by hand for eta_0 = 1, d = 0.1, E = 3, t_s = 11, a period of 20 rounds.
@@ -129,3 +129,8 @@ def test_fma_is_the_weighted_sum_of_the_rows_and_its_weights_are_shares_of_sampl
 def test_settings_out_of_range_or_of_another_type_are_refused(make: object, message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_a_start_after_the_last_round_would_average_nothing_and_is_refused() -> None:
+    with pytest.raises(FedscopeError, match=r"average\.start = 9 comes after the last of 8 rounds.*average\.start=6"):
+        IMA(start=9).resolve(8)
