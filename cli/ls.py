@@ -55,6 +55,8 @@ def describe(run: Any) -> dict[str, Any]:
     """What a run holds, as words."""
     import numpy as np
 
+    from ..checkpoints.errors import spans
+
     config = run.config or {}
     rounds = run.rounds
     planned = config.get("run", {}).get("rounds")
@@ -76,24 +78,9 @@ def describe(run: Any) -> dict[str, Any]:
         "clients": run.info.get("clients", "-"),
         "model": f"{config.get('model', {}).get('name', '-')}, {run.layout.size:,} parameters",
         "rounds": f"{rounds[-1] if rounds else 0}" + (f" of {planned}" if planned else ""),
-        "with clients": spans(with_clients),
-        "averaged": spans([t for t in rounds if "averaged" in run.round(t).models]),
+        "with clients": spans(with_clients) or "none",
+        "averaged": spans([t for t in rounds if "averaged" in run.round(t).models]) or "none",
         "test error": error,
         "size": f"{size / 1e6:.1f} MB",
         "created": run.info.get("created", "-"),
     }
-
-
-def spans(numbers: list[int]) -> str:
-    """Ascending numbers as spans.
-
-    >>> spans([1, 2, 3, 7, 9, 10])
-    '1-3, 7, 9-10'
-    """
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ", ".join("-".join(map(str, part)) for part in parts) or "none"
