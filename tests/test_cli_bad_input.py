@@ -302,3 +302,9 @@ def test_diverged_runs_are_drawn_too(runs: Path) -> None:
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "2", "--lr", "1e30", "--keep-going"]
     assert run(["train", "--method", "fma", "--out", "wild", *words]) == 0
     assert run(["curves", "wild"]) == 0
+
+
+def test_a_run_that_lost_its_partition_is_not_resumed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/ima/rounds/00004.h5").unlink()
+    Path("runs/ima/partition.h5").unlink()
+    assert "partition.h5" in refused(capsys, "train", "--resume", "runs/ima")

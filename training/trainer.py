@@ -115,13 +115,13 @@ def resume(
     config = config_of(run)
     if run.rounds and run.rounds[-1] >= config.run.rounds:
         raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
+    run.require("partition.h5")
     split = run.partition
     assert split is not None
     data = data_of(run)
     module = module_of(run)
-    engine_name = config.run.engine
-    assert engine_name != "auto"
-    engine = Engine(module, engine_name, resolve_device(config.run.device), config.run.precision, workers)
+    device = resolve_device(config.run.device)
+    engine = Engine(module, resolve_engine(config.run.engine, device), device, config.run.precision, workers)
     with RunWriter.open(run.path) as writer:
         run = Run.open(path)  # what was there before the lock was ours may have grown
         position = position_of(run, config, module, writer)
