@@ -96,7 +96,7 @@ def _curves(axes: Axes, line: Line, name: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     axes.set_xlim(line.beta[0], line.beta[-1])
     split = str(line.attrs.get("split", "")).strip()
-    axes.set_ylabel(f"{split} {'loss' if name == 'loss' else 'error (%)'}".strip())
+    axes.set_ylabel(f"{split} {'loss (nats)' if name == 'loss' else 'error (%)'}".strip())
 
 
 def _plain_log_ticks(axes: Axes, low: float, high: float) -> None:

@@ -53,7 +53,7 @@ def scale_of(planes: Iterable[Plane], name: str) -> Scale:
     models = np.array([unit * getattr(model, name) for plane in planes for model in plane.models])
     grid = grid[np.isfinite(grid)]
     split = str(planes[0].attrs.get("split", "")).strip()
-    label = f"{split} {'loss' if name == 'loss' else 'error (%)'}".strip()
+    label = f"{split} {'loss (nats)' if name == 'loss' else 'error (%)'}".strip()
     if not grid.size:
         return Scale(np.array([0.0, 1.0]), False, label)
     least = float(min(grid.min(), np.min(models[np.isfinite(models)], initial=np.inf)))
