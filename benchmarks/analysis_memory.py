@@ -4,8 +4,9 @@ Two runs on the digits, three rounds of ten clients each, are trained: one of a 
 [1536, 1536]: 2.5 million parameters, 99 MB of clients a round) and one of a tiny network. `fedscope plane RUN --rounds
 1,2,last` and `fedscope decompose RUN --rounds 1,2,last --draws local:2` run on both as subprocesses. What a command
 takes for the larger run beyond the tiny one is what the models cost; interpreter, torch, matplotlib and samples are in
-both. A plane holds three models at a time, so its target is one round's clients. A decomposition of R draws asks for R
-cohorts at once, and each worker trains on a copy of the model and its gradient: R + 1 rounds' clients are allowed.
+both. A plane holds three models at a time, however many points it has, so its target is one round's clients. A
+decomposition of R draws asks for R cohorts at once, and each worker trains on a copy of the model and its gradient:
+R + 1 rounds' clients are allowed.
 
     python benchmarks/analysis_memory.py
 """
@@ -23,9 +24,11 @@ from _common import Line, fedscope_command, peak_of_tree, table
 
 CLIENTS, DRAWS, ROUNDS = 10, 2, 3
 HIDDEN = {"large": [1536, 1536], "tiny": [4]}
+FINE = 21
 COMMANDS = {
-    "plane": ["--rounds", "1,2,last", "--grid", "3"],
-    "decompose": ["--rounds", "1,2,last", "--draws", f"local:{DRAWS}"],
+    "plane": ["plane", "--rounds", "1,2,last", "--grid", "3"],
+    f"plane of {FINE} x {FINE} points": ["plane", "--rounds", "1,2,last", "--grid", str(FINE)],
+    "decompose": ["decompose", "--rounds", "1,2,last", "--draws", f"local:{DRAWS}"],
 }
 
 
@@ -60,11 +63,12 @@ def main() -> None:
             run = train(config, Path(folder, size))
             if size == "large":
                 model = run.layout.size * run.layout.dtype.itemsize / 1e6
-            for command, options in COMMANDS.items():
-                words: list[str | Path] = [fedscope_command(), command, run.path, *options]
+            for command, (name, *options) in COMMANDS.items():
+                out = Path(folder, f"{size}-{len(peaks)}")
+                words: list[str | Path] = [fedscope_command(), name, run.path, *options, "--out", out]
                 peaks[command, size] = peak_of(words, folder)
     cohort = CLIENTS * model
-    allowed = {"plane": 1.0, "decompose": DRAWS + 1.0}
+    allowed = {name: DRAWS + 1.0 if name == "decompose" else 1.0 for name in COMMANDS}
     lines = [Line("one round's clients, MB", f"{cohort:.0f}")]
     for command in COMMANDS:
         large, tiny = peaks[command, "large"] / 1e6, peaks[command, "tiny"] / 1e6
@@ -79,7 +83,7 @@ def main() -> None:
                 tiny > 0 and ratio <= allowed[command],
             ),
         ]
-    table(f"Memory of analyses: {' and '.join(COMMANDS)} of {ROUNDS} rounds of {CLIENTS} clients", lines)
+    table(f"Memory of analyses: {', '.join(COMMANDS)} of {ROUNDS} rounds of {CLIENTS} clients", lines)
 
 
 if __name__ == "__main__":

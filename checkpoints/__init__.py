@@ -3,7 +3,7 @@
 from .addresses import Address, Model, load_model, parse_address
 from .creating import refuse_occupied
 from .durable import WriterLock, write_durably
-from .errors import FedscopeError, nearest
+from .errors import FedscopeError, FedscopeWarning, nearest
 from .files import read_file, write_file
 from .layout import Entry, Layout
 from .metrics import COLUMNS
@@ -23,6 +23,7 @@ __all__ = [
     "Address",
     "Entry",
     "FedscopeError",
+    "FedscopeWarning",
     "Layout",
     "Model",
     "Partial",

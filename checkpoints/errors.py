@@ -1,4 +1,4 @@
-"""The one exception that a user's mistake raises, and the help it offers."""
+"""The one exception that a user's mistake raises, the one warning, and the help they offer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class FedscopeError(Exception):
     """A user's mistake, in one sentence that names the value, the place and the remedy; exit status 2, no traceback."""
+
+
+class FedscopeWarning(UserWarning):
+    """What a user should know though the work goes on, in one sentence."""
 
 
 class DiskFullError(FedscopeError):

@@ -21,6 +21,8 @@ def command(what: str, file: Path, force: bool) -> None:
     A model is RUN@ROUND[/WHICH] or a file, and FILE ends in .safetensors, .pt or .pth (a state_dict). A plane is the
     .nc that `fedscope plane` has written, and FILE ends in .h5.
     """
+    from numpy import isnan
+
     from ..checkpoints import FedscopeError, load_model, write_file
     from ..landscape import Plane, write_surface
 
@@ -35,7 +37,8 @@ def command(what: str, file: Path, force: bool) -> None:
     if surface:
         plane = Plane.load(what)
         write_surface(file, plane)
-        click.echo(f"{file}: {len(plane.b)} x {len(plane.a)} points of loss and accuracy")
+        values = "loss" if isnan(plane.error).all() else "loss and accuracy"
+        click.echo(f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}")
         return
     model = load_model(what)
     write_file(file, model.weights)

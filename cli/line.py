@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Count, Output, Source, output_options, source_options
+from .options import Count, Output, Source, normalization_option, output_options, source_options
 
 if TYPE_CHECKING:
     from ..landscape import Line
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--range", "span", type=float, nargs=2, help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients]"
 )
+@normalization_option
 @source_options("test", files=True)
 @output_options
 def command(
@@ -31,6 +32,7 @@ def command(
     clients: bool,
     points: int | None,
     span: tuple[float, float] | None,
+    normalization: str,
     source: Source,
     output: Output,
 ) -> None:
@@ -49,7 +51,7 @@ def command(
     from .names import base_for
     from .progress import progress
     from .results import figures, obtain, precision_words, say
-    from .sources import pose
+    from .sources import calibration_of, pose
 
     addresses = clients_of(models) if clients else models
     points = points or (11 if clients else 81)
@@ -70,6 +72,8 @@ def command(
                 question.samples,
                 pairs,
                 betas=np.union1d(betas_on(span, points), [0.5]) if clients else betas_on(span, points),
+                normalization=normalization,
+                calibration=calibration_of(question, source, normalization),
                 device=question.settings["device"],
                 precision=source.precision,
                 progress=report,
@@ -78,7 +82,7 @@ def command(
             )
 
     file = Path(f"{base}.nc")
-    settings = {**question.settings, "points": points, "range": list(span)}
+    settings = {**question.settings, "points": points, "range": list(span), "normalization": normalization}
     result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, output)
     if clients:
         from ..landscape import draw_connectivity

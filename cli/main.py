@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
+from keyword import iskeyword
+from typing import TextIO
 
 import click
 
 #: in the order of a first tour
-COMMANDS = ("train", "ls", "curves", "line", "plane", "decompose", "export", "demo")
+COMMANDS = ("train", "ls", "curves", "line", "plane", "decompose", "export", "import", "demo")
 
 
 class Tour(click.Group):
@@ -19,10 +22,11 @@ class Tour(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name; its file is ``NAME.py``, or ``NAME_.py`` where NAME is taken."""
+        """The command of a name; its file is ``NAME.py``, or ``NAME_.py`` where NAME is a keyword."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"{__package__}.{cmd_name}").command
+        file = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = import_module(f"{__package__}.{file}").command
         return command
 
     def resolve_command(
@@ -59,7 +63,9 @@ def main() -> None:
 def run(arguments: list[str], *, debug: bool = False) -> int:
     """The exit status of a command line."""
     try:
-        status = fedscope.main(arguments, prog_name="fedscope", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _say_warning
+            status = fedscope.main(arguments, prog_name="fedscope", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except (click.Abort, KeyboardInterrupt):
         if debug:
@@ -79,6 +85,21 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
             raise
         click.echo(f"fedscope: {spoken(error)}", err=True)
         return 2
+
+
+def _say_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """fedscope's own in one line, others' as Python shows them."""
+    if category.__name__ == "FedscopeWarning":
+        click.echo(f"fedscope: {message}", err=True)
+    else:
+        click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 
 
 def spoken(error: Exception) -> str:

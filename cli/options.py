@@ -97,12 +97,16 @@ def _gathered(function: Callable[..., Any], name: str, into: type[Any], options:
     return wrapped
 
 
-def source_options(split: str, *, files: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """--split, --limit, --seed, --device, --precision as ``source``; with ``files`` also --model and --data."""
+def source_options(
+    split: str, *, files: bool, both: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--split, --limit, --seed, --device, --precision as ``source``; with ``files`` also --model and --data.
+
+    With ``both`` two results can be asked for in one pass: --split both.
+    """
+    splits = ["test", "train", *(["both"] if both else [])]
     options = [
-        click.option(
-            "--split", type=click.Choice(["test", "train"]), default=split, show_default=True, help="Which samples."
-        ),
+        click.option("--split", type=click.Choice(splits), default=split, show_default=True, help="Which samples."),
         click.option(
             "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
         ),
@@ -118,7 +122,9 @@ def source_options(split: str, *, files: bool) -> Callable[[Callable[..., Any]],
                 help="Data to measure on: digits, npz:PATH or folder:PATH (default: the run's).",
             ),
             click.option(
-                "--model", metavar="NAME", help="Architecture of plain .pt, .safetensors or .npz files: mlp, cnn."
+                "--model",
+                metavar="NAME",
+                help="Architecture of plain .pt, .safetensors or .npz files: mlp, cnn, or your own as module:factory.",
             ),
         ]
     options += [
@@ -132,6 +138,18 @@ def source_options(split: str, *, files: bool) -> Callable[[Callable[..., Any]],
         ),
     ]
     return lambda function: _gathered(function, "source", Source, options)
+
+
+def normalization_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--normalization, of analyses that measure combinations of models."""
+    option = click.option(
+        "--normalization",
+        type=click.Choice(["interpolate", "re-estimate", "keep"]),
+        default="interpolate",
+        show_default=True,
+        help="Where BatchNorm statistics of points come from; re-estimate measures them on training samples.",
+    )
+    return option(function)
 
 
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:

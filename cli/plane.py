@@ -2,209 +2,185 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from .options import Count, Output, Source, output_options, parse_rounds, source_options
-from .results import precision_words
+from .options import Count, Output, Source, normalization_option, output_options, source_options
 
 if TYPE_CHECKING:
-    from ..landscape import Plane
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One plane of a figure of panels: its anchors, what is shown on it besides, its title."""
-
-    name: str
-    title: str
-    anchors: tuple[str, str, str]
-    shown: tuple[str, ...] = ()
+    from .surfaces import Drawn, Panel, Survey
 
 
 @click.command(
     "plane",
     epilog="Example:  fedscope plane runs/fma@58 runs/fma@59 runs/fma@60 --show runs/ima@60    "
-    "Panels:  fedscope plane runs/ima --rounds 1,20,last",
+    "Panels:  fedscope plane runs/ima --rounds 1,20,last    "
+    "A round's clients:  fedscope plane runs/ima@20 --clients",
 )
-@click.argument("models", nargs=-1, required=True, metavar="A B C | RUN [RUN ...]")
-@click.option("--show", multiple=True, metavar="MODEL", help="Project this model onto the plane too; repeatable.")
-@click.option("--rounds", metavar="1,20,last", help="Panels over the rounds of a run instead of one plane.")
+@click.argument("models", nargs=-1, required=True, metavar="A B C | RUN [RUN ...] | RUN@ROUND")
+@click.option(
+    "--show",
+    multiple=True,
+    metavar="MODEL",
+    help="Project this model onto the plane too; repeatable, and RUN@all/global is a model a round.",
+)
+@click.option("--rounds", metavar="1,20,last", help="Panels over the rounds of a run; with --trajectory, its rounds.")
+@click.option("--clients", is_flag=True, help="The plane near all clients of RUN@ROUND: their principal components.")
+@click.option("--trajectory", is_flag=True, help="The plane near the global models of RUN over its rounds.")
+@click.option("--random", is_flag=True, help="Random filter-normalised directions from one model, drawn with --seed.")
+@click.option("--data-of", metavar="clients|3,8,11", help="Measure on these clients' own training data, a panel each.")
 @click.option("--grid", type=Count(2), default=51, show_default=True, help="Grid points a side.")
 @click.option(
-    "--margin", type=float, default=0.3, show_default=True, help="Room round the anchors, as a share of their extent."
+    "--margin", type=float, default=0.3, show_default=True, help="Room round the models, as a share of their extent."
 )
-@source_options("test", files=True)
+@click.option(
+    "--range", "ranges", type=float, nargs=4, metavar="A A B B", help="Ends of both axes instead, in L2 distance."
+)
+@click.option(
+    "--adaptive",
+    is_flag=True,
+    help="Measure at most 15 % of the points and interpolate the others; the error is measured and said.",
+)
+@normalization_option
+@source_options("test", files=True, both=True)
 @output_options
 def command(
     models: tuple[str, ...],
     show: tuple[str, ...],
     rounds: str | None,
+    clients: bool,
+    trajectory: bool,
+    random: bool,
+    data_of: str | None,
     grid: int,
     margin: float,
+    ranges: tuple[float, float, float, float] | None,
+    adaptive: bool,
+    normalization: str,
     source: Source,
     output: Output,
 ) -> None:
     """Losses on the plane through three models; their mean is the white cross.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt. Both axes
-    are L2 distances; the three models and every shown one are measured exactly, besides the grid.
+    are L2 distances; the models and every shown one are measured exactly, besides the grid.
 
-    With --rounds: three clients and their mean in each of these rounds, and the last three global models.
+    With --rounds: three clients and their mean in each of these rounds, and the last three global models. With
+    --clients, --trajectory or --random: planes near many models, or round one.
     """
-    from ..checkpoints import FedscopeError
-    from .names import base_for
-    from .results import figures, say, write_page
+    from dataclasses import replace
 
-    if rounds is None:
-        if len(models) != 3:
-            raise FedscopeError(
-                f"a plane goes through three models, but got {len(models)}; give A B C, or a run and --rounds"
-            )
-        base = base_for(output.out, "plane", models)
-        panel = Panel("", output.title or "", (models[0], models[1], models[2]), show)
-        plane = compute_plane(panel, base, grid, margin, source, output)
-        drawn = figures(base, plane.figure(output.inches, output.title), plane.page())
-        written = [Path(f"{base}.nc"), *basin_files(plane, base), *drawn]
+    from ..checkpoints import FedscopeError
+    from .sources import expand
+    from .surfaces import Survey
+
+    kinds = [name for name, asked in (("clients", clients), ("trajectory", trajectory), ("random", random)) if asked]
+    if len(kinds) > 1:
+        raise FedscopeError(f"--{kinds[0]} and --{kinds[1]} are two planes; give one of them")
+    survey = Survey(grid, margin, ranges, 0.15 if adaptive else None, normalization, data_of)
+    source = replace(source, split="train") if data_of is not None and source.split == "test" else source
+    shown = tuple(word for address in show for word in expand(address))
+    if rounds is not None and not trajectory:
+        if kinds or shown:
+            other = f"--{kinds[0]}" if kinds else f"--show {show[0]}"
+            raise FedscopeError(f"{other} does not go with panels over --rounds; leave out one of them")
+        _panels(models, rounds, survey, source, output)
+    else:
+        _one(_panel(models, kinds, rounds, shown), _name(models, kinds, output), survey, source, output)
+
+
+def _panel(models: tuple[str, ...], kinds: list[str], rounds: str | None, shown: tuple[str, ...]) -> Panel:
+    """The one plane that is asked for."""
+    from ..checkpoints import FedscopeError
+    from .surfaces import Panel, clients_panel, trajectory_panel
+
+    wanted = {"clients": "one round, RUN@ROUND", "trajectory": "one run, RUN", "random": "one model"}
+    if kinds and len(models) != 1:
+        raise FedscopeError(f"--{kinds[0]} takes {wanted[kinds[0]]}, but got {len(models)}: {' '.join(models)}")
+    if not kinds and len(models) != 3:
+        raise FedscopeError(
+            f"a plane goes through three models, but got {len(models)}; give A B C, or a run and --rounds, "
+            "RUN@ROUND and --clients, RUN and --trajectory, or a model and --random"
+        )
+    if kinds == ["clients"]:
+        return clients_panel(models[0], shown)
+    if kinds == ["trajectory"]:
+        return trajectory_panel(models[0], rounds, shown)
+    return Panel("", "", kinds[0] if kinds else "models", models, shown)
+
+
+def _name(models: tuple[str, ...], kinds: list[str], output: Output) -> Path:
+    from .names import base_for
+
+    if kinds == ["trajectory"]:
+        return output.out or Path(models[0]) / "figures" / "plane-trajectory"
+    return base_for(output.out, "-".join(["plane", *kinds]), models)
+
+
+def _one(panel: Panel, base: Path, survey: Survey, source: Source, output: Output) -> None:
+    """One plane, on one or several sets of samples."""
+    from ..landscape import draw_panels
+    from .results import figures, say, write_page
+    from .surfaces import compute, numbers, sentence
+
+    drawn = compute(panel, base, survey, source, output)
+    if len(drawn) == 1 and not drawn[0].part.name:
+        plane = drawn[0].plane
+        written = [*_files(drawn), *figures(base, plane.figure(output.inches, output.title), plane.page(output.title))]
         say(sentence(plane), written, as_json=output.as_json, **numbers(plane))
         return
-    base = output.out or Path(models[0]) / "figures" / f"plane-rounds-{rounds.replace(',', '-')}"
-    if show:
-        raise FedscopeError(f"--show {show[0]} goes with a plane through three models, not with --rounds")
-    rows = [panels_of(path, rounds) for path in models]
-    planes = [
-        [
-            compute_plane(panel, panel_base(base, panel, many=len(rows) > 1), grid, margin, source, output)
-            for panel in row
-        ]
-        for row in rows
-    ]
+    figure = draw_panels(
+        [[one.plane for one in drawn]], [[one.part.title for one in drawn]], output.inches, output.title
+    )
+    pages = [write_page(one.base, one.plane.page(one.part.title)) for one in drawn]
+    said = "\n".join(f"{one.part.title}: {sentence(one.plane)}" for one in drawn)
+    written = [*_files(drawn), *pages, *figures(base, figure)]
+    say(said, written, as_json=output.as_json, panels=[numbers(one.plane) for one in drawn])
+
+
+def _panels(models: tuple[str, ...], rounds: str, survey: Survey, source: Source, output: Output) -> None:
+    """Panels over rounds, a row a run and a set of samples."""
     from ..landscape import draw_panels
+    from .results import figures, say, write_page
+    from .surfaces import compute, numbers, panels_of, sentence
 
-    labels = [Path(path).name for path in models] if len(models) > 1 else []
-    titles = [[panel.title for panel in row] for row in rows]
-    figure = draw_panels(planes, titles, output.inches, output.title, rows=labels)
-    files = []
-    for row, own in zip(rows, planes, strict=True):
-        for panel, plane in zip(row, own, strict=True):
-            at = panel_base(base, panel, many=len(rows) > 1)
-            files += [Path(f"{at}.nc"), *basin_files(plane, at), write_page(at, plane.page(panel.title))]
-    said = "\n".join(
-        f"{panel.title}: {sentence(plane)}"
-        for row, own in zip(rows, planes, strict=True)
-        for panel, plane in zip(row, own, strict=True)
+    base = output.out or Path(models[0]) / "figures" / f"plane-rounds-{rounds.replace(',', '-')}"
+    rows: list[list[Drawn]] = []
+    heads: list[str] = []
+    for path in models:
+        panels = panels_of(path, rounds)
+        made = [
+            compute(panel, _panel_base(base, panel, many=len(models) > 1), survey, source, output) for panel in panels
+        ]
+        for own in zip(*made, strict=True):
+            rows.append(list(own))
+            heads.append(", ".join([*([Path(path).name] if len(models) > 1 else []), *_data(own[0])]))
+    figure = draw_panels(
+        [[one.plane for one in row] for row in rows],
+        [[one.panel.title for one in row] for row in rows],
+        output.inches,
+        output.title,
+        rows=heads if any(heads) else [],
     )
-    say(
-        said,
-        [*files, *figures(base, figure)],
-        as_json=output.as_json,
-        panels=[numbers(plane) for row in planes for plane in row],
-    )
+    drawn = [one for row in rows for one in row]
+    pages = [write_page(one.base, one.plane.page(one.panel.title)) for one in drawn]
+    said = "\n".join(f"{', '.join([one.panel.title, *_data(one)])}: {sentence(one.plane)}" for one in drawn)
+    written = [*_files(drawn), *pages, *figures(base, figure)]
+    say(said, written, as_json=output.as_json, panels=[numbers(one.plane) for one in drawn])
 
 
-def panel_base(base: Path, panel: Panel, *, many: bool) -> Path:
+def _data(one: Drawn) -> list[str]:
+    return [one.part.title.lower()] if one.part.name else []
+
+
+def _files(drawn: list[Drawn]) -> list[Path]:
+    from .surfaces import basin_files
+
+    return [path for one in drawn for path in (Path(f"{one.base}.nc"), *basin_files(one.plane, one.base))]
+
+
+def _panel_base(base: Path, panel: Panel, *, many: bool) -> Path:
     """Where one panel's numbers lie."""
     return Path(f"{base}.{panel.name if many else panel.name.split('.', 1)[1]}")
-
-
-def panels_of(path: str, rounds: str) -> list[Panel]:
-    """A run's panels: three clients of each round, then the last three global models with the deployed one shown."""
-    from ..checkpoints import FedscopeError
-    from ..training import recorded_clients
-    from .sources import open_run
-
-    run = open_run(Path(path))
-    panels = []
-    for number in parse_rounds(rounds, run.rounds, path):
-        ids = [int(k) for k in recorded_clients(run, number).client_ids]
-        if len(ids) < 3:
-            raise FedscopeError(
-                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients: raise --participation"
-            )
-        a, b, c = (f"{path}@{number}/client-{k}" for k in ids[:3])
-        panels.append(Panel(f"{run.name}.round-{number}", f"Round {number}", (a, b, c)))
-    have = [t for t in run.rounds if "global" in run.round(t).models]
-    if len(have) >= 3:
-        a, b, c = (f"{path}@{t}/global" for t in have[-3:])
-        last = have[-1]
-        shown = (f"{path}@{last}/averaged",) if "averaged" in run.round(last).models else ()
-        panels.append(Panel(f"{run.name}.globals", f"Globals {have[-3]}-{last}", (a, b, c), shown))
-    return panels
-
-
-def compute_plane(panel: Panel, base: Path, grid: int, margin: float, source: Source, output: Output) -> Plane:
-    """One plane, computed or read back."""
-    from ..landscape import Plane, plane
-    from .progress import progress
-    from .results import obtain
-    from .sources import pose
-
-    question = pose([*panel.anchors, *panel.shown], source)
-
-    def compute(attrs: dict[str, object], partial: Path) -> Plane:
-        with progress(f"plane {panel.title}".strip()) as report:
-            return plane(
-                question.module,
-                question.samples,
-                question.models[:3],
-                shown=question.models[3:],
-                grid=grid,
-                margin=margin,
-                device=question.settings["device"],
-                precision=source.precision,
-                progress=report,
-                partial=partial,
-                provenance=attrs,
-            )
-
-    file = Path(f"{base}.nc")
-    settings = {**question.settings, "grid": grid, "margin": margin}
-    return obtain(compute, Plane.load, lambda made: made.save(file), file, settings, output)
-
-
-def basin_files(plane: Plane, base: Path) -> list[Path]:
-    """Where the plane's models lie about its minimum, as ``BASE.basin.csv``; none where no point is finite."""
-    from ..landscape import basin_of
-
-    basin = basin_of(plane)
-    if basin is None:
-        return []
-    path = Path(f"{base}.basin.csv")
-    basin.save(path)
-    return [path]
-
-
-def sentence(plane: Plane) -> str:
-    """What the plane shows, with its numbers."""
-    from ..landscape import basin_of
-
-    anchors, mean, shown = plane.models[:3], plane.models[3], plane.models[4:]
-    basin = basin_of(plane)
-    best = min(anchors, key=lambda m: m.loss)
-    parts = [
-        f"the mean has loss {mean.loss:.3g} and error {100 * mean.error:.1f} %, "
-        f"the best of the three {best.loss:.3g} and {100 * best.error:.1f} %"
-    ]
-    parts += [f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in shown]
-    parts += [basin.sentence()] if basin is not None else []
-    return "; ".join(parts) + precision_words(plane.attrs)
-
-
-def numbers(plane: Plane) -> dict[str, Any]:
-    """The models' numbers, for --json."""
-    from dataclasses import asdict
-
-    from ..landscape import basin_of
-
-    basin = basin_of(plane)
-    about = {} if basin is None else {"basin": {**asdict(basin), "ringed": basin.ringed, "deviation": basin.deviation}}
-    return {
-        **about,
-        "models": [
-            {"label": m.label, "loss": m.loss, "error": m.error, "off_plane": m.off_plane} for m in plane.models
-        ],
-        "grid": [len(plane.b), len(plane.a)],
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -42,28 +42,63 @@ def obtain(
     Raises:
         FedscopeError: ``--redraw`` without a result; another result in the way.
     """
+
+    def compute_one(attrs: list[dict[str, Any]], partial: Path) -> list[R]:
+        return [compute(attrs[0], partial)]
+
+    return obtain_all(compute_one, load, lambda made, _: save(made), [file], [settings], output)[0]
+
+
+def obtain_all(
+    compute: Callable[[list[dict[str, Any]], Path], list[R]],
+    load: Callable[[Path], R],
+    save: Callable[[R, Path], Any],
+    files: Sequence[Path],
+    settings: Sequence[dict[str, Any]],
+    output: Output,
+) -> list[R]:
+    """Results that are computed together, each in a file of its own; see :func:`obtain`.
+
+    Raises:
+        FedscopeError: ``--redraw`` where one is missing; another result in the way.
+    """
     from ..checkpoints import FedscopeError, versions
 
-    settings = json.loads(json.dumps(settings))
+    settings = [json.loads(json.dumps(one)) for one in settings]
+    missing = [file for file in files if not file.exists()]
     if output.redraw:
-        if not file.exists():
-            raise FedscopeError(f"{file} does not exist, so there is nothing to draw again; leave out --redraw")
-        return load(file)
-    if file.exists() and not output.force:
-        kept = load(file)
-        changed = sorted(key for key, value in settings.items() if kept.attrs.get(key) != value)
-        if not changed:
-            click.echo(f"fedscope: {file} holds this result already; drawn again (--force computes it anew)", err=True)
-            return kept
-        raise FedscopeError(
-            f"{file} holds another result ({', '.join(changed)} differ); give another --out, or --force to replace it"
-        )
-    refuse_unwritable(file)
-    partial = file.with_name(f"{file.name}.partial")
-    result = compute({**settings, "versions": versions()}, partial)
-    save(result)
+        if missing:
+            raise FedscopeError(f"{missing[0]} does not exist, so there is nothing to draw again; leave out --redraw")
+        return [load(file) for file in files]
+    if not output.force:
+        for file, own in zip(files, settings, strict=True):
+            changed = _changed(load(file), own) if file.exists() else []
+            if changed:
+                raise FedscopeError(
+                    f"{file} holds another result ({', '.join(changed)} differ); give another --out, or --force to "
+                    "replace it"
+                )
+        if not missing:
+            click.echo(
+                f"fedscope: {files[0]} holds this result already; drawn again (--force computes it anew)", err=True
+            )
+            return [load(file) for file in files]
+    for file in files:
+        refuse_unwritable(file)
+    partial = files[0].with_name(f"{files[0].name}.partial")
+    results = compute([{**own, "versions": versions()} for own in settings], partial)
+    for result, file in zip(results, files, strict=True):
+        save(result, file)
     partial.unlink(missing_ok=True)
-    return result
+    return results
+
+
+#: what results from before an option existed say of it by their silence
+UNSAID = {"kind": "models", "normalization": "interpolate"}
+
+
+def _changed(kept: Result, settings: Mapping[str, Any]) -> list[str]:
+    return sorted(key for key, value in settings.items() if kept.attrs.get(key, UNSAID.get(key)) != value)
 
 
 def refuse_unwritable(file: Path) -> None:

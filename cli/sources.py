@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,8 @@ class Question:
     samples: Samples
     models: tuple[Model, ...]
     settings: dict[str, Any]
+    dataset: Dataset
+    runs: tuple[Run, ...]
 
 
 def pose(addresses: Sequence[str], source: Source) -> Question:
@@ -63,17 +65,18 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         if difference:
             raise FedscopeError(f"{address} does not fit the architecture of {model or addresses[0]}: {difference}")
         models.append(loaded)
-    samples = limited(dataset, source)
+    samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
     where = resolve_device(source.device)
     settings = {
         "addresses": list(addresses),
         "models_sha256": [digest(loaded.weights) for loaded in models],
         "run": [identity(run) for run in runs],
+        "architecture": model,
         **describe_samples(samples, source.seed if source.limit else None),
         "precision": source.precision,
         "device": where,
     }
-    return Question(module, samples, tuple(models), settings)
+    return Question(module, samples, tuple(models), settings, dataset, tuple(runs))
 
 
 def digest(weights: Weights) -> str:
@@ -93,6 +96,22 @@ def _runs(addresses: Sequence[str]) -> list[Run]:
 
     paths = {address.path: None for address in map(parse_address, addresses) if address.round is not None}
     return [Run.open(path) for path in paths]
+
+
+def expand(address: str) -> list[str]:
+    """``RUN@all/global`` and ``RUN@1,20,last`` as an address a round; any other address alone.
+
+    Raises:
+        FedscopeError: rounds that the run does not have.
+    """
+    from .options import parse_rounds
+
+    path, at, rest = address.rpartition("@")
+    rounds, slash, which = rest.partition("/")
+    if not at or not (rounds == "all" or "," in rounds):
+        return [address]
+    run = open_run(Path(path))
+    return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, run.rounds, path)]
 
 
 def open_run(path: Path) -> Run:
@@ -118,6 +137,13 @@ def limited(dataset: Dataset, source: Source) -> Samples:
     """A split of the data, or the subset that --limit asks for."""
     samples = dataset.samples(cast(Any, source.split))
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
+
+
+def calibration_of(question: Question, source: Source, normalization: str) -> Samples | None:
+    """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
+    if normalization != "re-estimate":
+        return None
+    return limited(question.dataset, replace(source, split="train"))
 
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:

@@ -1,19 +1,23 @@
-"""Losses in weight space: the evaluator, lines and planes."""
+"""Losses in weight space: the evaluator, lines, planes and what lies in them."""
 
 # the data and the hot loop
 from .basins import Basin, BasinModel, basin_of
 from .connectivity import connectivity
 from .connectivity_figure import draw_connectivity
 from .evaluator import Evaluator
+from .garipov import read_plane
 from .geometry import Basis
-from .goldstein import write_surface
+from .goldstein import read_surface, write_surface
 from .line_figure import draw_line
 from .lines import Line, barrier_of, betas_on, line
+from .options import Options, SoFar
 from .paper import COLOURS, DASHES, GREY, MARKERS, new_figure, paper_style, save_figure, shortened
 from .plane_figure import draw_panels, draw_plane
-from .planes import Plane, PlaneModel, plane
+from .planes import Plane, PlaneModel
 from .replica import Replica
 from .samples import Samples
+from .spans import Span, along_trajectory, near_clients, random_directions, through_models
+from .surveying import plane, survey
 from .workers import cores, run_in_workers
 
 __all__ = [
@@ -26,10 +30,14 @@ __all__ = [
     "Basis",
     "Evaluator",
     "Line",
+    "Options",
     "Plane",
     "PlaneModel",
     "Replica",
     "Samples",
+    "SoFar",
+    "Span",
+    "along_trajectory",
     "barrier_of",
     "basin_of",
     "betas_on",
@@ -40,11 +48,17 @@ __all__ = [
     "draw_panels",
     "draw_plane",
     "line",
+    "near_clients",
     "new_figure",
     "paper_style",
     "plane",
+    "random_directions",
+    "read_plane",
+    "read_surface",
     "run_in_workers",
     "save_figure",
     "shortened",
+    "survey",
+    "through_models",
     "write_surface",
 ]

@@ -27,6 +27,7 @@ class BasinModel:
         distance: in the plane, from the minimum to the model's projection, L2.
         angle: of that way, in degrees from the a axis, -180 to 180.
         excess_loss: the model's own loss less the minimum's.
+        role: as in the plane.
     """
 
     label: str
@@ -37,6 +38,7 @@ class BasinModel:
     angle: float
     loss: float
     excess_loss: float
+    role: str = "shown"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Basin:
     Attributes:
         a, b: of the minimum, in L2 distance; loss: there.
         on_edge: whether it lies on the border of the grid, so that the surface may fall further outside.
-        models: the three anchors, their mean, then the models shown.
+        models: the anchors (three, or a round's clients), their mean, then the models shown.
         gaps: between neighbouring anchors, seen from the minimum, in degrees; they add up to 360.
     """
 
@@ -55,45 +57,58 @@ class Basin:
     loss: float
     on_edge: bool
     models: tuple[BasinModel, ...]
-    gaps: tuple[float, float, float]
+    gaps: tuple[float, ...]
+
+    @property
+    def anchors(self) -> tuple[BasinModel, ...]:
+        """The models that the plane was made from."""
+        return tuple(model for model in self.models if model.role == "anchor")
 
     @property
     def ringed(self) -> bool:
-        """Whether the anchors stand round the minimum: no gap of 180 degrees, so it lies inside their triangle."""
+        """Whether the anchors stand round the minimum: no gap of 180 degrees, so it lies inside their polygon."""
         return max(self.gaps) < 180
 
     @property
     def mean(self) -> BasinModel:
         """The anchors' mean; its distance is the paper's deviation from the centre of the basin."""
-        return self.models[3]
+        return next(model for model in self.models if model.role == "mean")
+
+    @property
+    def anchor_distance(self) -> float:
+        """The anchors' average distance from the minimum, in the plane."""
+        return float(np.mean([model.distance for model in self.anchors]))
 
     @property
     def deviation(self) -> float:
         """The mean's distance from the minimum over the anchors' average one: 0 in the centre, 1 as far as they."""
-        return self.mean.distance / float(np.mean([model.distance for model in self.models[:3]]))
+        return self.mean.distance / self.anchor_distance
 
     def sentence(self) -> str:
         """In words, for captions.
 
         >>> from fedscope.landscape.basins import Basin, BasinModel
-        >>> models = [BasinModel("m", 0, 0, 0, d, 0, 1, 0.5) for d in (2.0, 2.0, 2.0, 0.5)]
+        >>> roles = [(2.0, "anchor"), (2.0, "anchor"), (2.0, "anchor"), (0.5, "mean")]
+        >>> models = [BasinModel("m", 0, 0, 0, d, 0, 1, 0.5, role) for d, role in roles]
         >>> Basin(0, 0, 0.5, False, tuple(models), (100.0, 120.0, 140.0)).sentence()
         'the mean lies 0.5 from the minimum of the plane (loss 0.5), the three 2 on average, round it'
         """
-        anchors = float(np.mean([model.distance for model in self.models[:3]]))
         where = "round it" if self.ringed else "on one side of it"
         edge = ", at the edge of the range" if self.on_edge else ""
         return (
-            f"the mean lies {self.mean.distance:.2g} from the minimum of the plane (loss {self.loss:.3g}{edge}), the "
-            f"three {anchors:.2g} on average, {where}"
+            f"the mean lies {self.mean.distance:.2g} from the minimum of the plane (loss {self.loss:.3g}{edge}), "
+            f"{self._who()} {self.anchor_distance:.2g} on average, {where}"
         )
 
     def caption(self) -> str:
         """The same in a line that fits below a figure."""
-        anchors = float(np.mean([model.distance for model in self.models[:3]]))
         where = "round it" if self.ringed else "on one side"
         edge = " at the edge" if self.on_edge else ""
-        return f"mean {self.mean.distance:.2g} from the minimum{edge}, the three {anchors:.2g}, {where}"
+        mean = f"mean {self.mean.distance:.2g} from the minimum{edge}"
+        return f"{mean}, {self._who()} {self.anchor_distance:.2g}, {where}"
+
+    def _who(self) -> str:
+        return "the three" if len(self.anchors) == 3 else f"the {len(self.anchors)} clients"
 
     def save(self, path: Path | str) -> None:
         """Write ``BASE.basin.csv``: a row for the minimum, then one a model; a cell that does not apply is empty."""
@@ -108,7 +123,9 @@ class Basin:
 
 
 def basin_of(plane: Plane) -> Basin | None:
-    """Where a plane's models lie in its basin; None where no point of the grid is finite.
+    """Where a plane's models lie in its basin.
+
+    None where no point of the grid is finite, and for planes that have no anchors with a mean (a trajectory's).
 
     The minimum is that of the parabola through the least grid point and its eight neighbours (least squares; exact for
     a quadratic loss), and the grid point itself where the parabola has none within one step of it, or at the border.
@@ -116,7 +133,7 @@ def basin_of(plane: Plane) -> Basin | None:
     Losses on the surface and of the models are as the plane has them; nothing is evaluated.
     """
     loss = np.where(np.isfinite(plane.loss), plane.loss, np.inf)
-    if not np.isfinite(loss).any():
+    if not np.isfinite(loss).any() or plane.mean is None:
         return None
     row, column = (int(k) for k in np.unravel_index(int(np.argmin(loss)), loss.shape))
     on_edge = row in (0, len(plane.b) - 1) or column in (0, len(plane.a) - 1)
@@ -136,11 +153,13 @@ def basin_of(plane: Plane) -> Basin | None:
             angle=float(np.degrees(np.arctan2(model.b - b, model.a - a))),
             loss=model.loss,
             excess_loss=model.loss - least,
+            role=model.role,
         )
         for model in plane.models
     )
-    first, second, third = sorted(model.angle for model in models[:3])
-    return Basin(a, b, least, on_edge, models, (second - first, third - second, 360 - (third - first)))
+    angles = sorted(model.angle for model in models if model.role == "anchor")
+    gaps = [*np.diff(angles).tolist(), 360 - (angles[-1] - angles[0])]
+    return Basin(a, b, least, on_edge, models, tuple(gaps))
 
 
 def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from math import prod
 from threading import Event
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
-from ..checkpoints import FedscopeError, Weights
+from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from .replica import Replica
 from .samples import Samples
 from .workers import Item, Result, run_in_workers
@@ -23,6 +24,8 @@ CONVOLUTION_BATCH = 50
 CONVOLUTION_PIXELS = 50 * 32 * 32
 LINEAR_BATCH = 1000
 GPU_BATCH = 10_000
+#: samples on which a module must answer the same twice
+TRIED = 8
 
 
 class Evaluator:
@@ -36,15 +39,18 @@ class Evaluator:
     numbers hang neither on the number of workers nor on the order of the models.
 
     Args:
-        module: the architecture; its own parameters are not used and not changed.
-        samples: the data.
+        module: the architecture; its own parameters are not used and not changed. Dropout and normalization layers
+            are put into evaluation mode.
+        samples: the data; several data sets are measured in one pass over the models.
         device: ``cpu``, ``cuda``, ``cuda:1``; the data are brought there once.
         precision: ``float32`` (TF32 off), ``tf32`` or ``bf16`` (autocast).
         workers: threads, default one a core; on a GPU always one.
-        batch: samples at a time; the default suits the device and the kind of layers.
+        batch: samples at a time; the default suits the device and the kind of layers. On a GPU that runs out of
+            memory it is halved, with a warning.
 
     Raises:
-        FedscopeError: no such device or precision, or a module whose outputs are not [n, classes].
+        FedscopeError: no such device or precision, a module whose outputs are not [n, classes], or one that answers
+            the same question differently the second time.
 
     >>> import numpy as np, torch
     >>> from fedscope.checkpoints import Layout, Weights
@@ -59,7 +65,7 @@ class Evaluator:
     def __init__(
         self,
         module: nn.Module,
-        samples: Samples,
+        samples: Samples | Sequence[Samples],
         *,
         device: str = "cpu",
         precision: str = "float32",
@@ -68,33 +74,33 @@ class Evaluator:
     ) -> None:
         self.device = usable(device)
         self.precision = precision
-        self.samples = samples
+        self.parts = (samples,) if isinstance(samples, Samples) else tuple(samples)
+        if not self.parts:
+            raise FedscopeError("there is no data to measure a loss on; give at least one set of samples")
+        self.samples = self.parts[0]
         self.workers = workers if torch.device(self.device).type == "cpu" else 1
         self._module = module
         first = Replica(module, self.device, precision)
         self.layout = first.layout
-        self.batch = batch if batch is not None else default_batch(module, samples, self.device)
+        self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
         self._idle = [first]
-        self._x = first.prepare(samples.x)
-        self._y = samples.y.to(self.device)
-        outputs = tuple(first.logits(self._x[:1]).shape)
-        if outputs != (1, samples.classes):
-            raise FedscopeError(
-                f"the module returns outputs of shape {list(outputs)} for one sample, but {samples.label} has "
-                f"{samples.classes} classes, so [1, {samples.classes}] is needed"
-            )
+        self._data = [(first.prepare(part.x), part.y.to(self.device)) for part in self.parts]
+        self._try(first)
 
     def evaluate(
         self, count: int, form: Callable[[int, Replica], None], indices: Iterable[int] | None = None
-    ) -> Generator[tuple[int, float, float], None, None]:
+    ) -> Generator[tuple[int, np.ndarray, np.ndarray], None, None]:
         """Yield ``(i, loss, error)`` for models 0..count−1, or those of ``indices`` in that order.
+
+        ``loss`` and ``error`` are float64 [S], one a data set (S = 1 where one was given), each the same number as that
+        data set alone would give.
 
         ``form(i, replica)`` writes model i into a worker's replica; it runs in that worker. Leaving the loop early, or
         Ctrl-C in it, stops the workers at their next batch.
         """
         order = list(range(count) if indices is None else indices)
 
-        def task(i: int, replica: Replica, stop: Event) -> tuple[int, float, float]:
+        def task(i: int, replica: Replica, stop: Event) -> tuple[int, np.ndarray, np.ndarray]:
             form(i, replica)
             loss, error = self._measure(replica, stop)
             return i, loss, error
@@ -102,7 +108,10 @@ class Evaluator:
         return self._run(task, order)
 
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
-        """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P])."""
+        """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
+
+        On the first data set, where several were given.
+        """
         if isinstance(weights, Weights):
             rows = len(weights) if weights.parameters.ndim == 2 else 1
             pick = weights.row if weights.parameters.ndim == 2 else lambda i: weights
@@ -115,12 +124,12 @@ class Evaluator:
 
         loss, error = np.empty(rows), np.empty(rows)
         for i, model_loss, model_error in self.evaluate(rows, form):
-            loss[i], error[i] = model_loss, model_error
+            loss[i], error[i] = model_loss[0], model_error[0]
         return loss, error
 
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
         """Outputs of every model on the samples ``rows``, float32 [M, B, classes] on the CPU."""
-        x = self._x[rows]
+        x = self._data[0][0][rows]
 
         def task(model: Weights, replica: Replica, stop: Event) -> Tensor:
             replica.load(model.parameters, model.buffers)
@@ -129,11 +138,36 @@ class Evaluator:
 
         return torch.stack(list(self._run(task, list(models))))
 
-    def _measure(self, replica: Replica, stop: Event) -> tuple[float, float]:
+    def prepare(self, x: Tensor) -> Tensor:
+        """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
+        return self._idle[0].prepare(x)
+
+    def _measure(self, replica: Replica, stop: Event) -> tuple[np.ndarray, np.ndarray]:
+        while True:
+            batch = self.batch
+            try:
+                results = [self._mean(replica, x, y, batch, stop) for x, y in self._data]
+                return np.array([loss for loss, _ in results]), np.array([error for _, error in results])
+            except torch.OutOfMemoryError:
+                if batch == 1:
+                    raise FedscopeError(
+                        f"{self.device} has no memory left for even one sample of {self.samples.label} at a time; "
+                        "--device cpu always can"
+                    ) from None
+            # outside of `except`, which keeps the tensors of the failed attempt alive
+            self.batch = min(self.batch, max(1, batch // 2))
+            torch.cuda.empty_cache()
+            warnings.warn(
+                f"{self.device} ran out of memory with {batch:,} samples at a time; going on with {self.batch:,}",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+
+    def _mean(self, replica: Replica, inputs: Tensor, labels: Tensor, batch: int, stop: Event) -> tuple[float, float]:
         with torch.inference_mode():
             loss = torch.zeros((), dtype=torch.float64, device=self.device)
             right = torch.zeros((), dtype=torch.int64, device=self.device)
-            for x, y in zip(torch.split(self._x, self.batch), torch.split(self._y, self.batch), strict=True):
+            for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
                 if stop.is_set():
                     raise InterruptedError("the evaluation was told to stop")
                 outputs = replica.logits(x)
@@ -142,8 +176,31 @@ class Evaluator:
                 # argmax takes a NaN for the greatest value, which would make a broken model right now and then
                 finite = ~outputs.isnan().any(dim=1)
                 right += ((outputs.argmax(dim=1) == y) & finite).sum()
-            n = len(self.samples)
+            n = len(labels)
             return float(loss) / n, (n - int(right)) / n
+
+    def _try(self, replica: Replica) -> None:
+        """Refuse a module that does not fit the data, or is not a function of its input.
+
+        Raises:
+            FedscopeError: it returns other than [n, classes], or not the same twice.
+        """
+        for part, (x, _) in zip(self.parts, self._data, strict=True):
+            outputs = tuple(replica.logits(x[:1]).shape)
+            if outputs != (1, part.classes):
+                raise FedscopeError(
+                    f"the module returns outputs of shape {list(outputs)} for one sample, but {part.label} has "
+                    f"{part.classes} classes, so [1, {part.classes}] is needed"
+                )
+        x = self._data[0][0][:TRIED]
+        once, again = (replica.logits(x).double() for _ in range(2))
+        # a GPU may round a sum differently the second time; dropout changes it by far more
+        scale = float(torch.nan_to_num(once.abs()).max())
+        if not torch.allclose(once, again, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
+            raise FedscopeError(
+                "the module returns different outputs for the same input, so it has no loss surface; "
+                "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
+            )
 
     def _run(
         self, task: Callable[[Item, Replica, Event], Result], items: Sequence[Item]

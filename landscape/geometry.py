@@ -85,7 +85,7 @@ class Basis:
                     "choose a model from before it broke"
                 )
         for i, j in ((0, 1), (0, 2), (1, 2)):
-            if _norm(np.subtract(vectors[j], vectors[i], dtype=np.float64)) == 0:
+            if norm(np.subtract(vectors[j], vectors[i], dtype=np.float64)) == 0:
                 raise FedscopeError(
                     f"{labels[i]} and {labels[j]} are the same model (angle 0 degrees, distance 0); "
                     "a plane needs three different ones"
@@ -93,17 +93,17 @@ class Basis:
         origin = np.asarray(w_1)  # as it is stored: only differences need float64
         u = np.subtract(w_2, origin, dtype=np.float64)
         v = np.subtract(w_3, origin, dtype=np.float64)
-        u_length = _norm(u)
+        u_length = norm(u)
         u /= u_length
         along = 0.0
         for _ in range(2):  # once more removes what the first subtraction left through rounding
-            step = _dot(v, u)
+            step = dot(v, u)
             v -= step * u
             along += step
-        v_length = _norm(v)
+        v_length = norm(v)
         angle = degrees(atan2(v_length, along))
         # Anchors are stored rounded: three models on one line in exact arithmetic are this far off it.
-        rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(_norm(w) for w in vectors)
+        rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(norm(w) for w in vectors)
         at_second = degrees(atan2(v_length, u_length - along))
         corners = (angle, at_second, 180 - angle - at_second)
         if min(corners) < SMALLEST_ANGLE or v_length <= rounding:
@@ -116,7 +116,7 @@ class Basis:
                 "so they span no plane; take another third model, or draw the line with `fedscope line`"
             )
         v /= v_length
-        return cls(origin, u, v, u_length, v_length, _dot(u, v), angle, along / u_length)
+        return cls(origin, u, v, u_length, v_length, dot(u, v), angle, along / u_length)
 
     @classmethod
     def of(cls, anchors: Sequence[Weights], labels: Sequence[str]) -> Basis:
@@ -139,14 +139,19 @@ class Basis:
 
     def project(self, w: np.ndarray) -> tuple[float, float, float]:
         """Coordinates (a, b) of the nearest point of the plane to ``w`` [P], and the distance from it."""
-        rest = np.subtract(w, self.origin, dtype=np.float64)
-        a = b = 0.0
-        for _ in range(2):
-            step_a, step_b = _dot(rest, self.u_hat), _dot(rest, self.v_hat)
-            rest -= step_a * self.u_hat
-            rest -= step_b * self.v_hat
-            a, b = a + step_a, b + step_b
-        return a, b, _norm(rest)
+        return project(w, self.origin, self.u_hat, self.v_hat)
+
+
+def project(w: np.ndarray, origin: np.ndarray, u_hat: np.ndarray, v_hat: np.ndarray) -> tuple[float, float, float]:
+    """Coordinates (a, b) of the nearest point of origin + a û + b v̂ to ``w`` [P], and the distance from it."""
+    rest = np.subtract(w, origin, dtype=np.float64)
+    a = b = 0.0
+    for _ in range(2):  # once more removes what rounding left
+        step_a, step_b = dot(rest, u_hat), dot(rest, v_hat)
+        rest -= step_a * u_hat
+        rest -= step_b * v_hat
+        a, b = a + step_a, b + step_b
+    return a, b, norm(rest)
 
 
 def same_layout(models: Sequence[Weights], labels: Sequence[str]) -> None:
@@ -176,10 +181,11 @@ def fits_module(layout: Layout, models: Sequence[Model]) -> None:
             raise FedscopeError(f"{model.label} does not fit the module: {difference}; build the module it was made by")
 
 
-def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    # not BLAS, whose sums hang on its number of threads; numpy's pairwise sum is the same everywhere
+def dot(x: np.ndarray, y: np.ndarray) -> float:
+    """⟨x, y⟩, the same on every machine: not by BLAS, whose sums hang on its number of threads."""
     return float(np.sum(x * y))
 
 
-def _norm(x: np.ndarray) -> float:
+def norm(x: np.ndarray) -> float:
+    """‖x‖ in float64."""
     return float(np.sqrt(np.sum(np.square(x, dtype=np.float64))))

@@ -13,10 +13,12 @@ from torch import nn
 from ..checkpoints import FedscopeError, Model
 from .evaluator import Evaluator
 from .geometry import fits_module, same_layout
+from .normalization import Normalization
+from .points import Points
 from .replica import Replica
 from .samples import Samples
-from .storing import precision_error, provenance_of, read_result, write_result
-from .visiting import Progress, coarse_to_fine, fingerprint, visit
+from .storing import precision_errors, provenance_of, read_result, write_result
+from .visiting import Progress, Visits, coarse_to_fine, fingerprint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,6 +120,8 @@ def line(
     *,
     betas: int | Sequence[float] | np.ndarray = 81,
     device: str = "cpu",
+    normalization: str = "interpolate",
+    calibration: Samples | None = None,
     precision: str = "float32",
     workers: int | None = None,
     progress: Progress | None = None,
@@ -131,6 +135,9 @@ def line(
         samples: what the loss is measured on.
         pairs: (A, B): β = 1 is A, β = 0 is B.
         betas: how many points on [−0.5, 1.5], or the points themselves; 0 and 1 are added where they are missing.
+        normalization: where the normalization statistics of points come from; see :class:`Normalization`. The ends
+            have their own in any case.
+        calibration: the samples on which ``re-estimate`` measures them.
         progress: called with (points done, points in all).
         partial: where finished points are kept; the same call goes on from there. The caller removes the file once
             the result is saved.
@@ -157,14 +164,23 @@ def line(
     shape = (len(pairs), len(beta))
     order = [pair * shape[1] + point for point in coarse_to_fine(shape[1:]) for pair in range(shape[0])]
 
+    inputs = evaluator.prepare(calibration.x) if calibration is not None else None
+    policy = Normalization.of(module, models[0].weights.buffers, normalization, inputs)
+
     def form(i: int, replica: Replica) -> None:
         pair, point = divmod(i, shape[1])
-        first, second = (model.weights for model in pairs[pair])
-        replica.combine([first, second], [float(beta[point]), 1.0 - float(beta[point])])
+        ends = [model.weights for model in pairs[pair]]
+        own = {1.0: ends[0], 0.0: ends[1]}.get(float(beta[point]))
+        if own is not None:
+            replica.load(own.parameters, own.buffers)
+        else:
+            Points(ends, lambda k: (float(beta[k]), 1.0 - float(beta[k])), policy).form(point, replica)
 
-    identity = fingerprint("line", module, evaluator, [model.weights for model in models], beta=beta.tolist())
-    loss, error = visit(evaluator, order, form, progress=progress, partial=partial, fingerprint=identity)
-    loss, error = loss.reshape(shape), error.reshape(shape)
+    weights = [model.weights for model in models]
+    identity = fingerprint("line", module, evaluator, weights, beta=beta.tolist(), normalization=policy.policy)
+    visits = Visits(evaluator, form, len(order), progress=progress, partial=partial, fingerprint=identity)
+    visits.measure(order)
+    loss, error = visits.loss.reshape(shape), visits.error.reshape(shape)
     barriers = [barrier_of(beta, curve) for curve in loss]
     at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
     return Line(
@@ -176,8 +192,9 @@ def line(
         barrier=np.array([height for height, _ in barriers]),
         barrier_beta=np.array([where for _, where in barriers]),
         attrs={
-            **provenance_of(evaluator, models, provenance),
-            **precision_error(module, evaluator, [model.weights for model in models], loss[:, at].ravel()),
+            **provenance_of(evaluator, samples, models, provenance),
+            "normalization_policy": policy.policy,
+            **precision_errors(module, evaluator, weights, loss[None, :, at].reshape(1, -1))[0],
         },
     )
 

@@ -144,7 +144,10 @@ def measured_on(attrs: Mapping[str, Any]) -> str:
 
     >>> measured_on({"data": "npz:/home/me/cifar10.npz", "split": "test", "samples": 2000})
     'cifar10 test, 2,000 samples'
+    >>> measured_on({"data": "digits", "split": "train", "samples": 29, "client": 3})
+    "digits train, client 3's 29 samples"
     """
     kind, colon, place = str(attrs["data"]).partition(":")
     name = Path(place).stem if colon else kind
-    return f"{name} {attrs.get('split', '')}, {attrs.get('samples', 0):,} samples"
+    whose = f"client {attrs['client']}'s " if "client" in attrs else ""
+    return f"{name} {attrs.get('split', '')}, {whose}{attrs.get('samples', 0):,} samples"

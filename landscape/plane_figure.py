@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .basins import basin_of
 from .paper import CHARACTER, GREY, SMALL, new_figure, paper_style, shortened
-from .planes import Plane, PlaneModel
-from .surface import Scale, bar_room, colour_bar, fill, is_path, looks, mark, remarks, scale_of, tick_room, ticks
+from .plane_keys import flow, keys_of
+from .plane_marks import mark
+from .plane_table import LINE, draw_table, rows_of, table_height
+from .planes import Plane
+from .surface import (
+    DISTANCE,
+    Scale,
+    axis_labels,
+    bar_room,
+    colour_bar,
+    fill,
+    is_metric,
+    quantities,
+    remarks,
+    scale_of,
+    tick_room,
+    ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DISTANCE = "distance ($L_2$)"
-
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
-LINE = 0.135  # a line of 7 pt
 EDGE = 0.05
+LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
+WIDEST = 5.0  # of a panel that stands alone
 
 
 class Sheet:
@@ -51,35 +64,50 @@ class Sheet:
 def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Figure:
     """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
     with paper_style(width):
-        names = ["loss", "error"] if width >= 6 else ["loss"]
-        cell = width / len(names)
+        names = quantities([plane]) if width >= 6 else ["loss"]
+        cell = width / len(names) if len(names) > 1 else min(width, WIDEST)
         scales = {name: scale_of([plane], name) for name in names}
         margin = tick_room([plane], 2.0)
         size = cell - margin - BAR_GAP - BAR - bar_room(scales.values(), 2.0)
-        shape = float((plane.b[-1] - plane.b[0]) / (plane.a[-1] - plane.a[0]))
-        wide, high = (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
-        rows = _table_rows(plane)
+        wide, high = _extent(plane, size)
+        tall = max(high, LOWEST)
+        rows = rows_of(plane)
         basin = basin_of(plane)
-        said = [line for line in (basin.caption() if basin else "", remarks([plane])) if line]
+        said = _wrapped([basin.caption() if basin else "", remarks([plane])], width)
         top = EDGE + (0.22 if title else 0.05)
-        below = top + high + BOTTOM + 0.05
-        sheet = Sheet(width, below + LINE * (len(rows) + 1) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
+        below = top + tall + BOTTOM + 0.05
+        sheet = Sheet(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
         if title:
             sheet.text(width / 2, EDGE + 0.09, title, ha="center")
         for i, name in enumerate(names):
-            left = i * cell + margin
-            axes = sheet.axes(left, top, wide, high)
+            left = (width - cell * len(names)) / 2 + i * cell + margin
+            at = top + (tall - high) / 2
+            axes = sheet.axes(left, at, wide, high)
             scale = scales[name]
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=True)
             ticks(axes, wide, high)
-            axes.set_xlabel(DISTANCE)
-            sheet.text(i * cell + 0.09, top + high / 2, DISTANCE, rotation=90, ha="center")
-            colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, high), mappable, scale, height=high)
-        _table(sheet, below, rows)
+            across, up = axis_labels(plane)
+            axes.set_xlabel(_fitting(across, wide))
+            sheet.text(left - margin + 0.09, at + high / 2, _fitting(up, tall), rotation=90, ha="center")
+            colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale, height=tall)
+        draw_table(sheet, below, rows)
         for i, line in enumerate(reversed(said)):
             sheet.text(TEXT, sheet.height - EDGE - LINE * (i + 0.5), line, color=GREY, fontsize=SMALL)
     return sheet.figure
+
+
+def _extent(plane: Plane, size: float) -> tuple[float, float]:
+    """Width and height of a panel with room for ``size`` inches: distances are equally long along both axes."""
+    shape = float((plane.b[-1] - plane.b[0]) / (plane.a[-1] - plane.a[0]))
+    shape = shape if is_metric(plane) else min(max(shape, 0.6), 1.3)
+    return (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
+
+
+def _fitting(words: Sequence[str], room: float) -> str:
+    """The first of several labels that is not longer than ``room`` inches, else the last."""
+    lengths = [0.067 * len(label.translate({ord(sign): None for sign in "$_"})) for label in words]
+    return next((label for label, length in zip(words, lengths, strict=True) if length <= room), words[-1])
 
 
 def draw_panels(
@@ -112,18 +140,18 @@ def draw_panels(
     ]
     with paper_style(width):
         gap, between, head = 0.32, 0.15, 0.19
-        scales = {name: scale_of(everything, name) for name in ("loss", "error")}
+        scales = {name: scale_of(everything, name) for name in quantities(everything)}
         margin = tick_room(everything, 1.0)
         room = width - margin - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
         size = (room - gap * (columns - 1)) / columns
-        keys = _keys(everything)
-        said = remarks(everything)
-        strip_height = head + 2 * size + between + BOTTOM
+        keys = keys_of(everything)
+        said = _wrapped([remarks(everything)], width)
+        strip_height = head + len(scales) * (size + between) - between + BOTTOM
         named = sum(bool(name) for name, _, _ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
-        places = _flow([words for _, words in keys], TEXT + 0.2, width)
-        lines = 1 + places[-1][1]
-        sheet = Sheet(width, high + LINE * (lines + bool(said)) + 0.04 + EDGE)
+        places = flow([words for _, words in keys], TEXT + 0.2, width)
+        lines = 1 + places[-1][1] if places else 0
+        sheet = Sheet(width, high + LINE * (lines + len(said)) + 0.04 + EDGE)
         if title:
             sheet.text(width / 2, EDGE + 0.08, title, ha="center")
         top = EDGE + (0.16 if title else 0)
@@ -136,8 +164,8 @@ def draw_panels(
         for (look, words), (left, line) in zip(keys, places, strict=True):
             sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
             sheet.text(left, high + LINE * (line + 0.5), words, fontsize=SMALL)
-        if said:
-            sheet.text(TEXT, sheet.height - EDGE - LINE / 2, said, color=GREY, fontsize=SMALL)
+        for i, words in enumerate(reversed(said)):
+            sheet.text(TEXT, sheet.height - EDGE - LINE * (i + 0.5), words, color=GREY, fontsize=SMALL)
     return sheet.figure
 
 
@@ -162,64 +190,26 @@ def _strip(
             ticks(axes, size, size)
             if row == 0:
                 axes.set_title(shortened(heads[column], int((size + gap) / 0.066)))
-                axes.tick_params(labelbottom=False)
+            axes.tick_params(labelbottom=row == len(scales) - 1)
         bar = margin + len(planes) * (size + gap) - gap + BAR_GAP
         colour_bar(sheet.axes(bar, at, BAR, size), mappable, scale, height=size)
     middle = margin + (len(planes) * (size + gap) - gap) / 2
-    sheet.text(middle, top + head + 2 * size + between + 0.27, DISTANCE, ha="center")
-    sheet.text(0.09, top + head + size + between / 2, DISTANCE, rotation=90, ha="center")
+    end = top + head + len(scales) * (size + between) - between
+    across, up = _common_labels(planes)
+    sheet.text(middle, end + 0.27, across, ha="center")
+    sheet.text(0.09, (top + head + end) / 2, up, rotation=90, ha="center")
 
 
-def _keys(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
-    """What the markers of panels mean, a line each."""
-    first = looks(planes[0])
-    keys = [(first[0][1], "the three models"), (first[3][1], "their mean")]
-    for plane in planes:
-        if is_path(plane):
-            keys.append((looks(plane)[-1][1], f"{len(plane.shown)} models, projected"))
-            continue
-        for model, look in looks(plane)[4:]:
-            numbers = f"loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
-            key = (look, f"{shortened(model.label, 26)}: {numbers}")
-            if key not in keys:
-                keys.append(key)
-    return keys
+def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
+    """What stands at the axes of several panels: distances, or what the first one has."""
+    if all(is_metric(plane) for plane in planes):
+        return DISTANCE, DISTANCE
+    across, up = axis_labels(next(plane for plane in planes if not is_metric(plane)))
+    return across[0], up[0]
 
 
-def _flow(words: Sequence[str], left: float, width: float) -> list[tuple[float, int]]:
-    """Where each of several phrases starts (inches, line), as many a line as fit."""
-    places, at, line = [], left, 0
-    for phrase in words:
-        length = CHARACTER * len(phrase) + 0.3
-        if at > left and at + length > width:
-            at, line = left, line + 1
-        places.append((at, line))
-        at += length
-    return places
+def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
+    """Lines of small type that fit a figure's width."""
+    from textwrap import wrap
 
-
-def _table_rows(plane: Plane) -> list[tuple[dict[str, Any], str, PlaneModel]]:
-    rows = [(look, model.label, model) for model, look in looks(plane)]
-    rows[:3] = [(look, f"{i}  {label}", model) for i, (look, label, model) in enumerate(rows[:3], start=1)]
-    rows[3] = (rows[3][0], "mean of 1, 2, 3", rows[3][2])
-    if is_path(plane):
-        rows[4:] = [(rows[-1][0], f"last of {len(plane.shown)}: {rows[-1][1]}", rows[-1][2])]
-    return rows
-
-
-def _table(sheet: Sheet, top: float, rows: Sequence[tuple[dict[str, Any], str, PlaneModel]]) -> None:
-    """The models' own losses, errors and distances from the plane, measured exactly."""
-    right = min(sheet.width - 0.12, 4.6)
-    ends = (right - 1.12, right - 0.58, right)
-    style = {"ha": "right", "fontsize": SMALL}
-    for end, words in zip(ends, ("loss", "error", "off plane"), strict=True):
-        sheet.text(end, top + LINE / 2, words, color=GREY, **style)
-    characters = int((ends[0] - 0.42 - 0.52) / CHARACTER)
-    for i, (look, label, model) in enumerate(rows, start=1):
-        middle = top + (i + 0.5) * LINE
-        sheet.key(0.28, middle, {**look, "markersize": 0.8 * look["markersize"]})
-        sheet.text(0.42, middle, shortened(label, characters), fontsize=SMALL)
-        off = f"{model.off_plane:.2g}" if i > 4 or model.off_plane > 1e-3 else "0"
-        numbers = (f"{model.loss:#.3g}", f"{100 * model.error:.1f} %", off)
-        for end, words in zip(ends, numbers, strict=True):
-            sheet.text(end, middle, words if np.isfinite(model.loss) or words == off else "nan", **style)
+    return [line for words in sentences for line in wrap(words, int((width - TEXT) / CHARACTER))]

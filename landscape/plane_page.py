@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .paper import SURFACE
-from .surface import distinct, looks, remarks, scale_of
+from .plane_marks import looks, paths, told_apart
+from .surface import axis_labels, distinct, is_metric, remarks, scale_of
 
 if TYPE_CHECKING:
-    from .planes import Plane
+    from collections.abc import Sequence
+
+    from .planes import Plane, PlaneModel
 
 #: matplotlib's markers in plotly's words
 SYMBOLS = {
@@ -22,6 +25,8 @@ SYMBOLS = {
     "P": "cross",
     "v": "triangle-down",
 }
+#: far enough that the labels of all three axes lie inside the scene, which cuts off what does not
+EYE = {"x": 0.98, "y": -1.28, "z": 1.75}
 SYMBOLS_3D = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
 
 
@@ -43,7 +48,9 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     }
     texts = distinct([scale.edges[i] for i in at])
     levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": texts}
-    told = "a %{x:.3g}, b %{y:.3g}<br>loss %{customdata[0]:.4g}<br>error %{customdata[1]:.1f} %<extra></extra>"
+    known = np.isfinite(plane.error).any()
+    error = "<br>error %{customdata[1]:.1f} %" if known else ""
+    told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
     data = np.stack([plane.loss, 100 * plane.error], axis=-1)
     figure = make_subplots(
         rows=1,
@@ -68,48 +75,56 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         row=1,
         col=2,
     )
-    for model, look in looks(plane):
-        # above the surface, which would hide a model beside the plane that is better than its projection
-        row, column = np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))
-        height = float(np.nanmax([*_depth(np.array([model.loss]), scale.edges), depth[row, column], 0.0])) + 0.6
-        words = _words(model)
+    for models, look, name, line in _groups(plane):
+        heights = [_above(plane, depth, scale.edges, model) for model in models]
         marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
-        common: dict[str, Any] = {"mode": "markers", "name": words, "hovertemplate": f"{words}<extra></extra>"}
+        common: dict[str, Any] = {
+            "x": [model.a for model in models],
+            "y": [model.b for model in models],
+            "mode": "lines+markers" if line else "markers",
+            "line": {"color": line},
+            "name": name,
+            "text": [_words(model) for model in models],
+            "hovertemplate": "%{text}<extra></extra>",
+        }
         figure.add_scatter3d(
-            x=[model.a],
-            y=[model.b],
-            z=[height],
-            marker={**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": 5},
+            z=heights,
+            marker={**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": 2 if line else 5},
             showlegend=False,
             row=1,
             col=1,
             **common,
         )
         symbol = SYMBOLS.get(look["marker"], "star")
-        figure.add_scatter(
-            x=[model.a], y=[model.b], marker={**marker, "symbol": symbol, "size": 12}, row=1, col=2, **common
-        )
-    across, along = (f"distance (L<sub>2</sub>), {name}" for name in "ab")
+        figure.add_scatter(marker={**marker, "symbol": symbol, "size": 5 if line else 12}, row=1, col=2, **common)
+    across, along = (words[0].replace("$L_2$", "L<sub>2</sub>") for words in axis_labels(plane))
+    small = {"tickfont": {"size": 10}}
     said = remarks([plane], "holes")
     figure.update_layout(
         template="plotly_white",
         title={"text": f"{title or 'Loss on the plane'}<br><sup>{said}</sup>"},
         scene={
-            "xaxis": {"title": {"text": across}},
-            "yaxis": {"title": {"text": along}},
-            "zaxis": {**levels, "tickvals": at[::2], "ticktext": texts[::2]},
+            # one letter each: longer words collide when the surface is turned, and stand at the contours already
+            "xaxis": {"title": {"text": "a", "font": {"size": 12}}, **small},
+            "yaxis": {"title": {"text": "b", "font": {"size": 12}}, **small},
+            "zaxis": {
+                "title": {"text": "loss", "font": {"size": 12}},
+                "tickvals": at[::2],
+                "ticktext": texts[::2],
+                **small,
+            },
             "aspectmode": "manual",
             "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
-            "camera": {"eye": {"x": 0.8, "y": -1.05, "z": 1.6}},
+            "camera": {"eye": EYE},
         },
         legend={"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
         margin={"l": 20, "r": 20, "t": 70, "b": 20},
     )
-    figure.update_xaxes(title_text=across, constrain="domain")
-    figure.update_yaxes(title_text=along, scaleanchor="x", constrain="domain")
+    figure.update_xaxes(title_text=f"a: {across}", constrain="domain")
+    figure.update_yaxes(title_text=f"b: {along}", scaleanchor="x" if is_metric(plane) else None, constrain="domain")
     # a fixed name in place of a random one keeps the page the same
     html: str = figure.to_html(
-        include_plotlyjs=True, full_html=True, div_id="plane", default_height="94vh", config={"displaylogo": False}
+        include_plotlyjs=True, full_html=True, div_id="plane", default_height="92vh", config={"displaylogo": False}
     )
     return html
 
@@ -123,6 +138,29 @@ def _depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(depth), depth, np.nan)
 
 
-def _words(model: Any) -> str:
+def _above(plane: Plane, depth: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:
+    """Over the surface, which would hide a model beside the plane that is better than its projection."""
+    row, column = np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))
+    return float(np.nanmax([*_depth(np.array([model.loss]), edges), depth[row, column], 0.0])) + 0.6
+
+
+def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]]:
+    """What has an entry in the legend: a round's clients together, a path with the colour of its line, else a model."""
+    drawn = looks(plane)
+    groups: list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]] = []
+    joined = {id(model) for models, _ in paths(plane) for model in models}
+    if plane.anchors and not told_apart(plane):
+        joined |= {id(model) for model in plane.anchors}
+        groups.append((plane.anchors, drawn[0][1], f"{len(plane.anchors)} clients", None))
+    groups += [([model], look, _words(model), None) for model, look in drawn if id(model) not in joined]
+    for models, colour in paths(plane):
+        dot = {"marker": "o", "color": colour, "markeredgecolor": colour}
+        groups.append((models, dot, f"{models[0].label} to {models[-1].label}", colour))
+    return groups
+
+
+def _words(model: PlaneModel) -> str:
+    if np.isnan([model.loss, model.error]).all():
+        return model.label
     off = f", {model.off_plane:.2g} off the plane" if model.off_plane > 1e-3 else ""
     return f"{model.label}: loss {model.loss:#.3g}, error {100 * model.error:.1f} %{off}"

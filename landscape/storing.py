@@ -11,14 +11,16 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, Model, Variable, Weights, read_netcdf, versions, write_netcdf
 from .evaluator import Evaluator
+from .samples import Samples
 
 #: of the files that lines and planes are kept in
 VERSION = 1
 
 
-def provenance_of(evaluator: Evaluator, models: Sequence[Model], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a result was made from; what the caller says comes on top."""
-    samples = evaluator.samples
+def provenance_of(
+    evaluator: Evaluator, samples: Samples, models: Sequence[Model], given: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What a result on one of the evaluator's data sets was made from; what the caller says comes on top."""
     return {
         "addresses": [model.address for model in models],
         "data": samples.name,
@@ -32,20 +34,17 @@ def provenance_of(evaluator: Evaluator, models: Sequence[Model], given: Mapping[
     }
 
 
-def normalization_policy(model: Weights) -> str:
-    """How averages of normalization statistics were made: ``interpolate``, or ``none`` where there are none."""
-    kinds = [np.dtype(np.asarray(values).dtype).kind for values in model.buffers.values()]
-    return "interpolate" if "f" in kinds else "none"
-
-
-def precision_error(
+def precision_errors(
     module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], loss: np.ndarray
-) -> dict[str, float]:
-    """How far losses [C] measured with less than float32 are from float32's, at most: an entry of ``attrs``."""
+) -> list[dict[str, float]]:
+    """How far losses [S, C] measured with less than float32 are from float32's, at most: entries of ``attrs``."""
     if evaluator.precision == "float32":
-        return {}
-    exact, _ = Evaluator(module, evaluator.samples, device=evaluator.device, workers=evaluator.workers).models(models)
-    return {"precision_error": float(np.max(np.abs(exact - loss)))}
+        return [{} for _ in evaluator.parts]
+    exact = Evaluator(module, evaluator.parts, device=evaluator.device, workers=evaluator.workers)
+    measured = np.array(
+        [row for _, row, _ in exact.evaluate(len(models), lambda i, r: r.load(models[i].parameters, models[i].buffers))]
+    )
+    return [{"precision_error": float(error)} for error in np.max(np.abs(measured.T - loss), axis=1)]
 
 
 def write_result(
@@ -57,8 +56,10 @@ def write_result(
     write_netcdf(path, coords, variables, {**head, **attrs})
 
 
-def read_result(path: Path, kind: str, needed: Sequence[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays ``needed`` of a result of a kind, and its other attributes.
+def read_result(
+    path: Path, kind: str, needed: Sequence[str], optional: Sequence[str] = ()
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays ``needed`` of a result of a kind, those of ``optional`` that it has, and its other attributes.
 
     Raises:
         FedscopeError: no such file, a result of another kind or of a newer version, an array that is missing.
@@ -75,4 +76,4 @@ def read_result(path: Path, kind: str, needed: Sequence[str]) -> tuple[dict[str,
     missing = [name for name in needed if name not in variables]
     if missing:
         raise FedscopeError(f"{path} lacks {', '.join(missing)}; compute the {kind} again with --force")
-    return {name: variables[name][1] for name in needed}, attrs
+    return {name: variables[name][1] for name in (*needed, *optional) if name in variables}, attrs

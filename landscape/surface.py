@@ -1,15 +1,16 @@
-"""What all figures of a plane share: levels, fill, colour bar and markers. Drawing only."""
+"""What all figures of a plane share: levels, fill, colour bar, axes and caption. Drawing only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .paper import CHARACTER, COLOURS, MARKERS, SMALL, SURFACE, measured_on
+from .paper import CHARACTER, SMALL, SURFACE, measured_on, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: By how much a band's excess grows over the one below, and how few and how many bands there may be.
 RATIO, FEWEST, MOST = 1.4, 10, 32
+
+DISTANCE = "distance ($L_2$)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,31 @@ def quantity(plane: Plane, name: str) -> np.ndarray:
     return plane.loss if name == "loss" else 100 * plane.error
 
 
+def quantities(planes: Iterable[Plane]) -> list[str]:
+    """What there is to draw: the loss, and the error where any plane has one."""
+    surfaces = [(plane.loss, plane.error) for plane in planes]
+    lacking = all(np.isnan(error).all() and np.isfinite(loss).any() for loss, error in surfaces)
+    return ["loss"] if lacking else ["loss", "error"]
+
+
+def is_metric(plane: Plane) -> bool:
+    """Whether coordinates are L2 distances, and not lengths of directions that another program chose."""
+    return str(plane.attrs.get("units", "L2 distance")) == "L2 distance"
+
+
+def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
+    """What stands at the a and the b axis, the longest words first, with the share that a principal component shows."""
+    if not is_metric(plane):
+        first, second = ([f"{name} ({plane.attrs['units']})", name] for name in "xy")
+        return first, second
+    shares = plane.attrs.get("explained")
+    if not shares:
+        return [DISTANCE, "$L_2$"], [DISTANCE, "$L_2$"]
+    told = [f"component {i}: {100 * share:.0f} %" for i, share in enumerate(shares, start=1)]
+    first, second = ([f"{DISTANCE}, {words}", words] for words in told)
+    return first, second
+
+
 def scale_of(planes: Iterable[Plane], name: str) -> Scale:
     """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them.
 
@@ -52,8 +80,10 @@ def scale_of(planes: Iterable[Plane], name: str) -> Scale:
     grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])
     models = np.array([unit * getattr(model, name) for plane in planes for model in plane.models])
     grid = grid[np.isfinite(grid)]
-    split = str(planes[0].attrs.get("split", "")).strip()
-    label = f"{split} {'loss (nats)' if name == 'loss' else 'error (%)'}".strip()
+    splits = {str(plane.attrs.get("split", "")).strip() for plane in planes}
+    split = splits.pop() if len(splits) == 1 else ""
+    nats = " (nats)" if all(plane.attrs.get("loss_units", "nat") == "nat" for plane in planes) else ""
+    label = f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip()
     if not grid.size:
         return Scale(np.array([0.0, 1.0]), False, label)
     least = float(min(grid.min(), np.min(models[np.isfinite(models)], initial=np.inf)))
@@ -91,7 +121,7 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
         axes.contour(plane.a, plane.b, values, levels=scale.edges[1:-1], colors="white", linewidths=0.25, alpha=0.6)
     axes.set_xlim(plane.a[0], plane.a[-1])
     axes.set_ylim(plane.b[0], plane.b[-1])
-    axes.set_aspect("equal")
+    axes.set_aspect("equal" if is_metric(plane) else "auto")
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
     return matplotlib.cm.ScalarMappable(norm, colours)
@@ -164,81 +194,51 @@ def _locator(room: float) -> MaxNLocator:
     return MaxNLocator(nbins=round(np.clip(room / 0.34, 2, 7)), steps=[1, 2, 5, 10])
 
 
-def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:
-    """Every model with its marker: black triangles, the mean a white cross, the shown ones each their own."""
-    anchor = {"marker": "^", "color": "black", "markeredgecolor": "white", "markersize": 6.0}
-    mean = {"marker": "X", "color": "white", "markeredgecolor": "black", "markersize": 6.5}
-    looks: list[tuple[PlaneModel, dict[str, Any]]] = [(model, anchor) for model in plane.anchors]
-    looks.append((plane.mean, mean))
-    for i, model in enumerate(plane.shown):
-        shape, colour = ("o", SHOWN[0]) if is_path(plane) else (MARKERS[i % len(MARKERS)], SHOWN[i % len(SHOWN)])
-        size = WIDER.get(shape, 5.0)
-        looks.append((model, {"marker": shape, "color": colour, "markeredgecolor": "white", "markersize": size}))
-    return [(model, {"linestyle": "none", "markeredgewidth": 0.6, **look}) for model, look in looks]
-
-
-#: Colours that stand out from the surface's.
-SHOWN = (COLOURS[1], COLOURS[3], COLOURS[4], COLOURS[5])
-#: markers with little area are drawn larger
-WIDER = {"P": 6.5, "*": 8.0, "v": 5.8, "D": 4.6}
-
-
-def is_path(plane: Plane) -> bool:
-    """Whether there are so many shown models that they are drawn as one path."""
-    return len(plane.shown) > len(MARKERS)
-
-
-def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
-    """The models on the surface; ``numbered`` writes 1, 2, 3 beside the anchors, away from their mean."""
-    from matplotlib.patheffects import withStroke
-
-    halo = [withStroke(linewidth=1.6, foreground="white")]
-    drawn = looks(plane)
-    if is_path(plane):
-        axes.plot(
-            [model.a for model in plane.shown],
-            [model.b for model in plane.shown],
-            color=SHOWN[0],
-            linewidth=0.9,
-            marker="o",
-            markersize=2.0,
-            zorder=4,
-        )
-        drawn = drawn[:4] + drawn[-1:]
-    for zorder, (model, look) in enumerate(drawn, start=5):
-        axes.plot([model.a], [model.b], zorder=zorder, **look)
-    if not numbered:
-        return
-    for i, model in enumerate(plane.anchors, start=1):
-        away = np.array([model.a - plane.mean.a, model.b - plane.mean.b])
-        across, up = 7.5 * away / (np.hypot(*away) or 1.0)
-        axes.annotate(
-            str(i),
-            (model.a, model.b),
-            (across, up),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-            zorder=4.5,
-            path_effects=halo,
-        )
-
-
 def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
-    """The caption line: the data, and what the surface does not show."""
+    """The caption line: the data, what the axes are, and what the surface does not show."""
     first = planes[0]
     parts = []
     if "data" in first.attrs:
-        parts.append(measured_on(first.attrs))
-    broken = sum(int(np.count_nonzero(~np.isfinite(plane.loss))) for plane in planes)
-    if broken:
-        points = sum(plane.loss.size for plane in planes)
-        parts.append(f"{broken:,} of {points:,} points not finite ({broken_are})")
+        parts.append(_data_words(planes))
+    elif "file" in first.attrs:
+        parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({first.attrs['program']})")
+    points = sum(plane.loss.size for plane in planes)
+    holes = sum(int(plane.attrs.get("holes", 0)) for plane in planes)
+    broken = sum(int(np.count_nonzero(~np.isfinite(plane.loss))) for plane in planes) - holes
+    counts = [f"{count:,} {what}" for count, what in ((holes, "not computed"), (broken, "not finite")) if count]
+    if counts:
+        parts.append(f"{', '.join(counts).replace(' ', f' of {points:,} points ', 1)} ({broken_are})")
+    interpolated = sum(int(np.count_nonzero(~plane.computed)) for plane in planes if plane.computed is not None)
+    if interpolated:
+        worst = max(float(plane.attrs.get("held_out_loss_error", np.nan)) for plane in planes)
+        parts.append(f"{interpolated:,} of {points:,} points interpolated (error {100 * worst:.2g} %)")
+    lengths = " and ".join(dict.fromkeys(str(len(plane.path)) for plane in planes if plane.path))
+    if lengths:
+        parts.append(f"line: the curve ({lengths} points)" if first.kind == "surface" else f"line: {lengths} models")
     outside = sum(not _inside(plane, model) for plane in planes for model in plane.models)
     if outside:
         parts.append(f"{outside} {'model' if outside == 1 else 'models'} outside the range")
-    return "; ".join(parts)
+    return "; ".join([*parts, *_axes_words(planes)])
+
+
+def _data_words(planes: Sequence[Plane]) -> str:
+    """The data of all planes: one set, several, or each client's own."""
+    sizes = [int(plane.attrs["samples"]) for plane in planes if "client" in plane.attrs]
+    if len(sizes) == len(planes) and len({plane.attrs["client"] for plane in planes}) > 1:
+        least, most = f"{min(sizes):,}", f"{max(sizes):,}"
+        each = least if least == most else f"{least} to {most}"
+        return f"{measured_on(planes[0].attrs).rpartition(', ')[0]}, each client's own {each} samples"
+    return " and ".join(dict.fromkeys(measured_on(plane.attrs) for plane in planes if "data" in plane.attrs))
+
+
+def _axes_words(planes: Sequence[Plane]) -> list[str]:
+    """What the axes are, where they are components, and how much of the models' differences they show."""
+    shown = [100 * sum(plane.attrs["explained"]) for plane in planes if plane.attrs.get("explained")]
+    if not shown:
+        return []
+    if max(shown) - min(shown) < 1:
+        return [f"the components show {shown[0]:.0f} % of the models' variance"]
+    return [f"the two components show {min(shown):.0f} to {max(shown):.0f} % of the models' variance"]
 
 
 def _inside(plane: Plane, model: PlaneModel) -> bool:

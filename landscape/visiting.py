@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -35,52 +35,84 @@ def coarse_to_fine(shape: Sequence[int]) -> list[int]:
     return [int(i) for i in np.argsort(-step, kind="stable")]
 
 
-def visit(
-    evaluator: Evaluator,
-    order: Sequence[int],
-    form: Callable[[int, Replica], None],
-    *,
-    progress: Progress | None = None,
-    partial: Path | None = None,
-    fingerprint: Mapping[str, Any] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Loss and error of the points ``order``, float64 by point; those that ``partial`` has are not computed again.
+class Visits:
+    """The points of an analysis measured so far: kept in a file, so that the same call goes on from there.
 
-    The file stays: whoever saves the result removes it then.
+    Attributes:
+        loss, error: float64 [S, N], a row a data set of the evaluator; NaN where not measured.
+        done: bool [N], which points are.
+
+    Args:
+        form: writes point i into a worker's replica.
+        count: N.
+        partial: where finished points are kept; whoever saves the result removes the file then.
+        fingerprint: all that a point's value hangs on; a file of another analysis starts afresh.
+        expected: how many points will be asked for, where they are fewer than N.
+        watch: called after every point.
     """
-    loss, error = np.full(len(order), np.nan), np.full(len(order), np.nan)
-    store = Partial(partial, dict(fingerprint or {})) if partial is not None else None
-    done = dict(store.done) if store is not None else {}
-    for key, (known_loss, known_error) in done.items():
-        loss[int(key)], error[int(key)] = known_loss, known_error
-    left = [i for i in order if str(i) not in done]
-    count = len(order) - len(left)
-    if progress is not None:
-        progress(count, len(order))
-    with store or nullcontext(), closing(evaluator.evaluate(len(order), form, left)) as points:
-        for i, point_loss, point_error in points:
-            loss[i], error[i] = point_loss, point_error
-            if store is not None:
-                store.add(str(i), [point_loss, point_error])
-            count += 1
-            if progress is not None:
-                progress(count, len(order))
-    return loss, error
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        form: Callable[[int, Replica], None],
+        count: int,
+        *,
+        progress: Progress | None = None,
+        partial: Path | None = None,
+        fingerprint: Mapping[str, Any] | None = None,
+        expected: int | None = None,
+        watch: Callable[[Visits], None] | None = None,
+    ) -> None:
+        self._evaluator, self._form, self._watch = evaluator, form, watch
+        self._store = Partial(partial, dict(fingerprint or {})) if partial is not None else None
+        self._expected, self._progress = expected or count, progress
+        sets = len(evaluator.parts)
+        self.loss, self.error = np.full((sets, count), np.nan), np.full((sets, count), np.nan)
+        self.done = np.zeros(count, dtype=bool)
+        for key, (loss, error) in self._store.done.items() if self._store is not None else ():
+            self._take(int(key), loss, error)
+        self._tell()
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``loss``, ``error`` and ``done``."""
+        return self.loss, self.error, self.done
+
+    def measure(self, order: Iterable[int]) -> None:
+        """Measure those of the points ``order`` that are not yet, in that order."""
+        left = [i for i in order if not self.done[i]]
+        evaluation = self._evaluator.evaluate(len(left), lambda k, replica: self._form(left[k], replica))
+        with self._store or nullcontext(), closing(evaluation) as points:
+            for k, loss, error in points:
+                self._take(left[k], loss, error)
+                if self._store is not None:
+                    self._store.add(str(left[k]), [loss.tolist(), error.tolist()])
+                self._tell()
+                if self._watch is not None:
+                    self._watch(self)
+
+    def _take(self, i: int, loss: Sequence[float] | np.ndarray, error: Sequence[float] | np.ndarray) -> None:
+        self.loss[:, i], self.error[:, i], self.done[i] = loss, error, True
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            count = int(self.done.sum())
+            self._progress(count, max(count, self._expected))
 
 
 def fingerprint(
-    kind: str, module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], **coordinates: Sequence[float]
+    kind: str, module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], **more: Any
 ) -> dict[str, Any]:
     """All that a point's value hangs on; an analysis goes on only from points with the same."""
     return {
         "kind": kind,
         "module": _sha256(repr(module).encode()),
         "models": [_sha256(_bytes(model)) for model in models],
-        "data": data_identity(evaluator.samples),
+        "data": [data_identity(part) for part in evaluator.parts],
         "device": evaluator.device,
         "precision": evaluator.precision,
         "batch": evaluator.batch,
-        **{name: [float(x) for x in values] for name, values in coordinates.items()},
+        **more,
     }
 
 

@@ -365,3 +365,59 @@ def test_a_run_that_lost_its_partition_is_not_resumed(runs: Path, capsys: pytest
     Path("runs/ima/rounds/00004.h5").unlink()
     Path("runs/ima/partition.h5").unlink()
     assert "partition.h5" in refused(capsys, "train", "--resume", "runs/ima")
+
+
+FILES_OF_OTHERS = [
+    ("import nothing.h5", "nothing.h5 does not exist; it should be a surface of loss-landscape"),
+    ("import nothing.npz", "nothing.npz does not exist; give the plane.npz of dnn-mode-connectivity"),
+    ("import line.h5", "line.h5 holds a curve along one direction (xcoordinates only), and a surface needs two"),
+    ("import holes.h5 --split test", "holes.h5 has no test losses, only those of train; give --split train"),
+    ("import runs/ima/rounds/00001.h5", "00001.h5 is no surface of loss-landscape: it has no xcoordinates"),
+    ("import flower.npz", "flower.npz is no plane of dnn-mode-connectivity: it has no grid; a model's .npz needs no"),
+    ("import model.pt", "model.pt is a model, which needs no import: give it to `fedscope plane` or `fedscope line`"),
+    ("import result.nc", "result.nc is a result already; the command that made it draws it again with --redraw"),
+    ("import table.csv", "table.csv is none of the files that are imported: the .h5 of loss-landscape, the plane.npz"),
+    ("import holes.h5 --redraw --out none", "none.nc does not exist, so there is nothing to draw again"),
+    ("line model.pt model.pt --data digits --model nowhere:net", "--model nowhere:net: there is no module nowhere in"),
+    (
+        "line model.pt model.pt --data digits --model torch.nn:Identity",
+        "model.pt: these tensors are not the expected model's",
+    ),
+    ("train --model own.nets:small --out new", "'own.nets:small' is code of your own, which a run cannot keep"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), FILES_OF_OTHERS, ids=[words for words, _ in FILES_OF_OTHERS])
+def test_files_and_code_of_others_are_refused_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: str, sentence: str
+) -> None:
+    for name, more in (("line.h5", {}), ("holes.h5", {"ycoordinates": [0.0, 1.0], "train_loss": -np.ones((3, 2))})):
+        with h5py.File(name, "w") as file:
+            for key, values in {"xcoordinates": [0.0, 1.0, 2.0], **more}.items():
+                file[key] = values
+    np.savez("flower.npz", np.ones(3), np.ones(2))
+    torch.save({"weight": torch.ones(3)}, "model.pt")
+    message = refused(capsys, *words.split())
+    assert sentence in message
+    assert message.count("\n") == 1
+    assert not Path("new").exists()
+
+
+def test_a_surface_that_is_all_holes_is_drawn_as_holes(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File("s.h5", "w") as file:
+        file["xcoordinates"], file["ycoordinates"] = [0.0, 1.0, 2.0], [0.0, 1.0]
+        file["train_loss"] = file["train_acc"] = -np.ones((3, 2))
+    assert run(["import", "s.h5", "--out", "s"]) == 0
+    assert "6 points were not computed and are holes" in capsys.readouterr().out
+    assert "6 of 6 points not computed (holes)" in Path("s.html").read_text(encoding="utf-8")
+
+
+def test_a_model_with_other_classes_than_the_data_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("seven_classes_net.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 7))\n"
+    )
+    for i in (0, 1):
+        torch.save({"1.weight": torch.full((7, 64), float(i)), "1.bias": torch.zeros(7)}, f"{i}.pt")
+    message = refused(capsys, "line", "0.pt", "1.pt", "--data", "digits", "--model", "seven_classes_net:net")
+    assert "the module returns outputs of shape [1, 7] for one sample" in message
+    assert "has 10 classes, so [1, 10] is needed" in message

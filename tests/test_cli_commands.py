@@ -271,7 +271,7 @@ def test_an_interrupted_plane_goes_on_and_leaves_no_store(
 
     words = ["plane", *(f"runs/ima@{t}/global" for t in (3, 4, 5)), "--grid", "6", "--out"]
     said(capsys, *words, "whole")
-    real = landscape.plane
+    real = landscape.survey
 
     def interrupted(*args: object, **kwargs: object) -> object:
         def stop(done: int, of: int) -> None:
@@ -280,7 +280,7 @@ def test_an_interrupted_plane_goes_on_and_leaves_no_store(
 
         return real(*args, **{**kwargs, "progress": stop})  # type: ignore[arg-type]
 
-    monkeypatch.setattr(landscape, "plane", interrupted)
+    monkeypatch.setattr(landscape, "survey", interrupted)
     assert run([*words, "cut"]) == 130
     assert Path("cut.nc.partial").exists()
     assert not Path("cut.nc").exists()
@@ -289,3 +289,67 @@ def test_an_interrupted_plane_goes_on_and_leaves_no_store(
     said(capsys, *words, "cut")
     assert not Path("cut.nc.partial").exists()
     assert Plane.load("cut.nc").loss.tobytes() == Plane.load("whole.nc").loss.tobytes()
+
+
+def test_an_exported_surface_comes_back(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "plane", *(f"runs/ima@{t}/global" for t in (3, 4, 5)), "--grid", "5", "--out", "p")
+    said(capsys, "export", "p.nc", "p.h5")
+    out = said(capsys, "import", "p.h5", "--out", "q")
+    assert out.startswith("p.h5, fedscope: test loss on 5 x 5 points, ")
+    assert "coordinates are L2 distances" in out
+    ours, back = Plane.load("p.nc"), Plane.load("q.nc")
+    assert back.loss.tobytes() == ours.loss.tobytes()
+    np.testing.assert_allclose(back.error, ours.error, atol=1e-15)
+    assert [back.a.tolist(), back.b.tolist()] == [ours.a.tolist(), ours.b.tolist()]
+    for extension in ("pdf", "png", "html"):
+        assert Path(f"q.{extension}").stat().st_size > 1000
+    # without --out, beside where one stands; the same again is drawn again
+    told = json.loads(said(capsys, "import", "p.h5", "--json"))
+    assert told["files"][0] == "figures/import-p.nc"
+    assert {key: told[key] for key in ("grid", "program", "split", "holes")} == {
+        "grid": [5, 5], "program": "fedscope", "split": "test", "holes": 0,
+    }  # fmt: skip
+    assert run(["import", "p.h5"]) == 0
+    assert "holds this result already" in capsys.readouterr().err
+    with h5py.File("p.h5", "r+") as file:
+        file["test_loss"][0, 0] = 5.0
+    assert run(["import", "p.h5"]) == 2
+    assert "figures/import-p.nc holds another result (file_sha256 differ)" in capsys.readouterr().err
+    Path("p.h5").unlink()
+    Path("q.pdf").unlink()
+    said(capsys, "import", "p.h5", "--out", "q", "--redraw", "--width", "7in")
+    assert Path("q.pdf").exists()
+
+
+def test_models_of_own_code_from_every_kind_of_file(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower saves the values of a state_dict in order, normalization's statistics and counters among them."""
+    import sys
+
+    import torch
+
+    blocks = "nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)"
+    layers = f"{blocks}, nn.ReLU(), nn.Flatten(), nn.Linear(48, 10)"
+    Path("own_nets_of_a_user.py").write_text(
+        f"from torch import nn\n\ndef small():\n    return nn.Sequential({layers})\n"
+    )
+    monkeypatch.syspath_prepend(str(runs))
+    from own_nets_of_a_user import small
+
+    nets = [small() for _ in range(2)]
+    for i, net in enumerate(nets):
+        net(torch.randn(30, 1, 8, 8) * (i + 1))  # statistics that differ
+        state = net.state_dict()
+        torch.save(state, f"{i}.pt")
+        np.savez(f"{i}.npz", *[value.cpu().numpy() for _, value in state.items()])
+    words = ["--model", "own_nets_of_a_user:small", "--data", "digits", "--points", "5"]
+    monkeypatch.undo()
+    monkeypatch.chdir(runs)
+    del sys.modules["own_nets_of_a_user"]
+    for ending in ("pt", "npz"):
+        said(capsys, "line", f"0.{ending}", f"1.{ending}", *words, "--out", ending)
+    plain, flower = Line.load("pt.nc"), Line.load("npz.nc")
+    np.testing.assert_array_equal(plain.loss, flower.loss)
+    assert np.ptp(plain.loss) > 0
+    del sys.modules["own_nets_of_a_user"]

@@ -32,7 +32,10 @@ def plane_of(
     loss = quadratic(a[None, :], b[:, None], centre, curvature, least)
     places = [*anchors, tuple(np.mean(anchors, axis=0))]
     models = tuple(
-        PlaneModel(f"m{k}", x, y, 0.0, float(quadratic(x, y, centre, curvature, least)), 0.1, np.nan, np.nan)
+        PlaneModel(
+            *(f"m{k}", x, y, 0.0, float(quadratic(x, y, centre, curvature, least)), 0.1, np.nan, np.nan),
+            role="mean" if k == len(anchors) else "anchor",
+        )
         for k, (x, y) in enumerate(places)
     )
     return Plane(a, b, loss, loss * 0, models, 0.0, "none", {})

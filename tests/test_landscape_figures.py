@@ -29,9 +29,10 @@ def surface(seed: int = 0, shown: int = 1, scale: float = 1.0, floor: float = 0.
     grid = loss(*np.meshgrid(a, b))
     places = [*corners, middle, *(middle + 0.3 * draw.standard_normal((shown, 2)))]
     labels = [*(f"ima@40/client-{k}" for k in (3, 8, 11)), "mean", *(f"ima@{60 + i}" for i in range(shown))]
+    roles = [*["anchor"] * 3, "mean", *["shown"] * shown]
     models = tuple(
-        PlaneModel(label, x, y, 0.2 if i > 3 else 0.0, float(loss(x, y)), 0.05, np.nan, np.nan)
-        for i, (label, (x, y)) in enumerate(zip(labels, places, strict=True))
+        PlaneModel(label, x, y, 0.2 if i > 3 else 0.0, float(loss(x, y)), 0.05, np.nan, np.nan, role)
+        for i, (label, (x, y), role) in enumerate(zip(labels, places, roles, strict=True))
     )
     attrs = {"data": "digits", "split": "test", "samples": 360}
     return Plane(a, b, grid, np.clip(grid / 10, 0, 0.9), models, 0.0, "none", attrs)

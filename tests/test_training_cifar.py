@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedscope.checkpoints import Run, load_model, weighted_mean
 from fedscope.landscape import Evaluator, Plane
@@ -100,3 +101,32 @@ def test_the_factors_add_up_to_the_measured_loss(run: Run, tmp_path: Path) -> No
         assert bias + spread + locality == pytest.approx(value("fma_loss", "measured"), rel=1e-6)
     for suffix in ("pdf", "png"):
         assert (tmp_path / f"factors.{suffix}").stat().st_size > 5_000
+
+
+def test_fifty_random_points_are_those_of_direct_evaluation_in_double_precision(run: Run, tmp_path: Path) -> None:
+    """To 1e-6 relative: single precision, summed over 500 samples, against a plain loop in float64."""
+    ids = run.round("last").client_ids
+    addresses = [f"{run.path}@last/client-{k}" for k in ids[:3]]
+    fedscope("plane", *addresses, "--grid=15", "--limit=500", "--out", tmp_path / "plane")
+    plane = Plane.load(tmp_path / "plane.nc")
+    samples = data_of(run).samples("test").limit(500, 0)
+    w_1, w_2, w_3 = (load_model(address).weights.parameters.astype(np.float64) for address in addresses)
+    axes, _ = np.linalg.qr(np.stack([w_2 - w_1, w_3 - w_1], axis=1))
+    u_hat, v_hat = axes[:, 0] * np.sign(axes[:, 0] @ (w_2 - w_1)), axes[:, 1] * np.sign(axes[:, 1] @ (w_3 - w_1))
+    module = module_of(run).double().eval()
+
+    def direct(w: np.ndarray) -> tuple[float, float]:
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(w), module.parameters())
+        with torch.no_grad():
+            logits = module(samples.x.double())
+        loss = torch.nn.functional.cross_entropy(logits, samples.y)
+        return float(loss), float((logits.argmax(1) != samples.y).double().mean())
+
+    draw = np.random.default_rng(0)
+    for row, column in zip(draw.integers(0, 15, 50), draw.integers(0, 15, 50), strict=True):
+        loss, error = direct(w_1 + plane.a[column] * u_hat + plane.b[row] * v_hat)
+        assert plane.loss[row, column] == pytest.approx(loss, rel=1e-6)
+        # a sample on the border between two classes may fall to the other side in single precision
+        assert abs(plane.error[row, column] - error) <= 1 / len(samples)
+    for model, w in zip(plane.anchors, (w_1, w_2, w_3), strict=True):
+        assert model.loss == pytest.approx(direct(w)[0], rel=1e-6)

@@ -11,6 +11,7 @@ from .anatomy import Facts, find_head
 from .architectures import Architecture
 from .config import Config
 from .dataset import Dataset
+from .factories import Factory
 from .randomness import generator
 from .registry import find, method_name
 
@@ -39,7 +40,13 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
 
 
 def model_settings(name: str) -> Architecture:
-    """An architecture by name, with its own default settings."""
+    """An architecture by name, with its own default settings, or the user's own as ``module:factory``.
+
+    Raises:
+        FedscopeError: an unknown name; no way to write a factory.
+    """
+    if ":" in name:
+        return Factory(path=name)
     made: Architecture = find("models", name)()
     return made
 

@@ -50,6 +50,11 @@ def find(shelf: Shelf, name: str) -> type[Any]:
     if name not in names(shelf):
         if shelf == "data" and Path(name).exists():
             raise FedscopeError(f"--data {name} does not say what it is; write npz:{name} or folder:{name}")
+        if shelf == "models" and ":" in name:
+            raise FedscopeError(
+                f"model.name = {name!r} is code of your own, which a run cannot keep, so it could not be resumed; "
+                f"train {' or '.join(names('models'))}, and give module:factory to analyses of models trained elsewhere"
+            )
         elsewhere = [flag for other, flag in _FLAGS.items() if other != shelf and name in names(other)]
         hint = f"; did you mean {elsewhere[0]} {name}?" if elsewhere else nearest(name, names(shelf))
         raise FedscopeError(

@@ -1,0 +1,109 @@
+"""The sets of samples that a surface is measured on: a split, both, or single clients' own data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .options import Source
+
+if TYPE_CHECKING:
+    from ..checkpoints import Run
+    from ..landscape import Samples
+    from .sources import Question
+
+
+@dataclass(frozen=True)
+class Part:
+    """One set of samples.
+
+    Attributes:
+        name: in names of files, ``test``, ``client-3``; empty for the only one.
+        title: above its panel.
+        samples: themselves.
+        settings: what a result's provenance says of them.
+    """
+
+    name: str
+    title: str
+    samples: Samples
+    settings: dict[str, Any]
+
+
+def parts_of(question: Question, source: Source, data_of: str | None, cohort: Sequence[int]) -> list[Part]:
+    """The sets of samples that --split and --data-of ask for.
+
+    Args:
+        data_of: ``clients`` (those of the cohort) or their numbers, ``3,8,11``; None for whole splits.
+        cohort: the clients among the models of the surface.
+
+    Raises:
+        FedscopeError: data of clients of no run, of another split than train, of clients that there are not.
+    """
+    from ..checkpoints import FedscopeError
+    from .sources import describe_samples, limited
+
+    if data_of is not None:
+        if source.split == "both":
+            raise FedscopeError("--data-of is about training data, so --split both does not go with it; leave it out")
+        if not question.runs:
+            raise FedscopeError(f"--data-of {data_of} needs a run, which says whose data are whose; give RUN@ROUND")
+        return [_of_client(question, source, k) for k in _numbers(data_of, question.runs[0], cohort)]
+    splits = ["test", "train"] if source.split == "both" else [source.split]
+    parts = []
+    for split in splits:
+        samples = limited(question.dataset, replace(source, split=split))
+        settings = describe_samples(samples, source.seed if source.limit else None)
+        parts.append(Part(split if len(splits) > 1 else "", f"{split} data".capitalize(), samples, settings))
+    return parts
+
+
+def _numbers(data_of: str, run: Run, cohort: Sequence[int]) -> list[int]:
+    from ..checkpoints import FedscopeError
+
+    run.require("partition.h5")
+    assert run.partition is not None, "just required"
+    count = len(run.partition.clients)
+    if data_of.strip() == "clients":
+        if not cohort:
+            raise FedscopeError(
+                "--data-of clients needs clients among the models, as in runs/ima@20/client-3; "
+                "name the clients instead: --data-of 3,8,11"
+            )
+        return list(cohort)
+    try:
+        numbers = [int(word) for word in data_of.split(",")]
+    except ValueError:
+        raise FedscopeError(
+            f"--data-of {data_of} names no clients; write clients, or their numbers as in 3,8,11"
+        ) from None
+    for k in numbers:
+        if not 0 <= k < count:
+            raise FedscopeError(f"--data-of {data_of}: {run.path} has no client {k}; it has 0 to {count - 1}")
+    return numbers
+
+
+def _of_client(question: Question, source: Source, k: int) -> Part:
+    import torch
+
+    from ..checkpoints import FedscopeError
+    from .sources import describe_samples
+
+    run = question.runs[0]
+    if question.dataset.sha256 != run.info.get("data", {}).get("sha256"):
+        raise FedscopeError(
+            f"--data-of {k} takes what {run.path} gave its client {k}, but --data names other data; leave out --data"
+        )
+    partition = run.partition
+    assert partition is not None, "the numbers were checked against it"
+    whole = question.dataset.samples("train")
+    rows = partition.clients[k]
+    if not len(rows):
+        raise FedscopeError(f"client {k} of {run.path} has no training samples; ask for another one's")
+    at = torch.from_numpy(rows)
+    own = replace(whole, x=whole.x[at], y=whole.y[at], indices=rows)
+    if source.limit is not None:
+        own = own.limit(source.limit, source.seed)
+    settings = {**describe_samples(own, source.seed if source.limit else None), "client": int(k)}
+    return Part(f"client-{k}", f"Client {k}'s data", own, settings)

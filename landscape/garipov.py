@@ -1,0 +1,112 @@
+"""Planes as the public code of Garipov et al., "Loss Surfaces, Mode Connectivity, and Fast Ensembling of DNNs", NeurIPS
+2018, has them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from ..checkpoints import FedscopeError
+from .goldstein import choose_split, refuse_grid
+from .planes import Plane, PlaneModel
+
+#: their names of the splits
+SPLITS = {"train": "tr", "test": "te"}
+#: the curve's ends and its bend, in the order of their parameters w[0], w[1], w[2]
+BENDS = ("start of the curve", "bend", "end of the curve")
+
+
+def read_plane(path: Path | str, split: str | None = None) -> Plane:
+    """Read the ``plane.npz`` of dnn-mode-connectivity: a plane through the ends of a curve and its bend.
+
+    With u = w_3 − w_1 and v the part of w_2 − w_1 orthogonal to u, their ``grid[i, j]`` is (α_i ‖u‖, β_j ‖v‖), so the
+    axes are L2 distances from the curve's start, and values are stored [i, j], a running slowest. The three become the
+    anchors, the points of the curve (``curve_coordinates``) the path. The file has no losses of theirs, so they are
+    NaN: none is read off the grid.
+
+    ``loss`` is their ``nll``, the mean cross-entropy; their own figure draws ``loss``, which adds the weight penalty
+    (``attrs["loss_is"]`` says which was read, where a file lacks the one). Accuracies come as ``err`` in per cent.
+
+    Args:
+        split: ``train`` or ``test``, which is their validation set where they ran without ``--use_test``; default
+            ``train``, what their figure shows.
+
+    Raises:
+        FedscopeError: missing, no ``.npz``, a model in place of a plane, another split, shapes that do not fit.
+
+    Source: timgaripov/dnn-mode-connectivity, ``plane.py``.
+    """
+    path = Path(path)
+    arrays = _arrays(path)
+    if "grid" not in arrays:
+        raise FedscopeError(
+            f"{path} is no plane of dnn-mode-connectivity: it has no grid; a model's .npz needs no import, give it to "
+            "`fedscope plane` with --model and --data"
+        )
+    grid = np.asarray(arrays["grid"], dtype=float)
+    if grid.ndim != 3 or grid.shape[2] != 2:
+        raise FedscopeError(f"{path} has a grid of shape {list(grid.shape)}, not [A, B, 2]; compute the plane again")
+    a, b = grid[:, 0, 0], grid[0, :, 1]
+    if not ((grid[..., 0] == a[:, None]).all() and (grid[..., 1] == b[None, :]).all()):
+        raise FedscopeError(f"{path} has a grid that is no product of two axes; compute the plane again")
+    for name, values in (("a grid along its first axis", a), ("a grid along its second axis", b)):
+        refuse_grid(path, name, values)
+    have = [name for name, short in SPLITS.items() if f"{short}_loss" in arrays or f"{short}_nll" in arrays]
+    chosen = choose_split(path, have, split)
+    short = SPLITS[chosen]
+    measured = f"{short}_nll" if f"{short}_nll" in arrays else f"{short}_loss"
+
+    def surface(name: str) -> np.ndarray:
+        values = np.asarray(arrays[name], dtype=float)
+        if values.shape != grid.shape[:2]:
+            raise FedscopeError(
+                f"{path} has {name} of shape {list(values.shape)} on a grid of {list(grid.shape[:2])}; compute it again"
+            )
+        return np.ascontiguousarray(values.T)
+
+    loss = surface(measured)
+    error = surface(f"{short}_err") / 100 if f"{short}_err" in arrays else np.full_like(loss, np.nan)
+    about = {
+        "kind": "surface",
+        "program": "dnn-mode-connectivity",
+        "units": "L2 distance",
+        "loss_units": "nat",
+        "loss_is": measured,
+        "split": chosen,
+        "file": str(path),
+        "holes": 0,
+    }
+    return Plane(a, b, loss, error, _models(arrays), float("nan"), "unknown", about)
+
+
+def _models(arrays: dict[str, np.ndarray]) -> tuple[PlaneModel, ...]:
+    """The ends of the curve and its bend, then the points of the curve; further bends lie somewhere off the plane."""
+    bends = np.asarray(arrays.get("bend_coordinates", np.empty((0, 2))), dtype=float)
+    curve = np.asarray(arrays.get("curve_coordinates", np.empty((0, 2))), dtype=float)
+    times = np.asarray(arrays.get("ts", np.linspace(0, 1, len(curve))), dtype=float)
+    labels = BENDS if len(bends) == 3 else [f"bend {i}" for i in range(len(bends))]
+    # a curve of three is made of affine combinations of them
+    off = 0.0 if len(bends) == 3 else float("nan")
+    anchors = [
+        _model(labels[i], at, 0.0 if i < 3 else off, "anchor" if i < 3 else "shown") for i, at in enumerate(bends)
+    ]
+    return (*anchors, *(_model(f"t = {t:.3g}", at, off, "path") for t, at in zip(times, curve, strict=True)))
+
+
+def _model(label: str, at: np.ndarray, off: float, role: str) -> PlaneModel:
+    unknown = float("nan")
+    return PlaneModel(label, float(at[0]), float(at[1]), off, unknown, unknown, unknown, unknown, role)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise FedscopeError(f"{path} does not exist; give the plane.npz of dnn-mode-connectivity")
+    if not zipfile.is_zipfile(path):  # numpy takes any other file for a pickle
+        raise FedscopeError(f"{path} is truncated or not an .npz file; copy or save it again")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (zipfile.BadZipFile, OSError, EOFError, TypeError, ValueError) as error:
+        raise FedscopeError(f"{path} is no .npz file of arrays ({error}); copy or save it again") from error

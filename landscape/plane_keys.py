@@ -1,0 +1,55 @@
+"""The legend below panels: what their markers mean. Drawing only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .paper import CHARACTER, shortened
+from .plane_marks import is_owner, is_path, looks, told_apart
+
+if TYPE_CHECKING:
+    from .planes import Plane
+
+
+def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
+    """What the markers of panels mean, a line each."""
+    keys: list[tuple[dict[str, Any], str]] = []
+    for plane in planes:
+        count = len(plane.anchors)
+        own = ", ".join(model.label for model in plane.anchors) if plane.kind == "surface" else "the three models"
+        roles = {
+            "anchor": own if told_apart(plane) else f"the {count} clients",
+            "mean": "their mean",
+            "origin": next((shortened(model.label, 40) for model in plane.models if model.role == "origin"), ""),
+            "path": f"first of {len(plane.path)} models of the run",
+        }
+        seen = set()
+        for model, look in looks(plane):
+            if plane.kind == "surface" and model.role == "path":
+                continue
+            if is_owner(plane, model):
+                words = "the client whose data they are"
+            elif model.role == "shown" and is_path(plane):
+                words = f"{len(plane.shown)} models, projected"
+            elif model.role == "shown":
+                numbers = f"loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
+                words = f"{shortened(model.label, 26)}: {numbers}"
+            else:
+                words = roles[model.role]
+            if words not in seen and (look, words) not in keys:
+                keys.append((look, words))
+            seen.add(words)
+    return keys
+
+
+def flow(words: Sequence[str], left: float, width: float) -> list[tuple[float, int]]:
+    """Where each of several phrases starts (inches, line), as many a line as fit."""
+    places, at, line = [], left, 0
+    for phrase in words:
+        length = CHARACTER * len(phrase) + 0.3
+        if at > left and at + length > width:
+            at, line = left, line + 1
+        places.append((at, line))
+        at += length
+    return places

@@ -1,0 +1,279 @@
+"""Measuring the losses on a plane: the grid, the models themselves, one pass for all data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from torch import nn
+
+from ..checkpoints import Model
+from .evaluator import Evaluator
+from .geometry import fits_module, same_layout
+from .grids import finest, grid_of
+from .normalization import Normalization
+from .options import Options
+from .planes import Plane, PlaneModel
+from .points import Points
+from .replica import Replica
+from .samples import Samples
+from .spans import Place, Span, through_models
+from .storing import precision_errors, provenance_of
+from .visiting import Visits, coarse_to_fine, fingerprint
+
+if TYPE_CHECKING:
+    from .adaptive import Measure, Refined
+
+#: points that --adaptive keeps for the neighbourhood of the minimum, at most
+NEAR_MINIMUM = 27
+
+
+def plane(
+    module: nn.Module,
+    samples: Samples,
+    anchors: Sequence[Model],
+    *,
+    shown: Sequence[Model] = (),
+    provenance: Mapping[str, Any] | None = None,
+    **options: Unpack[Options],
+) -> Plane:
+    """Measure the losses on the plane through three models, and of these, their mean and further models exactly.
+
+    Args:
+        module: the architecture.
+        samples: what the loss is measured on.
+        anchors: the three models, the first one at the origin and the second on the a axis.
+        shown: models to project onto the plane.
+        provenance: becomes part of ``Plane.attrs``.
+        options: ``grid``, ``margin``, ``device`` and so on: see :class:`Options`.
+
+    Raises:
+        FedscopeError: not three anchors, different layouts, anchors with NaN, identical or collinear ones, a grid of
+            less than 2 x 2, an empty range.
+    """
+    return survey(module, [samples], through_models(anchors), shown=shown, provenance=[provenance or {}], **options)[0]
+
+
+def survey(
+    module: nn.Module,
+    samples: Sequence[Samples],
+    span: Span,
+    *,
+    shown: Sequence[Model] = (),
+    provenance: Sequence[Mapping[str, Any]] | None = None,
+    **options: Unpack[Options],
+) -> list[Plane]:
+    """Measure one plane on one or several data sets in one pass, a result each.
+
+    Each point's model is formed once, and each result holds the numbers that measuring its data set alone would give.
+    The span's models and the shown ones are measured exactly besides the grid, with their own normalization statistics.
+
+    Args:
+        module: the architecture.
+        samples: the data sets.
+        span: the plane: :func:`through_models`, :func:`near_clients`, :func:`along_trajectory`,
+            :func:`random_directions`.
+        shown: further models to project onto the plane.
+        provenance: becomes part of each result's ``attrs``.
+        options: see :class:`Options`.
+
+    Raises:
+        FedscopeError: different layouts, models that do not fit the module, a grid of less than 2 x 2, an empty range,
+            a negative margin.
+    """
+    exact = [*span.members, *((model, "shown") for model in shown)]
+    models = [model for model, _ in exact]
+    same_layout([model.weights for model in models], [model.label for model in models])
+    evaluator = Evaluator(
+        module,
+        samples,
+        device=options.get("device", "cpu"),
+        precision=options.get("precision", "float32"),
+        workers=options.get("workers"),
+    )
+    fits_module(evaluator.layout, models)
+    places = span.places(models)
+    a, b = grid_of(places, span.reach, options)
+    normalization = _normalization(module, evaluator, span, options)
+    points = Points(span.bases, lambda i: span.coefficients(float(a[i % len(a)]), float(b[i // len(a)])), normalization)
+
+    def form(i: int, replica: Replica) -> None:
+        if i < len(exact):
+            replica.load(models[i].weights.parameters, models[i].weights.buffers)
+        else:
+            points.form(i - len(exact), replica)
+
+    def so_far(visits: Visits) -> Plane | None:
+        loss, error, done = (part[..., len(exact) :].reshape(-1, len(b), len(a)) for part in visits.arrays)
+        step = finest(done[0])
+        if step is None:
+            return None
+        told = _told(exact, places, visits.loss[0], visits.error[0])
+        attrs = {
+            **provenance_of(evaluator, evaluator.samples, [], None),
+            "kind": span.kind,
+            **span.about,
+            "grid": f"{len(a)} x {len(b)}",
+        }
+        grid = (slice(None, None, step),) * 2
+        return Plane(
+            *(a[::step], b[::step], loss[0][grid], error[0][grid]), told, span.cos_uv, normalization.policy, attrs
+        )
+
+    def watch(visits: Visits) -> None:
+        options["preview"](lambda: so_far(visits))  # type: ignore[misc]
+
+    share = options.get("adaptive")
+    count = len(exact) + len(a) * len(b)
+    visits = Visits(
+        evaluator,
+        form,
+        count,
+        progress=options.get("progress"),
+        partial=options.get("partial"),
+        fingerprint=fingerprint(
+            "plane",
+            module,
+            evaluator,
+            [model.weights for model in models],
+            span=[span.kind, span.about],
+            a=a.tolist(),
+            b=b.tolist(),
+            normalization=normalization.policy,
+        ),
+        expected=len(exact) + _expected((len(b), len(a)), share),
+        watch=watch if options.get("preview") is not None else None,
+    )
+    # the exact models come first, so that they are known however early the analysis is interrupted
+    visits.measure(range(len(exact)))
+    surfaces = _surfaces(visits, len(exact), a, b, share)
+    loss, error = visits.loss[:, : len(exact)], visits.error[:, : len(exact)]
+    precise = precision_errors(module, evaluator, [model.weights for model in models], loss)
+    effects = _normalization_effects(evaluator, points, span, places, loss)
+    given = provenance or [{} for _ in samples]
+    planes = []
+    for s, (part, surface) in enumerate(zip(evaluator.parts, surfaces, strict=True)):
+        told = _told(exact, places, loss[s], error[s])
+        attrs = {
+            **provenance_of(evaluator, part, [model for model, role in exact if role != "mean"], given[s]),
+            "kind": span.kind,
+            **span.about,
+            **precise[s],
+            **effects[s],
+            **surface.about,
+        }
+        made = Plane(
+            a, b, surface.loss, surface.error, told, span.cos_uv, normalization.policy, attrs, surface.computed
+        )
+        planes.append(made)
+    return planes
+
+
+@dataclass(frozen=True, eq=False)
+class _Surface:
+    loss: np.ndarray
+    error: np.ndarray
+    computed: np.ndarray | None
+    about: dict[str, Any]
+
+
+def _surfaces(visits: Visits, first: int, a: np.ndarray, b: np.ndarray, share: float | None) -> list[_Surface]:
+    """Each data set's surface; its points are those of ``visits`` from ``first`` on."""
+    shape = (len(b), len(a))
+    if share is None:
+        visits.measure([first + i for i in coarse_to_fine(shape)])
+        return [
+            _Surface(loss[first:].reshape(shape), error[first:].reshape(shape), None, {})
+            for loss, error in zip(visits.loss, visits.error, strict=True)
+        ]
+    from .adaptive import FEWEST, budget, refine
+
+    surfaces: list[_Surface] = []
+    for s in range(len(visits.loss)):
+
+        def measure(points: Sequence[int], s: int = s) -> tuple[np.ndarray, np.ndarray]:
+            at = [first + i for i in points]
+            visits.measure(at)
+            return visits.loss[s, at], visits.error[s, at]
+
+        most = budget(shape, share)
+        spared = 0 if most == a.size * b.size else min(NEAR_MINIMUM, most // 10, most - FEWEST)
+        made = refine(shape, measure, share=share - spared / (a.size * b.size))
+        _sharpen(made, measure, most)
+        about = {
+            "points_computed": int(made.computed.sum()),
+            "points_held_out": made.held_out,
+            "points_unknown": made.unknown,
+            "held_out_loss_error": made.loss_error,
+            "held_out_loss_relative": made.loss_relative,
+            "held_out_error_error": made.error_error,
+            "held_out_error_rms": made.error_rms,
+        }
+        surfaces.append(_Surface(made.loss, made.error, made.computed, about))
+    return surfaces
+
+
+def _sharpen(made: Refined, measure: Measure, most: int) -> None:
+    """Measure the points about the surface's minimum too, so that where the basin is does not hang on interpolation."""
+    while True:
+        row, column = np.unravel_index(
+            int(np.argmin(np.where(np.isfinite(made.loss), made.loss, np.inf))), made.loss.shape
+        )
+        about = np.zeros_like(made.computed)
+        about[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2] = True
+        points = np.flatnonzero(about & ~made.computed)
+        if not len(points) or int(made.computed.sum()) + len(points) > most:
+            return
+        made.loss.flat[points], made.error.flat[points] = measure(points.tolist())
+        made.computed.flat[points] = True
+
+
+def _expected(shape: tuple[int, int], share: float | None) -> int:
+    """How many points of a grid will be measured, at most."""
+    from .adaptive import budget
+
+    return shape[0] * shape[1] if share is None else budget(shape, share)
+
+
+def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options: Options) -> Normalization:
+    calibration, policy = options.get("calibration"), options.get("normalization", "interpolate")
+    x = None if calibration is None or policy != "re-estimate" else evaluator.prepare(calibration.x)
+    made = Normalization.of(module, span.bases[0].buffers, policy, x)
+    # directions have no statistics that could be combined
+    return Normalization("keep") if made.policy == "interpolate" and span.kind != "models" else made
+
+
+def _normalization_effects(
+    evaluator: Evaluator, points: Points, span: Span, places: Sequence[Place], loss: np.ndarray
+) -> list[dict[str, Any]]:
+    """What the policy does to the losses of the models that lie on the plane: the surface's value there less their own.
+
+    Entries of ``attrs``; none where statistics are combined, which leaves the models as they are.
+    """
+    if points.normalization.policy not in ("keep", "re-estimate"):
+        return [{} for _ in evaluator.parts]
+    last = len(span.members) - 1  # the origin of planes along directions
+    on = list(range(last + 1)) if span.kind == "models" else [last]
+    at = Points(span.bases, lambda k: span.coefficients(*places[on[k]][:2]), points.normalization)
+    own = [row for _, row, _ in evaluator.evaluate(len(on), at.form)]
+    change = np.array(own).T - loss[:, on]
+    return [{"normalization_effect": row.tolist()} for row in change]
+
+
+def _told(
+    exact: Sequence[tuple[Model, str]], places: Sequence[Place], loss: np.ndarray, error: np.ndarray
+) -> tuple[PlaneModel, ...]:
+    """The models with their places and what was measured of them."""
+    return tuple(
+        PlaneModel(
+            *(model.label, *place, float(loss[i]), float(error[i]), _or_nan(model.loss), _or_nan(model.error)),
+            role=role,
+        )
+        for i, ((model, role), place) in enumerate(zip(exact, places, strict=True))
+    )
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else float(value)

@@ -1,0 +1,200 @@
+"""`fedscope plane` beyond three models: planes near many, several data sets in one pass, previews, its mistakes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedscope import Plane, Run
+from fedscope.cli.main import run
+from fedscope.cli.preview import Preview
+
+TRAIN = [
+    "train", "--clients", "8", "--participation", "0.5", "--rounds", "5", "--epochs", "2", "--out", "runs/ima",
+    "--set", "model.hidden=[8]", "--set", "average.start=3",
+]  # fmt: skip
+GRID = ["--grid", "4", "--limit", "60"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(TRAIN) == 0
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert run(["plane", *words, *GRID, "--json"]) == 0, capsys.readouterr()
+    told: dict = json.loads(capsys.readouterr().out)
+    return told
+
+
+def clients_of(number: int) -> list[int]:
+    return Run.open("runs/ima").round(number).client_ids.tolist()
+
+
+def test_the_clients_plane_of_a_round(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = asked(capsys, "runs/ima@4", "--clients", "--show", "runs/ima@4/global")
+    labels = [model["label"] for model in told["models"]]
+    assert labels[:4] == [f"ima@4/client-{k}" for k in clients_of(4)]
+    assert [model["role"] for model in told["models"]] == ["anchor"] * 4 + ["mean", "shown"]
+    assert len(told["basin"]["gaps"]) == 4
+    plane = Plane.load("runs/ima/figures/plane-clients-ima@4.nc")
+    assert plane.kind == "clients"
+    assert 0.5 < sum(plane.attrs["explained"]) <= 1
+    assert Path("runs/ima/figures/plane-clients-ima@4.basin.csv").exists()
+
+
+def test_the_trajectory_of_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = asked(capsys, "runs/ima", "--trajectory")
+    assert [(model["label"], model["role"]) for model in told["models"]] == [
+        (f"ima@{t}/global", "path") for t in range(1, 6)
+    ]
+    assert "basin" not in told
+    assert Plane.load("runs/ima/figures/plane-trajectory.nc").path[-1].off_plane == 0
+    few = asked(capsys, "runs/ima", "--trajectory", "--rounds", "1,3,last", "--out", "few")
+    assert [model["label"] for model in few["models"]] == [f"ima@{t}/global" for t in (1, 3, 5)]
+
+
+def test_random_directions_hang_on_the_seed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for out, seed in (("a", "0"), ("b", "1")):
+        asked(capsys, "runs/ima@last", "--random", "--seed", seed, "--out", out)
+    a, b = Plane.load("a.nc"), Plane.load("b.nc")
+    assert (a.kind, a.attrs["directions_seed"], b.attrs["directions_seed"]) == ("random", 0, 1)
+    assert a.models[0].role == "origin"
+    assert not np.array_equal(a.loss, b.loss)
+    assert run(["plane", "runs/ima@last", "--random", *GRID, "--seed", "1", "--out", "a"]) == 2
+    assert "a.nc holds another result (directions_seed, seed differ)" in capsys.readouterr().err
+
+
+def test_both_splits_in_one_pass_are_two_ordinary_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    anchors = [f"runs/ima@{t}/global" for t in (3, 4, 5)]
+    told = asked(capsys, *anchors, "--split", "both", "--out", "both")
+    assert len(told["panels"]) == 2
+    for split in ("test", "train"):
+        asked(capsys, *anchors, "--split", split, "--out", f"alone-{split}")
+        alone, together = Plane.load(f"alone-{split}.nc"), Plane.load(f"both.{split}.nc")
+        assert np.array_equal(alone.loss, together.loss)
+        assert together.attrs["split"] == split
+        assert Path(f"both.{split}.basin.csv").read_bytes() == Path(f"alone-{split}.basin.csv").read_bytes()
+    assert Path("both.pdf").exists()
+    before = Path("both.png").read_bytes()
+    Path("both.train.nc").unlink()  # the other one is not lost, and the pass makes both again
+    asked(capsys, *anchors, "--split", "both", "--out", "both")
+    assert Path("both.train.nc").exists()
+    assert Path("both.png").read_bytes() == before
+
+
+def test_whose_basin_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = clients_of(5)[:3]
+    anchors = [f"runs/ima@5/client-{k}" for k in ids]
+    told = run(["plane", *anchors, "--data-of", "clients", "--grid", "4", "--out", "whose", "--json"])
+    assert told == 0
+    panels = json.loads(capsys.readouterr().out)["panels"]
+    partition = Run.open("runs/ima").partition
+    assert partition is not None
+    for i, (k, panel) in enumerate(zip(ids, panels, strict=True)):
+        # a client's own model is the best of the three on its own data
+        losses = [model["loss"] for model in panel["models"][:3]]
+        assert min(losses) == losses[i]
+        attrs = Plane.load(f"whose.client-{k}.nc").attrs
+        assert (attrs["client"], attrs["split"], attrs["samples"]) == (k, "train", len(partition.clients[k]))
+    one = asked(capsys, *anchors, "--data-of", str(ids[0]), "--out", "one")
+    assert len(one["panels"]) == 1
+
+
+def test_panels_take_both_splits_as_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = asked(capsys, "runs/ima", "--rounds", "2", "--split", "both", "--out", "rows")
+    assert len(told["panels"]) == 4
+    assert {path.name for path in here.glob("rows*.nc")} == {
+        f"rows.{what}.{split}.nc" for what in ("round-2", "globals") for split in ("test", "train")
+    }
+
+
+def test_shown_models_may_be_a_model_a_round(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    anchors = [f"runs/ima@{t}/global" for t in (1, 3, 5)]
+    told = asked(capsys, *anchors, "--show", "runs/ima@all/global", "--show", "runs/ima@3,5/averaged", "--out", "x")
+    assert [model["label"] for model in told["models"][4:]] == [
+        *(f"ima@{t}/global" for t in range(1, 6)),
+        *(f"ima@{t}/averaged" for t in (3, 5)),
+    ]
+
+
+def test_ranges_replace_the_margin(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked(capsys, "runs/ima@last", "--random", "--range", "-1", "2", "-3", "0.5", "--out", "x")
+    plane = Plane.load("x.nc")
+    assert (plane.a[0], plane.a[-1], plane.b[0], plane.b[-1]) == (-1, 2, -3, 0.5)
+
+
+def test_a_preview_shows_while_it_is_measured_and_goes(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedscope.cli.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.cli.preview.SHARE", 1e9)
+    drawn: list[str] = []
+    whole = Preview._draw
+
+    def draw(preview: Preview, plane: Plane) -> None:
+        whole(preview, plane)
+        assert Path("x.preview.png").read_bytes()[:4] == b"\x89PNG"
+        drawn.append(f"{len(plane.a)} of {plane.attrs['grid']}")
+
+    monkeypatch.setattr(Preview, "_draw", draw)
+    assert run(["plane", "runs/ima@last", "--random", "--grid", "9", "--limit", "60", "--out", "x"]) == 0
+    assert drawn == ["5 of 9 x 9", "9 of 9 x 9"]
+    assert not Path("x.preview.png").exists()
+
+
+def test_a_preview_that_cannot_be_written_is_said_once(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedscope.cli.preview.EVERY", 0.0)
+    Path("x.preview.png").mkdir()
+    Path("x.preview.png/in-the-way").touch()
+    assert run(["plane", "runs/ima@last", "--random", "--grid", "9", "--limit", "60", "--out", "x"]) == 0
+    told = capsys.readouterr()
+    assert told.err.count("x.preview.png cannot be written") == 1
+    assert "so there is no preview; going on without" in told.err
+    assert Path("x.nc").exists()
+
+
+MISTAKES = [
+    (["runs/ima@5", "--clients", "--random"], "--clients and --random are two planes; give one of them"),
+    (["runs/ima", "--trajectory", "--rounds", "1,2"], "a trajectory's plane needs at least three rounds, but"),
+    (["runs/ima@4", "runs/ima@5", "--random"], "--random takes one model, but got 2: runs/ima@4 runs/ima@5"),
+    (["runs/ima", "--clients"], "runs/ima is a run; name one of its models, as in runs/ima@last"),
+    (["runs/ima", "--rounds", "1,2", "--clients"], "--clients does not go with panels over --rounds"),
+    (["runs/ima@5/global", "--clients"], "--clients takes one round, RUN@ROUND, but got runs/ima@5/global"),
+    (["runs/ima@4", "runs/ima@5"], "a plane goes through three models, but got 2; give A B C, or a run and --rounds"),
+    (["runs/ima@5", "--random", "--data-of", "99"], "runs/ima has no client 99; it has 0 to 7"),
+    (["runs/ima@5", "--random", "--data-of", "all"], "--data-of all names no clients; write clients, or their numbers"),
+    (["runs/ima@5", "--random", "--data-of", "clients"], "--data-of clients needs clients among the models, as in"),
+    (["runs/ima@5", "--random", "--data-of", "1", "--split", "both"], "so --split both does not go with it"),
+    (["runs/ima@5", "--random", "--range", "1", "0", "0", "1"], "the range 1 to 0 of a is empty; give the smaller end"),
+    (["runs/ima@5", "--random", "--show", "runs/ima@1,9/global"], "--rounds 1,9: runs/ima has no round 9; it has 1 to"),
+    (["runs/ima@5", "--random", "--margin", "-1"], "a margin of -1 would cut models off"),
+    (["runs/ima@5", "--random", "--split", "validation"], "'validation' is not one of 'test', 'train', 'both'"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), MISTAKES)
+def test_mistakes_are_told_in_one_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert run(["plane", *words, *GRID]) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert "Traceback" not in told

@@ -1,0 +1,172 @@
+"""Planes near many models and in random directions, against scikit-learn, Pythagoras and direct evaluation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.decomposition import PCA
+from torch import nn
+
+from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
+from fedscope.landscape import Samples, along_trajectory, basin_of, components, near_clients, random_directions, survey
+from fedscope.landscape.components import principal_components
+from fedscope.landscape.directions import filter_normalised, gaussian_direction
+
+
+def network() -> tuple[nn.Module, Samples]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    x = torch.randn(60, 1, 4, 4)
+    return module, Samples(x, torch.arange(60) % 3, 3, "toy", "test", np.arange(60))
+
+
+def models_of(module: nn.Module, count: int, seed: int = 0) -> list[Model]:
+    layout = Layout.of(module)
+    draw = np.random.default_rng(seed)
+    rows = (0.4 * draw.standard_normal((count, layout.size))).astype(np.float32)
+    return [Model(f"m{k}", f"m{k}.pt", Weights(layout, row, {})) for k, row in enumerate(rows)]
+
+
+def direct(module: nn.Module, w: np.ndarray, samples: Samples) -> float:
+    module.double()
+    nn.utils.vector_to_parameters(torch.from_numpy(w), module.parameters())
+    with torch.no_grad():
+        loss = float(nn.functional.cross_entropy(module(samples.x.double()), samples.y))
+    module.float()
+    return loss
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(3, 8), size=st.integers(3, 40))
+def test_components_are_scikit_learns(seed: int, count: int, size: int) -> None:
+    rows = np.random.default_rng(seed).standard_normal((count, size)) * np.geomspace(3, 0.5, size)
+    found = principal_components(list(rows), rows[0])
+    reference = PCA(2, svd_solver="full").fit(rows)
+    np.testing.assert_allclose(found.explained, reference.explained_variance_ratio_, rtol=1e-8)
+    shares = reference.explained_variance_ratio_
+    if shares[0] - shares[1] > 0.02:  # else the axes may turn in their plane
+        np.testing.assert_allclose(np.abs(reference.components_ @ found.u_hat), [1, 0], atol=1e-6)
+        np.testing.assert_allclose(np.abs(reference.components_ @ found.v_hat)[0], 0, atol=1e-6)
+        scores = (rows - rows.mean(axis=0)) @ found.u_hat
+        assert scores[np.argmax(np.abs(scores))] > 0
+    for row in rows:
+        a, b, off = found.project(row)
+        assert a**2 + b**2 + off**2 == pytest.approx(((row - rows[0]) ** 2).sum(), abs=1e-9)
+
+
+def test_components_do_not_hang_on_how_many_parameters_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = list(np.random.default_rng(0).standard_normal((5, 23)))
+    whole = principal_components(rows, rows[0])
+    monkeypatch.setattr(components, "CHUNK", 4)
+    pieces = principal_components(rows, rows[0])
+    np.testing.assert_allclose(pieces.u_hat, whole.u_hat, atol=1e-12)
+    np.testing.assert_allclose(pieces.v_hat, whole.v_hat, atol=1e-12)
+
+
+def test_the_clients_plane_goes_through_their_mean_and_says_what_it_shows() -> None:
+    module, samples = network()
+    clients = models_of(module, 6)
+    (found,) = survey(module, [samples], near_clients(clients), grid=5)
+    assert found.kind == "clients"
+    assert [model.role for model in found.models] == ["anchor"] * 6 + ["mean"]
+    rows = np.stack([client.weights.parameters for client in clients]).astype(np.float64)
+    middle = rows.mean(axis=0)
+    assert found.mean is not None
+    assert (found.mean.a, found.mean.b) == pytest.approx((0, 0), abs=1e-6)
+    seen = sum(model.a**2 + model.b**2 for model in found.anchors)
+    whole = ((rows - middle) ** 2).sum()
+    assert sum(found.attrs["explained"]) == pytest.approx(seen / whole, rel=1e-6)
+    for model, row in zip(found.anchors, rows, strict=True):
+        assert model.loss == pytest.approx(direct(module, row, samples), rel=1e-6)
+        assert model.a**2 + model.b**2 + model.off_plane**2 == pytest.approx(((row - middle) ** 2).sum(), rel=1e-6)
+    basin = basin_of(found)
+    assert basin is not None
+    assert len(basin.gaps) == 6
+    assert sum(basin.gaps) == pytest.approx(360)
+    assert "the 6 clients" in basin.sentence()
+
+
+def test_grid_points_along_components_are_the_models_there() -> None:
+    module, samples = network()
+    path = models_of(module, 5)
+    span = along_trajectory(path)
+    (found,) = survey(module, [samples], span, grid=(6, 4))
+    rows = [model.weights.parameters.astype(np.float64) for model in path]
+    axes = principal_components(rows, rows[-1])
+    assert found.loss.shape == (4, 6)
+    for row in range(4):
+        for column in range(6):
+            w = rows[-1] + found.a[column] * axes.u_hat + found.b[row] * axes.v_hat
+            assert found.loss[row, column] == pytest.approx(direct(module, w, samples), rel=1e-6)
+    last = found.path[-1]
+    assert (last.a, last.b, last.off_plane) == (0, 0, 0)
+    assert basin_of(found) is None
+
+
+def test_random_directions_are_filter_normalised_and_orthogonal() -> None:
+    module, samples = network()
+    (model,) = models_of(module, 1)
+    w = model.weights
+    made = filter_normalised(gaussian_direction(w.layout, 3), w)
+    parts, own = w.layout.views(made), w.layout.views(w.parameters)
+    for name in ("0.weight", "3.weight"):
+        rows, filters = (values[name].reshape(len(values[name]), -1) for values in (parts, own))
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), np.linalg.norm(filters, axis=1), rtol=1e-6)
+    for name in ("0.bias", "3.bias"):
+        assert not parts[name].any()
+    span = random_directions(model, 3)
+    u_hat, v_hat = (base.parameters for base in span.bases[1:])
+    np.testing.assert_allclose(u_hat, made / np.linalg.norm(made), rtol=1e-12)
+    second = filter_normalised(gaussian_direction(w.layout, 3, 1), w)
+    assert np.linalg.norm(v_hat) == pytest.approx(1)
+    assert abs(u_hat @ v_hat) < 1e-12
+    # v lies in the plane of the two directions, on the second one's side
+    assert v_hat @ second == pytest.approx(np.sqrt(second @ second - (second @ u_hat) ** 2))
+    (found,) = survey(module, [samples], span, grid=5)
+    assert found.a[-1] == found.b[-1] == -found.a[0] == pytest.approx(np.linalg.norm(made))
+    assert found.loss[2, 2] == found.models[0].loss
+    point = w.parameters.astype(np.float64) + found.a[4] * u_hat + found.b[1] * v_hat
+    assert found.loss[1, 4] == pytest.approx(direct(module, point, samples), rel=1e-6)
+    assert not np.array_equal(random_directions(model, 4).bases[1].parameters, u_hat)
+
+
+def test_a_surface_in_random_directions_does_not_change_with_the_scale_between_layers() -> None:
+    """A ReLU network's function stays when one layer is doubled and the next one halved; its biases here are 0."""
+    module, samples = network()
+    (model,) = models_of(module, 1)
+    layout = model.weights.layout
+    surfaces = []
+    for factor in (1.0, 4.0):
+        w = model.weights.parameters.copy()
+        for name, scale in (("0.weight", factor), ("3.weight", 1 / factor), ("0.bias", 0.0), ("3.bias", 0.0)):
+            w[layout.slices[name]] *= scale
+        span = random_directions(Model("m", "m.pt", Weights(layout, w, {})), 0)
+        # in units of the first direction, as in the paper; the axes' L2 lengths do change
+        reach = span.reach
+        assert reach is not None
+        (found,) = survey(module, [samples], span, grid=5, ranges=((-0.1 * reach, 0.1 * reach), (-1e-9, 1e-9)))
+        surfaces.append(found.loss[2])
+    np.testing.assert_allclose(surfaces[0], surfaces[1], rtol=1e-6)
+
+
+def test_planes_that_do_not_exist_are_refused() -> None:
+    module, _ = network()
+    a, b, *_ = models = models_of(module, 4)
+    with pytest.raises(FedscopeError, match="a plane near clients needs at least three models, but 2 were given"):
+        near_clients([a, b])
+    with pytest.raises(FedscopeError, match="the 3 trajectory are all the same model"):
+        along_trajectory([a, a, a])
+    one, other = a.weights.parameters, b.weights.parameters
+    between = Model("c", "c.pt", Weights(a.weights.layout, ((one + other) / 2).astype(np.float32), {}))
+    with pytest.raises(FedscopeError, match=r"the 3 clients lie on one line .* draw the line with `fedscope line`"):
+        near_clients([a, b, between])
+    broken = Weights(a.weights.layout, np.where(np.arange(len(one)) < 2, np.nan, one), {})
+    with pytest.raises(FedscopeError, match=r"bad has 2 of .* parameters that are not finite, so it says nothing"):
+        near_clients([*models, Model("bad", "bad.pt", broken)])
+    with pytest.raises(FedscopeError, match=r"bad has 2 of .* so no direction starts there"):
+        random_directions(Model("bad", "bad.pt", broken))
+    zeros = Weights(a.weights.layout, np.zeros_like(one), {})
+    with pytest.raises(FedscopeError, match="zeros has no filter that is not zero"):
+        random_directions(Model("zeros", "zeros.pt", zeros))

@@ -1,0 +1,300 @@
+"""Several data sets in one pass, previews, normalization statistics, memory that runs out, modules with dice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights
+from fedscope.landscape import (
+    Evaluator,
+    Plane,
+    Replica,
+    Samples,
+    SoFar,
+    line,
+    plane,
+    random_directions,
+    survey,
+    through_models,
+)
+
+
+def samples_of(n: int, seed: int, split: str = "test") -> Samples:
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 2, 5, 5, generator=draw) * 2 + 1
+    return Samples(x, torch.randint(0, 3, (n,), generator=draw), 3, f"toy{seed}", split, np.arange(n))
+
+
+def network(normalised: bool = False) -> tuple[nn.Module, list[Model]]:
+    torch.manual_seed(0)
+    between = [nn.BatchNorm2d(4)] if normalised else []
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), *between, nn.ReLU(), nn.Flatten(), nn.Linear(36, 3))
+    layout = Layout.of(module)
+    draw = np.random.default_rng(1)
+    models = []
+    for name in "abc":
+        w = (0.5 * draw.standard_normal(layout.size)).astype(np.float32)
+        buffers = {e.name: np.abs(1 + draw.standard_normal(e.shape)).astype(e.dtype) for e in layout.buffers}
+        models.append(Model(name, f"{name}.pt", Weights(layout, w, buffers)))
+    return module, models
+
+
+def test_several_data_sets_in_one_pass_give_what_each_gives_alone() -> None:
+    module, models = network()
+    sets = [samples_of(130, 1), samples_of(61, 2, "train"), samples_of(1, 3)]
+    together = survey(module, sets, through_models(models), grid=7, shown=[models[0]])
+    for part, found in zip(sets, together, strict=True):
+        alone = plane(module, part, models, grid=7, shown=[models[0]])
+        assert np.array_equal(found.loss, alone.loss)
+        assert np.array_equal(found.error, alone.error)
+        assert repr(found.models) == repr(alone.models)  # nan is not nan
+        assert (found.attrs["data"], found.attrs["samples"]) == (part.name, len(part))
+
+
+def test_three_interruptions_on_two_data_sets_change_nothing(tmp_path: Path) -> None:
+    module, models = network()
+    sets = [samples_of(130, 1), samples_of(61, 2)]
+    whole = survey(module, sets, through_models(models), grid=7)
+    partial = tmp_path / "plane.partial"
+
+    def stop_at(count: int) -> Callable[[int, int], None]:
+        def progress(done: int, of: int) -> None:
+            if done == count:
+                raise KeyboardInterrupt
+
+        return progress
+
+    for count in (2, 20, 41):
+        with pytest.raises(KeyboardInterrupt):
+            survey(module, sets, through_models(models), grid=7, partial=partial, progress=stop_at(count))
+    seen: list[int] = []
+    pieces = survey(
+        module, sets, through_models(models), grid=7, partial=partial, progress=lambda done, of: seen.append(done)
+    )
+    assert seen[0] >= 41
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.loss.tobytes() == other.loss.tobytes()
+        assert one.error.tobytes() == other.error.tobytes()
+        assert repr(one.models) == repr(other.models)
+
+
+def test_a_preview_is_the_finest_grid_that_is_complete() -> None:
+    module, models = network()
+    seen: list[Plane] = []
+
+    def preview(so_far: SoFar) -> None:
+        plane = so_far()
+        if plane is not None:
+            seen.append(plane)
+
+    found = survey(module, [samples_of(50, 1)], through_models(models), grid=17, preview=preview, workers=1)[0]
+    assert [p.loss.shape for p in (seen[0], seen[-1])] == [(5, 5), (17, 17)]
+    assert {p.loss.shape for p in seen} == {(5, 5), (9, 9), (17, 17)}
+    assert sum(p.loss.shape == (5, 5) for p in seen) == 9 * 9 - 5 * 5
+    for early in seen:
+        step = 16 // (len(early.a) - 1)
+        assert np.array_equal(early.loss, found.loss[::step, ::step])
+        assert np.array_equal(early.a, found.a[::step])
+        assert repr(early.models) == repr(found.models)
+
+
+def updated(module: nn.Module, state: dict[str, Tensor], x: Tensor, batches: int) -> nn.Module:
+    """A model with statistics as torch's own tool for averaged models measures them."""
+    module.load_state_dict(state)
+    torch.optim.swa_utils.update_bn(torch.tensor_split(x, batches), module)
+    return module.eval().requires_grad_(False)
+
+
+def test_statistics_of_points_follow_the_policy() -> None:
+    module, models = network(normalised=True)
+    data, calibration = samples_of(90, 1), samples_of(1201, 2, "train")
+    span = through_models(models)
+    found = {
+        policy: survey(module, [data], span, grid=5, normalization=policy, calibration=calibration)[0]
+        for policy in ("interpolate", "keep", "re-estimate")
+    }
+    assert {policy: plane.normalization_policy for policy, plane in found.items()} == {p: p for p in found}
+    w = [model.weights for model in models]
+    for row, column in ((0, 0), (1, 3), (4, 2)):
+        c = span.coefficients(float(found["keep"].a[column]), float(found["keep"].b[row]))
+        vector = sum(share * model.parameters.astype(np.float64) for share, model in zip(c, w, strict=True))
+        state = {name: torch.from_numpy(np.array(value)) for name, value in w[0].arrays().items()}
+        for name, value in w[0].layout.views(vector.astype(np.float32)).items():
+            state[name] = torch.from_numpy(value)
+        expected = {}
+        module.load_state_dict(state)
+        expected["keep"] = module.eval()(data.x)
+        expected["re-estimate"] = updated(module, state, calibration.x, 3)(data.x)
+        for policy, outputs in expected.items():
+            direct = float(nn.functional.cross_entropy(outputs.detach().double(), data.y))
+            assert found[policy].loss[row, column] == pytest.approx(direct, rel=1e-5)
+    assert not np.allclose(found["keep"].loss, found["re-estimate"].loss, rtol=1e-3)
+    assert not np.allclose(found["keep"].loss, found["interpolate"].loss, rtol=1e-3)
+    # the models themselves have their own statistics under any policy, and the policy's effect on them is told
+    for policy in ("keep", "re-estimate"):
+        assert repr(found[policy].models) == repr(found["interpolate"].models)
+    assert "normalization_effect" not in found["interpolate"].attrs
+    assert found["keep"].attrs["normalization_effect"][0] == 0
+    other = {name: torch.from_numpy(np.array(value)) for name, value in w[1].arrays().items()}
+    changed = updated(module, other, calibration.x, 3)(data.x)
+    direct = float(nn.functional.cross_entropy(changed.double(), data.y)) - found["keep"].models[1].loss
+    assert found["re-estimate"].attrs["normalization_effect"][1] == pytest.approx(direct, rel=1e-4)
+
+
+def test_directions_keep_the_statistics_of_their_origin() -> None:
+    module, models = network(normalised=True)
+    found = survey(module, [samples_of(40, 1)], random_directions(models[0]), grid=3)[0]
+    assert found.normalization_policy == "keep"
+    assert found.loss[1, 1] == found.models[0].loss
+    assert found.attrs["normalization_effect"] == [0.0]
+
+
+def test_lines_have_the_same_policies() -> None:
+    module, (a, b, _) = network(normalised=True)
+    data, calibration = samples_of(90, 1), samples_of(800, 2)
+    made = {
+        policy: line(module, data, [(a, b)], betas=5, normalization=policy, calibration=calibration)
+        for policy in ("interpolate", "keep", "re-estimate")
+    }
+    state = {name: torch.from_numpy(np.array(value)) for name, value in a.weights.arrays().items()}
+    middle = (a.weights.parameters.astype(np.float64) + b.weights.parameters) / 2
+    for name, value in a.weights.layout.views(middle.astype(np.float32)).items():
+        state[name] = torch.from_numpy(value)
+    outputs = updated(module, state, calibration.x, 2)(data.x)
+    at = int(np.flatnonzero(made["keep"].beta == 0.5)[0])
+    direct = float(nn.functional.cross_entropy(outputs.double(), data.y))
+    assert made["re-estimate"].loss[0, at] == pytest.approx(direct, rel=1e-5)
+    ends = [int(np.flatnonzero(made["keep"].beta == end)[0]) for end in (0.0, 1.0)]
+    for policy, found in made.items():
+        assert found.attrs["normalization_policy"] == policy
+        assert np.array_equal(found.loss[0, ends], made["interpolate"].loss[0, ends])
+
+
+def test_policies_that_make_no_sense_are_refused() -> None:
+    module, models = network(normalised=True)
+    data = samples_of(20, 1)
+    with pytest.raises(FedscopeError, match="normalization 'mean' is unknown; take one of interpolate, re-estimate"):
+        plane(module, data, models, normalization="mean")
+    with pytest.raises(FedscopeError, match=r"re-estimated statistics need inputs .* give calibration samples"):
+        plane(module, data, models, normalization="re-estimate")
+    plain, without = network()
+    assert plane(plain, data, without, grid=2, normalization="re-estimate").normalization_policy == "none"
+
+
+def test_a_gpu_that_runs_out_of_memory_goes_on_with_half_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, models = network()
+    data = samples_of(100, 1)
+    expected = Evaluator(module, data, batch=25).models([model.weights for model in models])
+    whole, asked = Replica.logits, []
+
+    def small(replica: Replica, x: Tensor) -> Tensor:
+        asked.append(len(x))
+        if len(x) > 25:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(replica, x)
+
+    monkeypatch.setattr(Replica, "logits", small)
+    evaluator = Evaluator(module, data, batch=100, workers=1)
+    with pytest.warns(FedscopeWarning) as said:
+        found = evaluator.models([model.weights for model in models])
+    assert [str(one.message).rpartition("; ")[2] for one in said] == ["going on with 50", "going on with 25"]
+    assert str(said[0].message).startswith("cpu ran out of memory with 100 samples at a time")
+    assert np.array_equal(found, expected)
+    assert evaluator.batch == 25
+    assert sum(size > 25 for size in asked) == 2  # not tried again for the next model
+
+    def none(replica: Replica, x: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Replica, "logits", none)
+    with (
+        pytest.warns(FedscopeWarning, match="ran out of memory"),
+        pytest.raises(FedscopeError, match="cpu has no memory left for even one sample of toy1 test at a time"),
+    ):
+        evaluator.models(models[0].weights)
+
+
+class Dice(nn.Module):
+    """Functional dropout that nobody told about evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.inner(nn.functional.dropout(x))
+        return outputs
+
+
+def test_a_module_that_throws_dice_is_refused_and_dropout_layers_are_put_to_evaluation() -> None:
+    data = Samples(torch.randn(30, 4), torch.arange(30) % 3, 3, "toy", "test", np.arange(30))
+    with pytest.raises(FedscopeError, match=r"different outputs for the same input.*training=self\.training"):
+        Evaluator(Dice(), data)
+    torch.manual_seed(0)
+    layered = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).train()
+    layout = Layout.of(layered)
+    w = Weights(layout, np.random.default_rng(0).standard_normal(layout.size).astype(np.float32), {})
+    once, again = (Evaluator(layered, data).models(w)[0] for _ in range(2))
+    assert once == again
+    assert layered.training
+    broken = replace(data, x=torch.full((30, 4), torch.nan))
+    assert np.isnan(Evaluator(layered, broken).models(w)[0]).all()  # the same twice, if not a number
+
+
+def test_an_adaptive_surface_is_measured_where_it_says_and_near_elsewhere(tmp_path: Path) -> None:
+    module, models = network()
+    sets = [samples_of(130, 1), samples_of(61, 2)]
+    whole = survey(module, sets, through_models(models), grid=(41, 37))
+    made = survey(module, sets, through_models(models), grid=(41, 37), adaptive=0.15)
+    for full, found in zip(whole, made, strict=True):
+        assert found.computed is not None
+        assert found.computed.sum() == found.attrs["points_computed"] <= 0.15 * full.loss.size
+        assert np.array_equal(found.loss[found.computed], full.loss[found.computed])
+        assert np.array_equal(found.error[found.computed], full.error[found.computed])
+        worst = np.abs(found.loss - full.loss).max() / np.ptp(full.loss)
+        # the points held out tell the greatest difference within a factor of 3: see `refine`
+        assert 0 < worst <= 3 * found.attrs["held_out_loss_error"] <= 0.03
+        # the minimum and the points round it are no interpolation
+        row, column = np.unravel_index(int(np.argmin(found.loss)), found.loss.shape)
+        assert (row, column) == np.unravel_index(int(np.argmin(full.loss)), full.loss.shape)
+        assert found.computed[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2].all()
+        assert repr(found.models) == repr(full.models)
+    found = made[1]
+    found.save(tmp_path / "plane.nc")
+    again = Plane.load(tmp_path / "plane.nc")
+    assert again.computed is not None
+    assert np.array_equal(again.computed, found.computed)
+    assert again.attrs == found.attrs
+
+
+def test_an_interrupted_adaptive_surface_chooses_the_same_points(tmp_path: Path) -> None:
+    module, models = network()
+    options = {"grid": 31, "adaptive": 0.15}
+    whole = plane(module, samples_of(60, 1), models, **options)
+    partial = tmp_path / "plane.partial"
+
+    def stop(done: int, of: int) -> None:
+        assert of >= done
+        if done == 90:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plane(module, samples_of(60, 1), models, **options, partial=partial, progress=stop)
+    pieces = plane(module, samples_of(60, 1), models, **options, partial=partial)
+    assert pieces.loss.tobytes() == whole.loss.tobytes()
+    assert pieces.attrs == whole.attrs
+
+
+def test_a_grid_with_too_few_points_is_measured_whole() -> None:
+    module, models = network()
+    found = plane(module, samples_of(60, 1), models, grid=6, adaptive=0.15)
+    assert found.computed is not None
+    assert found.computed.all()
+    assert np.array_equal(found.loss, plane(module, samples_of(60, 1), models, grid=6).loss)
