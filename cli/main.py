@@ -11,7 +11,7 @@ from typing import TextIO
 import click
 
 #: in the order of a first tour
-COMMANDS = ("train", "ls", "curves", "line", "plane", "decompose", "export", "import", "demo")
+COMMANDS = ("train", "ls", "curves", "line", "plane", "sharpness", "decompose", "export", "import", "demo")
 
 
 class Tour(click.Group):

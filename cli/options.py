@@ -111,7 +111,11 @@ def source_options(
             "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
         ),
         click.option(
-            "--seed", type=Count(0), default=0, show_default=True, help="Seed of the subset that --limit draws."
+            "--seed",
+            type=Count(0),
+            default=0,
+            show_default=True,
+            help="Seed of what is drawn: the subset of --limit, random directions.",
         ),
     ]
     if files:

@@ -4,6 +4,7 @@
 from .basins import Basin, BasinModel, basin_of
 from .connectivity import connectivity
 from .connectivity_figure import draw_connectivity
+from .curvature import Curvature, Sharpness, sharpness
 from .evaluator import Evaluator
 from .garipov import read_plane
 from .geometry import Basis
@@ -28,6 +29,7 @@ __all__ = [
     "Basin",
     "BasinModel",
     "Basis",
+    "Curvature",
     "Evaluator",
     "Line",
     "Options",
@@ -35,6 +37,7 @@ __all__ = [
     "PlaneModel",
     "Replica",
     "Samples",
+    "Sharpness",
     "SoFar",
     "Span",
     "along_trajectory",
@@ -57,6 +60,7 @@ __all__ = [
     "read_surface",
     "run_in_workers",
     "save_figure",
+    "sharpness",
     "shortened",
     "survey",
     "through_models",

@@ -40,6 +40,9 @@ SLOW = {
     "howto/resume.md",
     "howto/own-checkpoints.md",
     "howto/gpu.md",
+    "howto/landscape.md",
+    "howto/sharpness.md",
+    "gallery.md",
 }
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference"]
 

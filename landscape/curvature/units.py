@@ -1,0 +1,202 @@
+"""What is measured of one model, in parts that are kept one by one when an analysis is interrupted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, Weights
+from ..evaluator import Evaluator
+from .derivatives import Derivatives
+from .flatness import Ball, mean_rise, sam_step, worst_rise
+from .hessian import TOGETHER, eigenvalues, most_negative, spectral_density, trace
+from .result import Measure
+
+# Of a forward pass over all samples, measured on the papers' CNN and on a perceptron: a gradient, a Hessian's product.
+GRADIENT, PRODUCT = 3, 8
+# Products that an end of the spectrum takes; a guess, for the progress alone.
+PRODUCTS = 40
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The settings of :func:`sharpness`, by its names.
+
+    Raises:
+        FedscopeError: one that makes no sense.
+    """
+
+    top: int
+    probes: int
+    density: int
+    rho: float
+    relative: float
+    draws: int
+    starts: int
+    steps: int
+    seed: int
+    hessian: bool
+
+    def __post_init__(self) -> None:
+        for name, value in (("rho", self.rho), ("relative", self.relative)):
+            if not 0 < value < math.inf:
+                raise FedscopeError(f"--{name} {value:g} is no radius about a model; give a positive number")
+        least = {"top": 1, "probes": 1, "draws": 1, "starts": 0, "steps": 1, "density": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise FedscopeError(f"--{name} {getattr(self, name)} is too small; give {low} or more")
+        if 0 < self.density < 3:
+            raise FedscopeError(f"--density {self.density} steps resolve nothing; give 3 or more, as in --density 64")
+
+
+@dataclass
+class About:
+    """One model while it is measured: ``known`` grows by each part's measures, ``tick`` counts forward passes."""
+
+    w: Weights
+    asked: Asked
+    evaluator: Evaluator
+    derivatives: Derivatives
+    tick: Callable[[int], None]
+    known: dict[str, Measure] = field(default_factory=dict)
+
+    def slope(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """Loss and gradient."""
+        answer = self.derivatives.gradient(self.w, parameters)
+        self.tick(GRADIENT)
+        return answer
+
+    def product(self, vectors: np.ndarray) -> np.ndarray:
+        """H v for rows v, as many together as share their passes."""
+        parts = []
+        for first in range(0, len(vectors), TOGETHER):
+            parts.append(self.derivatives.products(self.w, vectors[first : first + TOGETHER]))
+            self.tick(PRODUCT * len(parts[-1]))
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part: its key in the store, the passes it may take, and how its numbers are made.
+
+    ``measure`` returns measures, and the spectrum as two lists where there is one.
+    """
+
+    name: str
+    passes: int
+    names: tuple[str, ...]
+    measure: Callable[[About], Sequence[Measure] | tuple[list[float], list[float]] | None]
+
+
+def parts_of(asked: Asked) -> tuple[Part, ...]:
+    """The parts that were asked for, in an order in which each finds what it needs."""
+    climb = GRADIENT * (1 + (1 + asked.starts) * asked.steps)
+    mean = 1 + 2 * asked.draws
+    own = partial(_ball, relative=False)
+    relative = partial(_ball, relative=True)
+    parts = [
+        Part("loss", 1, ("loss", "error"), _loss),
+        Part("sam", 3 * GRADIENT, ("gradient_norm", "sam"), lambda a: _sam(a, own(a))),
+        Part("worst_case", climb, ("worst_case",), lambda a: [_worst(a, own(a), "worst_case")]),
+        Part("ball_mean", mean, ("ball_mean",), lambda a: [_mean(a, own(a), "ball_mean")]),
+        Part("filter_mean", mean, ("filter_mean",), lambda a: [_mean(a, relative(a), "filter_mean")]),
+        Part(
+            "filter_worst_case",
+            climb,
+            ("filter_worst_case",),
+            lambda a: [_worst(a, relative(a), "filter_worst_case")],
+        ),
+    ]
+    if not asked.hessian:
+        return tuple(parts)
+    names = tuple(f"eigenvalue_{i + 1}" for i in range(asked.top))
+    parts += [
+        Part("eigenvalues", (PRODUCTS + asked.top) * PRODUCT, names, _eigenvalues),
+        Part("eigenvalue_min", PRODUCTS * PRODUCT, ("eigenvalue_min",), _most_negative),
+        Part("trace", asked.probes * PRODUCT, ("trace",), _trace),
+    ]
+    if asked.density:
+        parts.append(Part("density", asked.density * PRODUCT, (), _density))
+    return tuple(parts)
+
+
+def measured(part: Part, about: About) -> dict[str, Any]:
+    """A part's numbers as JSON holds them; NaN where the loss or what is derived from it is not finite."""
+    loss = about.known.get("loss")
+    broken = loss is not None and loss.value is not None and not math.isfinite(loss.value)
+    answer: Any = [Measure(name, math.nan) for name in part.names] or None
+    if not broken:
+        with suppress(FloatingPointError):
+            answer = part.measure(about)
+    if answer is None or isinstance(answer, tuple):
+        return {"measures": [], "spectrum": answer}
+    return {"measures": [[one.name, one.value, one.radius, one.stderr] for one in answer], "spectrum": None}
+
+
+def remembered(value: Mapping[str, Any]) -> list[Measure]:
+    """The measures that :func:`measured` gave."""
+    return [Measure(*row) for row in value["measures"]]
+
+
+def _ball(about: About, relative: bool) -> Ball:
+    return Ball(about.w, about.asked.relative if relative else about.asked.rho, relative)
+
+
+def _loss(about: About) -> list[Measure]:
+    loss, error = about.evaluator.models(about.w)
+    return [Measure("loss", float(loss[0])), Measure("error", float(error[0]))]
+
+
+def _sam(about: About, ball: Ball) -> list[Measure]:
+    _, gradient = about.slope(about.w.parameters)
+    length = Measure("gradient_norm", float(np.linalg.norm(gradient)))
+    return [length, Measure("sam", sam_step(ball, about.slope), ball.radius)]
+
+
+def _worst(about: About, ball: Ball, name: str) -> Measure:
+    asked = about.asked
+    rise = worst_rise(ball, about.slope, starts=asked.starts, steps=asked.steps, seed=asked.seed)
+    return Measure(name, rise, ball.radius)
+
+
+def _mean(about: About, ball: Ball, name: str) -> Measure:
+    rise, stderr = mean_rise(ball, about.evaluator, draws=about.asked.draws, seed=about.asked.seed)
+    return Measure(name, rise, ball.radius, None if math.isnan(stderr) and about.asked.draws == 1 else stderr)
+
+
+def _eigenvalues(about: About) -> list[Measure]:
+    asked = about.asked
+    found = eigenvalues(about.product, about.w.layout.size, asked.top, asked.seed)
+    made = [Measure(f"eigenvalue_{i + 1}", one.value, None, one.residual) for i, one in enumerate(found)]
+    return [*made, *(Measure(f"eigenvalue_{i + 1}", None) for i in range(len(found), asked.top))]
+
+
+def _most_negative(about: About) -> list[Measure]:
+    largest = about.known["eigenvalue_1"].value
+    found = most_negative(about.product, about.w.layout.size, largest, about.asked.seed) if largest is not None else ()
+    return (
+        [Measure("eigenvalue_min", found[0].value, None, found[0].residual)]
+        if found
+        else [Measure("eigenvalue_min", None)]
+    )
+
+
+def _trace(about: About) -> list[Measure]:
+    value, stderr = trace(about.product, about.w.layout.size, about.asked.probes, about.asked.seed)
+    return [Measure("trace", value, None, stderr if about.asked.probes > 1 else None)]
+
+
+def _density(about: About) -> tuple[list[float], list[float]] | None:
+    low, high = about.known["eigenvalue_min"].value, about.known["eigenvalue_1"].value
+    if low is None or high is None or not math.isfinite(high - low):
+        return None
+    grid, density = spectral_density(
+        about.product, about.w.layout.size, (low, high), about.asked.density, about.asked.seed
+    )
+    return grid.tolist(), density.tolist()

@@ -1,0 +1,337 @@
+"""The sharpness of several models as a result: its numbers, its files, its figure, and going on after Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from torch import nn
+
+from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
+from fedscope.landscape import COLOURS, Evaluator, Samples, save_figure
+from fedscope.landscape.curvature import (
+    Ball,
+    Curvature,
+    Derivatives,
+    Measure,
+    Sharpness,
+    Spectrum,
+    mean_rise,
+    sharpness,
+)
+
+NAMES = ["loss", "error", "gradient_norm", "sam", "worst_case", "ball_mean", "filter_mean", "filter_worst_case"]
+QUICK: dict[str, Any] = {"top": 2, "probes": 3, "draws": 3, "steps": 6}
+
+
+@pytest.fixture
+def asked(small: Any) -> tuple[nn.Module, Samples, list[Model]]:
+    """Two rounds of a run, on 40 samples in float64."""
+    samples = Samples(small.x, small.y, 3, "noise", "train", np.arange(40))
+    run: Any = SimpleNamespace(name="ima", path=Path("runs/ima"))
+    weights = [small.start, small.model(1)]
+    models = [Model(f"ima@{t}", f"runs/ima@{t}", w, run, t, "global") for t, w in enumerate(weights, start=4)]
+    return small.module, samples, models
+
+
+def numbers(result: Sharpness) -> list[tuple[str, Measure]]:
+    return [(model.label, one) for model, one in result.rows()]
+
+
+def test_every_measure_of_every_model_is_the_one_that_its_function_gives(asked: Any) -> None:
+    module, samples, models = asked
+    made = sharpness(module, samples, models, **QUICK)
+    assert [model.label for model in made.models] == ["ima@4/global", "ima@5/global"]
+    for model, addressed in zip(made.models, models, strict=True):
+        assert [one.name for one in model.measures] == [
+            *NAMES, "eigenvalue_1", "eigenvalue_2", "eigenvalue_min", "trace"
+        ]  # fmt: skip
+        value = {one.name: one for one in model.measures}
+        w = addressed.weights
+        derivatives = Derivatives(module, samples)
+        dense = derivatives.products(w, np.eye(w.layout.size))
+        spectrum = np.linalg.eigvalsh((dense + dense.T) / 2)
+        assert value["eigenvalue_1"].value == pytest.approx(spectrum[-1])
+        assert value["eigenvalue_2"].value == pytest.approx(spectrum[-2])
+        assert value["eigenvalue_min"].value == pytest.approx(spectrum[0])
+        assert value["loss"].value == pytest.approx(derivatives.gradient(w)[0])
+        assert value["gradient_norm"].value == pytest.approx(np.linalg.norm(derivatives.gradient(w)[1]))
+        assert value["error"].value == Evaluator(module, samples).models(w)[1][0]
+        mean = mean_rise(Ball(w, 0.05), Evaluator(module, samples), draws=3)
+        assert (value["ball_mean"].value, value["ball_mean"].stderr) == mean
+        relative = mean_rise(Ball(w, 0.1, relative=True), Evaluator(module, samples), draws=3)
+        assert (value["filter_mean"].value, value["filter_mean"].stderr) == relative
+        assert value["worst_case"].value >= value["sam"].value > 0
+        assert {one.radius for one in model.measures if one.name in ("sam", "worst_case", "ball_mean")} == {0.05}
+        assert {one.radius for one in model.measures if one.name.startswith("filter")} == {0.1}
+    assert made.attrs["samples"] == 40
+    assert made.attrs["rho"] == 0.05
+    assert made.attrs["addresses"] == ["runs/ima@4", "runs/ima@5"]
+    assert made.attrs["parameters"] == 53
+
+
+def test_seeds_decide_and_workers_do_not(asked: Any) -> None:
+    one, again, other = (sharpness(*asked, **QUICK, seed=s, workers=n) for s, n in ((0, 1), (0, 3), (1, 3)))
+    assert numbers(one) == numbers(again)
+    for name in ("ball_mean", "filter_mean", "trace"):
+        assert one.models[0].measure(name) != other.models[0].measure(name)
+
+
+def test_one_draw_has_no_standard_error(asked: Any) -> None:
+    made = sharpness(*asked, **{**QUICK, "probes": 1, "draws": 1})
+    for name in ("ball_mean", "filter_mean", "trace"):
+        one = made.models[0].measure(name)
+        assert one is not None
+        assert one.value is not None
+        assert one.stderr is None
+
+
+def test_without_the_hessian_there_is_none(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Derivatives, "products", None)
+    made = sharpness(*asked, **QUICK, hessian=False)
+    assert [one.name for one in made.models[0].measures] == NAMES
+
+
+def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
+    asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.landscape.curvature import measures
+
+    told: list[tuple[int, int]] = []
+    whole = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)))
+    # also within long parts: four products at a time, and an ascent that ends before its last step
+    assert np.diff([done for done, _ in told]).max() < 50
+    told.clear()
+
+    def stop(done: int, of: int) -> None:
+        told.append((done, of))
+        if len(told) == 40:
+            raise KeyboardInterrupt
+
+    partial = tmp_path / "x.partial"
+    with pytest.raises(KeyboardInterrupt):
+        sharpness(*asked, **QUICK, progress=stop, partial=partial)
+    kept = len(partial.read_text().splitlines()) - 1
+    assert 2 <= kept < 18
+    computed: list[str] = []
+    inner = measures.measured
+    monkeypatch.setattr(measures, "measured", lambda part, about: computed.append(part.name) or inner(part, about))
+    told.clear()
+    again = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)), partial=partial)
+    assert numbers(again) == numbers(whole)
+    assert len(computed) == 18 - kept
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert len({of for _, of in told}) == 1
+    assert told[-1][0] == told[-1][1]
+    # more models go on with those that are done; another radius does not
+    third = replace(asked[2][0], round=9)
+    computed.clear()
+    sharpness(asked[0], asked[1], [*asked[2], third], **QUICK, partial=partial)
+    assert computed == []
+    sharpness(*asked, **QUICK, rho=0.1, partial=partial)
+    assert len(computed) == 18
+
+
+def test_a_model_that_is_not_finite_is_no_number_and_the_others_are(
+    asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, samples, models = asked
+    broken = replace(models[0].weights, parameters=np.full(53, np.nan))
+    made = sharpness(module, samples, [replace(models[0], weights=broken), models[1]], **QUICK)
+    values = {one.name: one.value for one in made.models[0].measures}
+    assert values.pop("error") == 1.0
+    assert all(value is not None and np.isnan(value) for value in values.values())
+    assert all(one.value is not None and np.isfinite(one.value) for one in made.models[1].measures)
+    made.save(tmp_path / "x")
+    back = Sharpness.load(tmp_path / "x")
+    assert np.isnan(back.models[0].measure("trace").value)  # type: ignore[union-attr, arg-type]
+    # nor is anything asked of it but its loss
+    monkeypatch.setattr(Derivatives, "gradient", None)
+    monkeypatch.setattr(Derivatives, "products", None)
+    again = sharpness(module, samples, [replace(models[0], weights=broken)], **QUICK)
+    assert repr(again.models[0].measures) == repr(made.models[0].measures)  # NaN is not NaN
+    figure = back.figure()
+    assert "numbers not finite (crosses)" in " ".join(text.get_text() for text in figure.texts)
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rho": 0.0}, r"--rho 0 is no radius about a model; give a positive number"),
+        ({"rho": -1.0}, r"--rho -1 is no radius"),
+        ({"relative": float("nan")}, r"--relative nan is no radius"),
+        ({"top": 54}, r"--top 54 eigenvalues of a model of 53 parameters do not exist; give 1 to 53"),
+        ({"top": 0}, r"--top 0 is too small; give 1 or more"),
+        ({"probes": 0}, r"--probes 0 is too small; give 1 or more"),
+        ({"draws": 0}, r"--draws 0 is too small; give 1 or more"),
+        ({"density": 2}, r"--density 2 steps resolve nothing; give 3 or more"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(asked: Any, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        sharpness(*asked, **{**QUICK, **wrong})
+
+
+def test_models_that_cannot_be_measured_are_refused(asked: Any) -> None:
+    module, samples, models = asked
+    with pytest.raises(FedscopeError, match=r"no model to measure; give at least one"):
+        sharpness(module, samples, [])
+    with pytest.raises(FedscopeError, match=r"ima@4/global stands for 2 of the models.*name each once"):
+        sharpness(module, samples, [models[0], models[0]])
+    other = nn.Linear(6, 3)
+    strange = Model("odd", "odd.pt", Weights(Layout.of(other), np.zeros(21, np.float32), {}))
+    with pytest.raises(FedscopeError, match=r"odd does not fit the module: "):
+        sharpness(module, samples, [strange])
+
+
+def test_a_density_needs_the_extra_before_anything_is_computed(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "curvlinops", None)
+    told: list[int] = []
+    with pytest.raises(FedscopeError, match=r"needs curvlinops; pip install 'fedscope\[hessian\]'"):
+        sharpness(*asked, **QUICK, density=8, progress=lambda done, of: told.append(done))
+    assert told == []
+    sharpness(*asked, **QUICK)  # the rest does without
+
+
+def test_files_say_everything_and_read_back_the_same(asked: Any, tmp_path: Path) -> None:
+    pytest.importorskip("curvlinops")
+    made = sharpness(*asked, **QUICK, density=12)
+    paths = made.save(tmp_path / "figures" / "run.v2")
+    assert [path.name for path in paths] == ["run.v2.sharpness.csv", "run.v2.spectrum.csv", "run.v2.sharpness.json"]
+    back = Sharpness.load(tmp_path / "figures" / "run.v2")
+    assert numbers(back) == numbers(made)
+    assert back.attrs == json.loads(json.dumps(made.attrs))
+    for one, other in zip(back.models, made.models, strict=True):
+        assert one.spectrum is not None
+        assert other.spectrum is not None
+        np.testing.assert_array_equal(one.spectrum.density, other.spectrum.density)
+        np.testing.assert_array_equal(one.spectrum.eigenvalue, other.spectrum.eigenvalue)
+    with paths[0].open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["run", "round", "model", "split", "samples", "measure", "radius", "value", "stderr"]
+    assert (rows[0]["run"], rows[0]["round"], rows[0]["model"]) == ("ima", "4", "global")
+    assert (rows[0]["split"], rows[0]["samples"], rows[0]["measure"]) == ("train", "40", "loss")
+    assert (rows[0]["radius"], rows[0]["stderr"]) == ("", "")
+    # a result without a density leaves none of an earlier one
+    replace(made, models=tuple(replace(model, spectrum=None) for model in made.models)).save(
+        tmp_path / "figures" / "run.v2"
+    )
+    assert not paths[1].exists()
+    assert Sharpness.load(tmp_path / "figures" / "run.v2").models[0].spectrum is None
+
+
+def test_what_does_not_exist_is_empty_and_never_0(tmp_path: Path) -> None:
+    made = Sharpness((Curvature("", None, "best", (Measure("eigenvalue_min", None), Measure("sam", 0.0, 0.05))),), {})
+    made.save(tmp_path / "x")
+    assert (tmp_path / "x.sharpness.csv").read_text().splitlines()[1:] == [
+        ",,best,,,eigenvalue_min,,,",
+        ",,best,,,sam,0.05,0.0,",
+    ]
+    assert Sharpness.load(tmp_path / "x").models == made.models or numbers(Sharpness.load(tmp_path / "x")) == numbers(
+        made
+    )
+
+
+def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"x\.sharpness\.json does not exist: .* compute it again with --force"):
+        Sharpness.load(tmp_path / "x")
+    Sharpness((Curvature("a", 1, "global", (Measure("sam", 1.0),)),), {}).save(tmp_path / "x")
+    main = tmp_path / "x.sharpness.json"
+    info = json.loads(main.read_text())
+    for text, message in (
+        ("{", r"is not JSON"),
+        (json.dumps({**info, "format": "other"}), r'does not say "format": "fedscope-sharpness"'),
+        (json.dumps({**info, "version": 9}), r"has version 9, but this fedscope reads version 1; update fedscope"),
+    ):
+        main.write_text(text)
+        with pytest.raises(FedscopeError, match=message):
+            Sharpness.load(tmp_path / "x")
+    main.write_text(json.dumps(info))
+    (tmp_path / "x.sharpness.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(FedscopeError, match=r"is not a table of `fedscope sharpness`: its columns must be run, round"):
+        Sharpness.load(tmp_path / "x")
+
+
+# --- the figure ---
+
+
+def curvature(
+    run: str, round_: int | None, model: str = "global", spectrum: bool = False, **values: float
+) -> Curvature:
+    grid = np.linspace(-1, 4, 50)
+    return Curvature(
+        run,
+        round_,
+        model,
+        tuple(Measure(name, value, 0.05, abs(value) / 10) for name, value in values.items()),
+        Spectrum(grid, np.exp(-8 * grid**2)) if spectrum else None,
+    )
+
+
+ATTRS: dict[str, Any] = {"data": "digits", "split": "train", "samples": 1437, "density": 20, "parameters": 1000}
+
+
+def test_several_rounds_are_lines_a_colour_a_run(tmp_path: Path) -> None:
+    models = [
+        curvature(
+            run, t, "averaged" if run == "ima" else "global", eigenvalue_1=t * scale, trace=10.0 * t, ball_mean=1e-6 * t
+        )
+        for run, scale in (("fma", 1.0), ("ima", 0.5))
+        for t in (3, 1, 2)
+    ]
+    made = Sharpness(tuple(models), ATTRS)
+    figure = made.figure(3.5)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["largest eigenvalue", "trace", "mean rise"]
+    (line, *_) = figure.axes[0].lines
+    assert line.get_xdata().tolist() == [1, 2, 3]  # type: ignore[union-attr]
+    assert line.get_ydata().tolist() == [1, 2, 3]  # type: ignore[union-attr]
+    assert figure.axes[2].get_ylabel() == "$10^{-6}$ nats"
+    assert figure.axes[2].lines[0].get_ydata().tolist() == [1, 2, 3]  # type: ignore[union-attr]
+    # bars where they are standard errors, and not on eigenvalues
+    assert len(figure.axes[0].collections[0].get_paths()[0].vertices) == 2  # type: ignore[attr-defined]
+    assert np.isnan(figure.axes[0].collections[0].get_paths()[0].vertices).any()  # type: ignore[attr-defined]
+    assert not np.isnan(figure.axes[1].collections[0].get_paths()[0].vertices).any()  # type: ignore[attr-defined]
+    assert figure.axes[0].get_ylim()[0] == 0
+    bar = figure.axes[2].collections[0].get_paths()[0].vertices  # type: ignore[attr-defined]
+    assert bar[:, 1].tolist() == pytest.approx([0.9, 1.1])
+    said = " ".join(text.get_text() for text in figure.texts)
+    assert "fma ima" in said
+    assert "1,437 samples" in said
+    assert "squares: averaged models" in said
+    marks = {
+        line.get_marker() for line in figure.axes[0].lines if line.get_color() == COLOURS[1] and line.get_xdata().size
+    }  # type: ignore[union-attr]
+    assert marks == {"None", "s"}
+    one, other = (save_figure(made.figure(3.5), tmp_path / name)[1].read_bytes() for name in "ab")
+    assert one == other
+    plt.close(figure)
+
+
+def test_single_models_are_rows_and_a_density_is_logarithmic() -> None:
+    models = (
+        curvature("fma", 60, eigenvalue_1=3.0, trace=18.0, spectrum=True),
+        curvature("", None, "best", eigenvalue_1=2.0, trace=float("nan")),
+    )
+    figure = Sharpness(models, ATTRS).figure(3.5, "a title")
+    first, second, density = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["fma@60/global", "best"]
+    assert [label.get_text() for label in second.get_yticklabels()] == ["", ""]
+    assert density.get_yscale() == "log"
+    assert density.get_title(loc="left") == "spectral density (1/nats)"
+    assert len(density.lines) == 1
+    assert figure.get_figwidth() == 3.5
+    plt.close(figure)
+
+
+def test_a_measure_of_nothing_is_no_figure() -> None:
+    with pytest.raises(FedscopeError, match=r"no measure to draw; compute it again with --force"):
+        Sharpness((Curvature("a", 1, "global", ()),), {}).figure()
