@@ -48,6 +48,7 @@ format: $(VENV)/.dependencies
 ## docs: write the reference from the code, then build the site
 docs: $(VENV)/.installed
 	$(RUN) docs/generate.py
+	$(RUN) docs/make_gallery.py
 	$(RUN) -m mkdocs build --strict
 
 bench: $(VENV)/.installed

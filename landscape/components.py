@@ -48,7 +48,7 @@ def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: s
 
     >>> rows = [np.array([4.0, 0, 1]), np.array([-2.0, 1, 1]), np.array([-2.0, -1, 1])]
     >>> axes = principal_components(rows, rows[0])
-    >>> axes.u_hat.round(6).tolist(), [round(share, 3) for share in axes.explained]
+    >>> (axes.u_hat.round(6) + 0.0).tolist(), [round(share, 3) for share in axes.explained]
     ([1.0, 0.0, 0.0], [0.923, 0.077])
     """
     gram = np.zeros((len(rows), len(rows)))

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from math import prod
 from threading import Event
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
-from .replica import Replica
+from .replica import Replica, Replicas
 from .samples import Samples
+from .tally import Tally
 from .workers import Item, Result, run_in_workers
+
+if TYPE_CHECKING:
+    from .spanning import Spanning
 
 # Chosen by measuring: convolutions are fastest while a batch's activations stay in a core's cache, which 50 images of
 # 32 x 32 do; linear layers alone want more rows. On a GPU the whole set, as far as memory sensibly goes.
@@ -83,12 +88,16 @@ class Evaluator:
         first = Replica(module, self.device, precision)
         self.layout = first.layout
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
-        self._idle = [first]
+        self._idle = [Replicas(self._new, [first])]
         self._data = [(first.prepare(part.x), part.y.to(self.device)) for part in self.parts]
         self._try(first)
 
     def evaluate(
-        self, count: int, form: Callable[[int, Replica], None], indices: Iterable[int] | None = None
+        self,
+        count: int,
+        form: Callable[[int, Replica], None],
+        indices: Iterable[int] | None = None,
+        spanning: Spanning | None = None,
     ) -> Generator[tuple[int, np.ndarray, np.ndarray], None, None]:
         """Yield ``(i, loss, error)`` for models 0..count−1, or those of ``indices`` in that order.
 
@@ -96,16 +105,23 @@ class Evaluator:
         data set alone would give.
 
         ``form(i, replica)`` writes model i into a worker's replica; it runs in that worker. Leaving the loop early, or
-        Ctrl-C in it, stops the workers at their next batch.
+        Ctrl-C in it, stops the workers at their next batch. With ``spanning``, points of a surface are taken several
+        at a time.
         """
         order = list(range(count) if indices is None else indices)
 
-        def task(i: int, replica: Replica, stop: Event) -> tuple[int, np.ndarray, np.ndarray]:
-            form(i, replica)
-            loss, error = self._measure(replica, stop)
-            return i, loss, error
+        def task(group: list[int], replicas: Replicas, stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
+            own = replicas.first(len(group))
+            for i, replica in zip(group, own, strict=True):
+                form(i, replica)
+            if spanning is None or not spanning.combines(group[0]):
+                return [(i, *self._measure(replica, stop)) for i, replica in zip(group, own, strict=True)]
+            return self._measure_together(group, own, spanning, stop)
 
-        return self._run(task, order)
+        groups = [[i] for i in order] if spanning is None else spanning.groups(order)
+        with closing(self._run(task, groups)) as results:
+            for result in results:
+                yield from result
 
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
         """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
@@ -131,16 +147,21 @@ class Evaluator:
         """Outputs of every model on the samples ``rows``, float32 [M, B, classes] on the CPU."""
         x = self._data[0][0][rows]
 
-        def task(model: Weights, replica: Replica, stop: Event) -> Tensor:
+        def task(model: Weights, replicas: Replicas, stop: Event) -> Tensor:
+            (replica,) = replicas.first(1)
             replica.load(model.parameters, model.buffers)
             parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
             return torch.cat(parts)
 
         return torch.stack(list(self._run(task, list(models))))
 
+    def batches(self, part: int) -> Iterator[Tensor]:
+        """The inputs of a data set as they are evaluated."""
+        return iter(torch.split(self._data[part][0], self.batch))
+
     def prepare(self, x: Tensor) -> Tensor:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
-        return self._idle[0].prepare(x)
+        return self._idle[0].first(1)[0].prepare(x)
 
     def _measure(self, replica: Replica, stop: Event) -> tuple[np.ndarray, np.ndarray]:
         while True:
@@ -163,21 +184,30 @@ class Evaluator:
                 stacklevel=2,
             )
 
-    def _mean(self, replica: Replica, inputs: Tensor, labels: Tensor, batch: int, stop: Event) -> tuple[float, float]:
+    def _measure_together(
+        self, group: Sequence[int], replicas: Sequence[Replica], spanning: Spanning, stop: Event
+    ) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """Every batch under all models of a group before the next batch; the same sums as :meth:`_mean` makes."""
+        tallies = [[Tally(self.device) for _ in self.parts] for _ in group]
         with torch.inference_mode():
-            loss = torch.zeros((), dtype=torch.float64, device=self.device)
-            right = torch.zeros((), dtype=torch.int64, device=self.device)
+            for part, (_, labels) in enumerate(self._data):
+                for batch, (x, y) in enumerate(zip(self.batches(part), torch.split(labels, self.batch), strict=True)):
+                    if stop.is_set():
+                        raise InterruptedError("the evaluation was told to stop")
+                    every = spanning.logits(group, replicas, part, batch, x)
+                    for tally, outputs in zip(tallies, every, strict=True):
+                        tally[part].add(outputs, y)
+        results = [np.array([tally.means() for tally in own]).T for own in tallies]
+        return [(i, loss, error) for i, (loss, error) in zip(group, results, strict=True)]
+
+    def _mean(self, replica: Replica, inputs: Tensor, labels: Tensor, batch: int, stop: Event) -> tuple[float, float]:
+        tally = Tally(self.device)
+        with torch.inference_mode():
             for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
                 if stop.is_set():
                     raise InterruptedError("the evaluation was told to stop")
-                outputs = replica.logits(x)
-                outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
-                loss += functional.cross_entropy(outputs, y, reduction="none").double().sum()
-                # argmax takes a NaN for the greatest value, which would make a broken model right now and then
-                finite = ~outputs.isnan().any(dim=1)
-                right += ((outputs.argmax(dim=1) == y) & finite).sum()
-            n = len(labels)
-            return float(loss) / n, (n - int(right)) / n
+                tally.add(replica.logits(x), y)
+        return tally.means()
 
     def _try(self, replica: Replica) -> None:
         """Refuse a module that does not fit the data, or is not a function of its input.
@@ -202,18 +232,21 @@ class Evaluator:
                 "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
             )
 
-    def _run(
-        self, task: Callable[[Item, Replica, Event], Result], items: Sequence[Item]
-    ) -> Generator[Result, None, None]:
-        used: list[Replica] = []
+    def _new(self) -> Replica:
+        return Replica(self._module, self.device, self.precision)
 
-        def make() -> Replica:
+    def _run(
+        self, task: Callable[[Item, Replicas, Event], Result], items: Sequence[Item]
+    ) -> Generator[Result, None, None]:
+        used: list[Replicas] = []
+
+        def make() -> Replicas:
             try:
-                replica = self._idle.pop()
+                replicas = self._idle.pop()
             except IndexError:
-                replica = Replica(self._module, self.device, self.precision)
-            used.append(replica)
-            return replica
+                replicas = Replicas(self._new, [])
+            used.append(replicas)
+            return replicas
 
         try:
             yield from run_in_workers(task, items, make=make, workers=self.workers)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Weights
+from .first_layer import Entrance, FirstLayer
 from .flat import FlatModule
 from .normalization import re_estimate
 from .precision import forward, products
@@ -35,6 +36,7 @@ class Replica(FlatModule):
         super().__init__(module, device, precision)
         self.module.eval().requires_grad_(False)
         self._kept: dict[int, tuple[Weights, Tensor]] = {}
+        self._entrance: tuple[FirstLayer, Entrance] | None = None
 
     def combine(self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: bool = True) -> None:
         """Form Σ_i c_i w_i in float64, rounded once; coefficients (0, 1, 0) give the second model bit for bit.
@@ -86,6 +88,26 @@ class Replica(FlatModule):
         with torch.inference_mode(), products(self.device, self.precision), forward(self.device, self.precision):
             output: Tensor = self.module(x)
             return output
+
+    def logits_from(self, first: FirstLayer, h: Tensor, x: Tensor) -> Tensor:
+        """The same where the first layer gave ``h`` for the inputs ``x``; on a CPU in float32."""
+        if self._entrance is None or self._entrance[0] != first:
+            self._entrance = first, Entrance(self.module, first)
+        with torch.inference_mode():
+            return self._entrance[1](h, x)
+
+
+class Replicas:
+    """A worker's own copies of the module, as many as it was ever asked for."""
+
+    def __init__(self, make: Callable[[], Replica], made: list[Replica]) -> None:
+        self._make, self._made = make, made
+
+    def first(self, count: int) -> list[Replica]:
+        """So many of them, the same ones each time."""
+        while len(self._made) < count:
+            self._made.append(self._make())
+        return self._made[:count]
 
 
 def _weighted_sum(terms: Sequence[tuple[float, Tensor]]) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -19,6 +20,7 @@ from .planes import Plane, PlaneModel
 from .points import Points
 from .replica import Replica
 from .samples import Samples
+from .spanning import Spanning, replaceable_layer
 from .spans import Place, Span, through_models
 from .storing import precision_errors, provenance_of
 from .visiting import Visits, coarse_to_fine, fingerprint
@@ -99,6 +101,8 @@ def survey(
     normalization = _normalization(module, evaluator, span, options)
     points = Points(span.bases, lambda i: span.coefficients(float(a[i % len(a)]), float(b[i // len(a)])), normalization)
 
+    layer = replaceable_layer(evaluator, module, span.bases)
+
     def form(i: int, replica: Replica) -> None:
         if i < len(exact):
             replica.load(models[i].weights.parameters, models[i].weights.buffers)
@@ -142,13 +146,28 @@ def survey(
             a=a.tolist(),
             b=b.tolist(),
             normalization=normalization.policy,
+            combined=layer.layer if layer is not None else None,
         ),
         expected=len(exact) + _expected((len(b), len(a)), share),
         watch=watch if options.get("preview") is not None else None,
     )
+
+    @cache
+    def spanning() -> Spanning | None:
+        if layer is None:
+            return None
+        return Spanning(
+            evaluator,
+            module,
+            layer,
+            span.bases,
+            lambda i: points.coefficients(i - len(exact)),
+            lambda i: i >= len(exact),
+        )
+
     # the exact models come first, so that they are known however early the analysis is interrupted
     visits.measure(range(len(exact)))
-    surfaces = _surfaces(visits, len(exact), a, b, share)
+    surfaces = _surfaces(visits, len(exact), a, b, share, spanning)
     loss, error = visits.loss[:, : len(exact)], visits.error[:, : len(exact)]
     precise = precision_errors(module, evaluator, [model.weights for model in models], loss)
     effects = _normalization_effects(evaluator, points, span, places, loss)
@@ -179,11 +198,18 @@ class _Surface:
     about: dict[str, Any]
 
 
-def _surfaces(visits: Visits, first: int, a: np.ndarray, b: np.ndarray, share: float | None) -> list[_Surface]:
+def _surfaces(
+    visits: Visits,
+    first: int,
+    a: np.ndarray,
+    b: np.ndarray,
+    share: float | None,
+    spanning: Callable[[], Spanning | None],
+) -> list[_Surface]:
     """Each data set's surface; its points are those of ``visits`` from ``first`` on."""
     shape = (len(b), len(a))
     if share is None:
-        visits.measure([first + i for i in coarse_to_fine(shape)])
+        visits.measure([first + i for i in coarse_to_fine(shape)], spanning)
         return [
             _Surface(loss[first:].reshape(shape), error[first:].reshape(shape), None, {})
             for loss, error in zip(visits.loss, visits.error, strict=True)
@@ -195,7 +221,7 @@ def _surfaces(visits: Visits, first: int, a: np.ndarray, b: np.ndarray, share: f
 
         def measure(points: Sequence[int], s: int = s) -> tuple[np.ndarray, np.ndarray]:
             at = [first + i for i in points]
-            visits.measure(at)
+            visits.measure(at, spanning)
             return visits.loss[s, at], visits.error[s, at]
 
         most = budget(shape, share)

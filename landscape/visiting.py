@@ -16,6 +16,7 @@ from ..checkpoints import Partial, Weights
 from .evaluator import Evaluator
 from .replica import Replica
 from .samples import Samples
+from .spanning import Spanning
 
 Progress = Callable[[int, int], None]
 
@@ -78,15 +79,21 @@ class Visits:
         """``loss``, ``error`` and ``done``."""
         return self.loss, self.error, self.done
 
-    def measure(self, order: Iterable[int]) -> None:
-        """Measure those of the points ``order`` that are not yet, in that order."""
+    def measure(self, order: Iterable[int], spanning: Callable[[], Spanning | None] | None = None) -> None:
+        """Measure those of the points ``order`` that are not yet, in that order.
+
+        ``spanning`` makes what :meth:`Evaluator.evaluate` needs to take points together; asked for if any are left.
+        """
         left = [i for i in order if not self.done[i]]
-        evaluation = self._evaluator.evaluate(len(left), lambda k, replica: self._form(left[k], replica))
+        if not left:
+            return
+        together = spanning() if spanning is not None else None
+        evaluation = self._evaluator.evaluate(len(self.done), self._form, left, together)
         with self._store or nullcontext(), closing(evaluation) as points:
-            for k, loss, error in points:
-                self._take(left[k], loss, error)
+            for i, loss, error in points:
+                self._take(i, loss, error)
                 if self._store is not None:
-                    self._store.add(str(left[k]), [loss.tolist(), error.tolist()])
+                    self._store.add(str(i), [loss.tolist(), error.tolist()])
                 self._tell()
                 if self._watch is not None:
                     self._watch(self)

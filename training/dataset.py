@@ -65,12 +65,13 @@ class Dataset:
         import torch
 
         from ..landscape import Samples
+        from ..landscape.flat import channels_last
 
         made = {}
         for split, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
             tensor = torch.from_numpy(x)
             if tensor.ndim == 4:
-                tensor = tensor.contiguous(memory_format=torch.channels_last)
+                tensor = channels_last(tensor)
             made[split] = Samples(
                 x=tensor,
                 y=torch.from_numpy(y),

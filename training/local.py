@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..checkpoints import FedscopeError, Weights
+from ..landscape.flat import channels_last
 from .bench import Objective, Workbench, cross_entropy
 from .randomness import generator, torch_generator
 
@@ -157,7 +158,7 @@ def crop_and_flip(x: Tensor, shifts: torch.Generator, padding: int = 4) -> Tenso
     columns = torch.where(flipped, columns.flip(1), columns)
     sample = torch.arange(n, device=x.device)[:, None, None]
     picked = padded[sample, :, rows.to(x.device)[:, :, None], columns.to(x.device)[:, None, :]]
-    return picked.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+    return channels_last(picked.permute(0, 3, 1, 2))
 
 
 def local_sgd(

@@ -43,7 +43,7 @@ def over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]])
     every = np.concatenate([values[np.isfinite(values)] for values, _ in drawn])
     if not log and (every >= 0).all():
         axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True, steps=[1, 2, 5, 10]))
     axes.margins(x=0.05)
     axes.set_ylabel(unit, fontsize=SMALL, labelpad=2)
 
