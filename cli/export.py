@@ -21,7 +21,7 @@ def command(what: str, file: Path, force: bool) -> None:
     A model is RUN@ROUND[/WHICH] or a file, and FILE ends in .safetensors, .pt or .pth (a state_dict). A plane is the
     .nc that `fedscope plane` has written, and FILE ends in .h5.
     """
-    from numpy import isnan
+    from numpy import isnan, mean
 
     from ..checkpoints import FedscopeError, load_model, write_file
     from ..landscape import Plane, write_surface
@@ -38,7 +38,9 @@ def command(what: str, file: Path, force: bool) -> None:
         plane = Plane.load(what)
         write_surface(file, plane)
         values = "loss" if isnan(plane.error).all() else "loss and accuracy"
-        click.echo(f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}")
+        guessed = 0.0 if plane.computed is None else 100 * float(mean(~plane.computed))
+        share = f", {guessed:.0f} % of them interpolated" if guessed else ""
+        click.echo(f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}{share}")
         return
     model = load_model(what)
     write_file(file, model.weights)

@@ -42,10 +42,10 @@ def command(file: Path, split: str | None, output: Output) -> None:
     base = output.out or Path("figures", f"import-{slug(file.name)}")
     target = Path(f"{base}.nc")
     # drawing again needs the result alone
-    read = Plane.load(target) if output.redraw and target.exists() else _read(file, split)
+    read = _kept(target) if output.redraw and target.exists() else _read(file, split)
     settings = {"split": read.attrs["split"]}
-    if not output.redraw:
-        settings |= {"file": str(file), "file_sha256": sha256(file.read_bytes()).hexdigest()}
+    if not output.redraw:  # the content, for a file that was moved holds the same surface
+        settings |= {"file_sha256": sha256(file.read_bytes()).hexdigest()}
 
     def imported(attrs: dict[str, Any], _: Path) -> Plane:
         return replace(read, attrs={**read.attrs, **attrs})
@@ -53,6 +53,20 @@ def command(file: Path, split: str | None, output: Output) -> None:
     plane = obtain(imported, Plane.load, lambda made: made.save(target), target, settings, output)
     drawn = figures(base, plane.figure(output.inches, output.title), plane.page(output.title))
     say(_sentence(plane), [target, *drawn], as_json=output.as_json, **_numbers(plane))
+
+
+def _kept(target: Path) -> Plane:
+    """The surface imported earlier."""
+    from ..checkpoints import FedscopeError
+    from ..landscape import Plane
+
+    plane = Plane.load(target)
+    if plane.kind != "surface":
+        raise FedscopeError(
+            f"{target} holds no imported surface but a plane that fedscope has computed; draw it again with the "
+            "command that made it, or give another --out"
+        )
+    return plane
 
 
 def _read(file: Path, split: str | None) -> Plane:
@@ -87,6 +101,8 @@ def _sentence(plane: Plane) -> str:
     parts = [f"{about['split']} loss on {len(plane.b)} x {len(plane.a)} points{spread}"]
     if about["holes"]:
         parts.append(f"{about['holes']:,} points were not computed and are holes")
+    if plane.computed is not None:
+        parts.append(f"{np.mean(~plane.computed):.0%} of them interpolated".replace("%", " %"))
     if np.isnan(plane.error).all():
         parts.append("it has no accuracies")
     if about.get("loss_is"):

@@ -51,7 +51,7 @@ def command(
     from .names import base_for
     from .progress import progress
     from .results import figures, obtain, precision_words, say
-    from .sources import calibration_of, pose
+    from .sources import calibration_of, calibration_settings, pose
 
     addresses = clients_of(models) if clients else models
     points = points or (11 if clients else 81)
@@ -82,7 +82,13 @@ def command(
             )
 
     file = Path(f"{base}.nc")
-    settings = {**question.settings, "points": points, "range": list(span), "normalization": normalization}
+    settings = {
+        **question.settings,
+        "points": points,
+        "range": list(span),
+        "normalization": normalization,
+        **calibration_settings(question, source, normalization),
+    }
     result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, output)
     if clients:
         from ..landscape import draw_connectivity

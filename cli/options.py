@@ -174,7 +174,7 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _gathered(function, "output", Output, options)
 
 
-def parse_rounds(text: str, available: tuple[int, ...], run: str) -> list[int]:
+def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str = "--rounds") -> list[int]:
     """``1,20,last``, ``-1`` or ``all`` as recorded round numbers, ascending, without repeats.
 
     Raises:
@@ -192,12 +192,12 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str) -> list[int]:
         try:
             number = available[-1] if word == "last" else int(word)
         except ValueError:
-            raise FedscopeError(f"--rounds {text}: {word!r} is not a round; write numbers, last or all") from None
+            raise FedscopeError(f"{option} {text}: {word!r} is not a round; write numbers, last or all") from None
         if number < 0 and -number <= len(available):
             number = available[number]
         if number not in available:
             raise FedscopeError(
-                f"--rounds {text}: {run} has no round {number}; it has {available[0]} to {available[-1]}"
+                f"{option} {text}: {run} has no round {number}; it has {available[0]} to {available[-1]}"
                 + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
             )
         rounds.add(number)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .options import Source
 
 if TYPE_CHECKING:
-    from ..checkpoints import Run
     from ..landscape import Samples
     from .sources import Question
 
@@ -31,25 +30,23 @@ class Part:
     settings: dict[str, Any]
 
 
-def parts_of(question: Question, source: Source, data_of: str | None, cohort: Sequence[int]) -> list[Part]:
+def parts_of(question: Question, source: Source, data_of: str | None) -> list[Part]:
     """The sets of samples that --split and --data-of ask for.
 
     Args:
-        data_of: ``clients`` (those of the cohort) or their numbers, ``3,8,11``; None for whole splits.
-        cohort: the clients among the models of the surface.
+        data_of: ``clients`` (those among the models of the surface) or numbers of the first run's, ``3,8,11``; None for
+            whole splits.
 
     Raises:
-        FedscopeError: data of clients of no run, of another split than train, of clients that there are not.
+        FedscopeError: data of clients of no run, of two runs, of clients that there are not.
     """
     from ..checkpoints import FedscopeError
     from .sources import describe_samples, limited
 
     if data_of is not None:
-        if source.split == "both":
-            raise FedscopeError("--data-of is about training data, so --split both does not go with it; leave it out")
         if not question.runs:
             raise FedscopeError(f"--data-of {data_of} needs a run, which says whose data are whose; give RUN@ROUND")
-        return [_of_client(question, source, k) for k in _numbers(data_of, question.runs[0], cohort)]
+        return [_of_client(question, source, k) for k in _numbers(data_of, question)]
     splits = ["test", "train"] if source.split == "both" else [source.split]
     parts = []
     for split in splits:
@@ -59,21 +56,38 @@ def parts_of(question: Question, source: Source, data_of: str | None, cohort: Se
     return parts
 
 
-def _numbers(data_of: str, run: Run, cohort: Sequence[int]) -> list[int]:
+def _cohort(question: Question) -> list[int]:
+    """The clients among the models, each once, all of one run."""
+    from ..checkpoints import FedscopeError, parse_address
+
+    found = [address for address in map(parse_address, (m.address for m in question.models)) if address.clients]
+    clients = [address for address in found if address.which == "client"]
+    paths = list(dict.fromkeys(Path(address.path) for address in clients))
+    if len(paths) > 1 or (paths and paths[0] != question.runs[0].path):
+        raise FedscopeError(
+            f"--data-of clients is about one run's clients, but the models are of {question.runs[0].path} and "
+            f"{paths[-1]}; give the first run's numbers instead, as in --data-of 3,8,11"
+        )
+    return list(dict.fromkeys(k for address in clients for k in address.clients))
+
+
+def _numbers(data_of: str, question: Question) -> list[int]:
     from ..checkpoints import FedscopeError
 
+    run = question.runs[0]
     run.require("partition.h5")
     assert run.partition is not None, "just required"
     count = len(run.partition.clients)
     if data_of.strip() == "clients":
+        cohort = _cohort(question)
         if not cohort:
             raise FedscopeError(
                 "--data-of clients needs clients among the models, as in runs/ima@20/client-3; "
                 "name the clients instead: --data-of 3,8,11"
             )
-        return list(cohort)
+        return cohort
     try:
-        numbers = [int(word) for word in data_of.split(",")]
+        numbers = list(dict.fromkeys(int(word) for word in data_of.split(",")))
     except ValueError:
         raise FedscopeError(
             f"--data-of {data_of} names no clients; write clients, or their numbers as in 3,8,11"
@@ -105,5 +119,5 @@ def _of_client(question: Question, source: Source, k: int) -> Part:
     own = replace(whole, x=whole.x[at], y=whole.y[at], indices=rows)
     if source.limit is not None:
         own = own.limit(source.limit, source.seed)
-    settings = {**describe_samples(own, source.seed if source.limit else None), "client": int(k)}
+    settings = {**describe_samples(own, source.seed if source.limit else None), "client": int(k), "data_run": run.name}
     return Part(f"client-{k}", f"Client {k}'s data", own, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--adaptive",
     is_flag=True,
-    help="Measure at most 15 % of the points and interpolate the others; the error is measured and said.",
+    help="Measure at most 15 % of a surface's points and interpolate the others; the error is measured and said.",
 )
 @normalization_option
 @source_options("test", files=True, both=True)
@@ -80,7 +80,8 @@ def command(
     if len(kinds) > 1:
         raise FedscopeError(f"--{kinds[0]} and --{kinds[1]} are two planes; give one of them")
     survey = Survey(grid, margin, ranges, 0.15 if adaptive else None, normalization, data_of)
-    source = replace(source, split="train") if data_of is not None and source.split == "test" else source
+    if data_of is not None:
+        source = replace(source, split=_training_split(source, data_of))
     shown = tuple(word for address in show for word in expand(address))
     if rounds is not None and not trajectory:
         if kinds or shown:
@@ -89,6 +90,22 @@ def command(
         _panels(models, rounds, survey, source, output)
     else:
         _one(_panel(models, kinds, rounds, shown), _name(models, kinds, output), survey, source, output)
+
+
+def _training_split(source: Source, data_of: str) -> str:
+    """The split of clients' own data.
+
+    Raises:
+        FedscopeError: another one was asked for.
+    """
+    from ..checkpoints import FedscopeError
+
+    given = click.get_current_context().get_parameter_source("split")
+    if given is click.core.ParameterSource.COMMANDLINE and source.split != "train":
+        raise FedscopeError(
+            f"--data-of {data_of} is about training data, so --split {source.split} does not go with it; leave it out"
+        )
+    return "train"
 
 
 def _panel(models: tuple[str, ...], kinds: list[str], rounds: str | None, shown: tuple[str, ...]) -> Panel:
@@ -123,7 +140,8 @@ def _one(panel: Panel, base: Path, survey: Survey, source: Source, output: Outpu
     """One plane, on one or several sets of samples."""
     from ..landscape import draw_panels
     from .results import figures, say, write_page
-    from .surfaces import compute, numbers, sentence
+    from .surface_words import numbers, sentence
+    from .surfaces import compute
 
     drawn = compute(panel, base, survey, source, output)
     if len(drawn) == 1 and not drawn[0].part.name:
@@ -136,16 +154,26 @@ def _one(panel: Panel, base: Path, survey: Survey, source: Source, output: Outpu
     )
     pages = [write_page(one.base, one.plane.page(one.part.title)) for one in drawn]
     said = "\n".join(f"{one.part.title}: {sentence(one.plane)}" for one in drawn)
-    written = [*_files(drawn), *pages, *figures(base, figure)]
-    say(said, written, as_json=output.as_json, panels=[numbers(one.plane) for one in drawn])
+    written = [*_files(drawn), *pages, *figures(_joint(base, survey, source), figure)]
+    say(said, written, as_json=output.as_json, panels=[_numbers(one) for one in drawn])
 
 
 def _panels(models: tuple[str, ...], rounds: str, survey: Survey, source: Source, output: Output) -> None:
     """Panels over rounds, a row a run and a set of samples."""
+    from ..checkpoints import FedscopeError
     from ..landscape import draw_panels
     from .results import figures, say, write_page
-    from .surfaces import compute, numbers, panels_of, sentence
+    from .surface_words import sentence
+    from .surfaces import compute, panels_of
 
+    names = [Path(path).resolve().name for path in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise FedscopeError(f"{names.count(name)} of the runs are called {name!r}; rename a folder")
+    if survey.data_of is not None and survey.data_of.strip() == "clients":
+        raise FedscopeError(
+            "--data-of clients is another set of clients in every round; name the clients: --data-of 3,8,11"
+        )
     base = output.out or Path(models[0]) / "figures" / f"plane-rounds-{rounds.replace(',', '-')}"
     rows: list[list[Drawn]] = []
     heads: list[str] = []
@@ -167,8 +195,21 @@ def _panels(models: tuple[str, ...], rounds: str, survey: Survey, source: Source
     drawn = [one for row in rows for one in row]
     pages = [write_page(one.base, one.plane.page(one.panel.title)) for one in drawn]
     said = "\n".join(f"{', '.join([one.panel.title, *_data(one)])}: {sentence(one.plane)}" for one in drawn)
-    written = [*_files(drawn), *pages, *figures(base, figure)]
-    say(said, written, as_json=output.as_json, panels=[numbers(one.plane) for one in drawn])
+    written = [*_files(drawn), *pages, *figures(_joint(base, survey, source), figure)]
+    say(said, written, as_json=output.as_json, panels=[_numbers(one) for one in drawn])
+
+
+def _joint(base: Path, survey: Survey, source: Source) -> Path:
+    """Where a figure of several sets of samples lies: beside, and not over, that of one."""
+    if survey.data_of is not None:
+        return Path(f"{base}.data-of-{survey.data_of.replace(',', '-')}")
+    return Path(f"{base}.both") if source.split == "both" else base
+
+
+def _numbers(one: Drawn) -> dict[str, Any]:
+    from .surface_words import numbers
+
+    return {"title": ", ".join(word for word in (one.panel.title, *_data(one)) if word), **numbers(one.plane)}
 
 
 def _data(one: Drawn) -> list[str]:

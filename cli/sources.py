@@ -72,11 +72,27 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         "models_sha256": [digest(loaded.weights) for loaded in models],
         "run": [identity(run) for run in runs],
         "architecture": model,
+        "behaviour": behaviour(module, samples, models[0]) if model and ":" in model else None,
         **describe_samples(samples, source.seed if source.limit else None),
         "precision": source.precision,
         "device": where,
     }
     return Question(module, samples, tuple(models), settings, dataset, tuple(runs))
+
+
+def behaviour(module: nn.Module, samples: Samples, model: Model) -> list[float] | None:
+    """What a module of the user's own answers: its layers' names stay when its code changes, and so does its address.
+
+    The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
+    """
+    from ..landscape import Replica
+
+    try:
+        replica = Replica(module)
+        replica.load(model.weights.parameters, model.weights.buffers)
+        return [float(value) for value in replica.logits(replica.prepare(samples.x[:4])).flatten().tolist()]
+    except Exception:
+        return None
 
 
 def digest(weights: Weights) -> str:
@@ -111,7 +127,10 @@ def expand(address: str) -> list[str]:
     if not at or not (rounds == "all" or "," in rounds):
         return [address]
     run = open_run(Path(path))
-    return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, run.rounds, path)]
+    have = run.rounds
+    if rounds == "all" and which in ("start", "global", "averaged"):  # not every round keeps its models
+        have = tuple(t for t in have if which in run.round(t).models)
+    return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, have, path, option="--show")]
 
 
 def open_run(path: Path) -> Run:
@@ -137,6 +156,14 @@ def limited(dataset: Dataset, source: Source) -> Samples:
     """A split of the data, or the subset that --limit asks for."""
     samples = dataset.samples(cast(Any, source.split))
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
+
+
+def calibration_settings(question: Question, source: Source, normalization: str) -> dict[str, Any]:
+    """What a result's provenance says of the samples that statistics are re-estimated on."""
+    samples = calibration_of(question, source, normalization)
+    if samples is None:
+        return {}
+    return {"calibration_samples": len(samples), "calibration_seed": source.seed if source.limit else None}
 
 
 def calibration_of(question: Question, source: Source, normalization: str) -> Samples | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from .options import Output, Source, parse_rounds
 from .parts import Part, parts_of
-from .results import obtain_all, precision_words
-from .sources import Question, calibration_of, open_run, pose
+from .results import obtain_all
+from .sources import Question, calibration_of, calibration_settings, open_run, pose
 
 if TYPE_CHECKING:
     from ..landscape import Plane, Span
@@ -70,17 +70,18 @@ def compute(panel: Panel, base: Path, survey: Survey, source: Source, output: Ou
     from .progress import progress
 
     question = pose([*panel.members, *panel.shown], source)
-    parts = parts_of(question, source, survey.data_of, _cohort(question))
+    parts = parts_of(question, source, survey.data_of)
     bases = [Path(f"{base}.{part.name}") if part.name else base for part in parts]
     files = [Path(f"{at}.nc") for at in bases]
     own = {
         **question.settings,
         "kind": panel.kind,
         "grid": survey.grid,
-        "margin": survey.margin,
+        "margin": survey.margin if survey.ranges is None and panel.kind != "random" else None,
         "range": list(survey.ranges) if survey.ranges else None,
         "adaptive": survey.adaptive,
         "normalization": survey.normalization,
+        **calibration_settings(question, source, survey.normalization),
         **({"directions_seed": source.seed} if panel.kind == "random" else {}),
     }
 
@@ -128,14 +129,6 @@ def _pairs(ranges: tuple[float, float, float, float] | None) -> Any:
     return None if ranges is None else (ranges[:2], ranges[2:])
 
 
-def _cohort(question: Question) -> list[int]:
-    """The clients among the models, each once."""
-    from ..checkpoints import parse_address
-
-    found = [parse_address(model.address) for model in question.models]
-    return list(dict.fromkeys(k for address in found if address.which == "client" for k in address.clients))
-
-
 def panels_of(path: str, rounds: str) -> list[Panel]:
     """A run's panels: three clients of each round, then the last three global models with the deployed one shown."""
     from ..checkpoints import FedscopeError
@@ -177,107 +170,21 @@ def trajectory_panel(path: str, rounds: str | None, shown: Sequence[str]) -> Pan
     if len(numbers) < 3:
         raise FedscopeError(
             f"a trajectory's plane needs at least three rounds, but --rounds {rounds or 'all'} of {path} are "
-            f"{len(numbers)}; ask for more"
+            f"{len(numbers)}, and the global models of {len(have)} rounds are recorded; ask for more"
+            if len(have) >= 3
+            else f"a trajectory's plane needs three rounds' global models, but {path} has recorded {len(have)}; train "
+            "with record.globals = all"
         )
     return Panel("", "", "trajectory", tuple(f"{path}@{t}/global" for t in numbers), tuple(shown))
-
-
-def sentence(plane: Plane) -> str:
-    """What the plane shows, with its numbers."""
-    from ..landscape import basin_of
-
-    basin = basin_of(plane)
-    parts = _own_words(plane)
-    parts += [f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in plane.shown]
-    parts += [basin.sentence()] if basin is not None else []
-    parts += _adaptive_words(plane) + _normalization_words(plane)
-    return "; ".join(parts) + precision_words(plane.attrs)
-
-
-def _own_words(plane: Plane) -> list[str]:
-    mean, anchors = plane.mean, plane.anchors
-    if mean is not None:
-        best = min(anchors, key=lambda m: m.loss)
-        who = "three" if plane.kind == "models" else f"{len(anchors)} clients"
-        words = [
-            f"the mean has loss {mean.loss:.3g} and error {100 * mean.error:.1f} %, "
-            f"the best of the {who} {best.loss:.3g} and {100 * best.error:.1f} %"
-        ]
-    elif plane.path:
-        first, last = plane.path[0], plane.path[-1]
-        off = max(model.off_plane for model in plane.path)
-        words = [
-            f"from {first.label} (loss {first.loss:.3g}, error {100 * first.error:.1f} %) to {last.label} "
-            f"({last.loss:.3g}, {100 * last.error:.1f} %), up to {off:.2g} off the plane"
-        ]
-    else:
-        words = [f"{m.label} has loss {m.loss:.3g} and error {100 * m.error:.1f} %" for m in plane.models[:1]]
-    shares = plane.attrs.get("explained")
-    if shares:
-        words.append(
-            f"the axes show {100 * shares[0]:.0f} and {100 * shares[1]:.0f} % of the models' squared distances"
-        )
-    return words
-
-
-def _adaptive_words(plane: Plane) -> list[str]:
-    if plane.computed is None:
-        return []
-    about = plane.attrs
-    measured, points = int(about["points_computed"]), plane.loss.size
-    if measured == points:
-        return ["all points measured: too few to interpolate"]
-    unknown, relative = int(about["points_unknown"]), float(about["held_out_loss_relative"])
-    return [
-        f"{measured:,} of {points:,} points measured ({100 * measured / points:.0f} %), the others interpolated: at "
-        f"{about['points_held_out']} points held out the loss is off by at most "
-        f"{100 * about['held_out_loss_error']:.2g} % of its range"
-        + (", more than the 0.5 % aimed at," if about["held_out_loss_error"] > 0.005 else "")
-        + f" and the error, interpolated linearly, by {100 * about['held_out_error_rms']:.2g} points (root mean square)"
-        + (f"; near the minimum that is up to {100 * relative:.2g} % of the loss itself" if relative > 0.05 else "")
-        + (f"; {unknown:,} points beside losses that are not finite are not known" if unknown else "")
-    ]
-
-
-def _normalization_words(plane: Plane) -> list[str]:
-    change = plane.attrs.get("normalization_effect")
-    if not change:
-        return []
-    how = {"keep": "the first model's normalization statistics", "re-estimate": "re-estimated normalization statistics"}
-    least, most = min(change), max(change)
-    return [
-        f"{how[plane.normalization_policy]} change the loss of the models on the plane by {least:+.2g} to {most:+.2g}"
-    ]
-
-
-def numbers(plane: Plane) -> dict[str, Any]:
-    """The models' numbers, for --json."""
-    from dataclasses import asdict
-
-    from ..landscape import basin_of
-
-    basin = basin_of(plane)
-    about = {} if basin is None else {"basin": {**asdict(basin), "ringed": basin.ringed, "deviation": basin.deviation}}
-    computed = plane.loss.size if plane.computed is None else int(plane.computed.sum())
-    return {
-        **about,
-        "models": [
-            {"label": m.label, "role": m.role, "loss": m.loss, "error": m.error, "off_plane": m.off_plane}
-            for m in plane.models
-        ],
-        "grid": [len(plane.b), len(plane.a)],
-        "points_computed": computed,
-        "points_interpolated": plane.loss.size - computed,
-    }
 
 
 def basin_files(plane: Plane, base: Path) -> list[Path]:
     """Where the plane's models lie about its minimum, as ``BASE.basin.csv``; none where there is no such place."""
     from ..landscape import basin_of
 
-    basin = basin_of(plane)
+    basin, path = basin_of(plane), Path(f"{base}.basin.csv")
     if basin is None:
+        path.unlink(missing_ok=True)  # of a result that this one has replaced
         return []
-    path = Path(f"{base}.basin.csv")
     basin.save(path)
     return [path]

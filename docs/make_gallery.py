@@ -207,7 +207,9 @@ def sections(entries: tuple[Entry, ...], folder: Path) -> list[str]:
     for entry in entries:
         print(f"{entry.name} ...", flush=True)
         made.append(section(entry, give(f"{entry.command} --out gallery/{entry.name}", folder)))
-        keep(folder / "gallery" / f"{entry.name}.png", entry.name)
+        # the figure of several sets of samples has their name in its own
+        (picture,) = (folder / "gallery").glob(f"{entry.name}*.png")
+        keep(picture, entry.name)
     return made
 
 

@@ -13,9 +13,11 @@ import numpy as np
 from ..checkpoints import write_durably
 
 if TYPE_CHECKING:
-    from .planes import Plane
+    from .planes import Plane, PlaneModel
 
 COLUMNS = ("model", "a", "b", "off_plane", "distance", "angle", "loss", "excess_loss")
+#: how far a parabola may be off the points about a minimum, of their rise from it
+MISFIT = 0.1
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Basin:
 
     Attributes:
         a, b: of the minimum, in L2 distance; loss: there.
-        on_edge: whether it lies on the border of the grid, so that the surface may fall further outside.
+        on_edge: whether it lies on the border of the grid, or beyond, so that the surface may fall further outside.
         models: the anchors (three, or a round's clients), their mean, then the models shown.
         gaps: between neighbouring anchors, seen from the minimum, in degrees; they add up to 360.
     """
@@ -127,8 +129,14 @@ def basin_of(plane: Plane) -> Basin | None:
 
     None where no point of the grid is finite, and for planes that have no anchors with a mean (a trajectory's).
 
-    The minimum is that of the parabola through the least grid point and its eight neighbours (least squares; exact for
-    a quadratic loss), and the grid point itself where the parabola has none within one step of it, or at the border.
+    The minimum is the least of these:
+
+    - the least point of the grid;
+    - the vertex of the parabola through it and its eight neighbours (least squares; exact for a quadratic loss), if it
+      lies within one step of the middle one, is not below 0 where no loss is, and the parabola tells the nine points
+      to a tenth of the median rise from the middle one to the others. On coarse grids it does not;
+    - the models that lie on the plane, measured themselves: the mean, and three anchors unless their normalization
+      statistics are not the surface's (``keep``, ``re-estimate``). So none of them is below the minimum.
 
     Losses on the surface and of the models are as the plane has them; nothing is evaluated.
     """
@@ -136,13 +144,15 @@ def basin_of(plane: Plane) -> Basin | None:
     if not np.isfinite(loss).any() or plane.mean is None:
         return None
     row, column = (int(k) for k in np.unravel_index(int(np.argmin(loss)), loss.shape))
-    on_edge = row in (0, len(plane.b) - 1) or column in (0, len(plane.a) - 1)
-    a, b, least = float(plane.a[column]), float(plane.b[row]), float(loss[row, column])
-    if not on_edge:
+    found = (float(loss[row, column]), float(plane.a[column]), float(plane.b[row]))
+    if 0 < row < len(plane.b) - 1 and 0 < column < len(plane.a) - 1:
         rows, columns = slice(row - 1, row + 2), slice(column - 1, column + 2)
-        refined = _vertex(plane.a[columns], plane.b[rows], loss[rows, columns])
-        if refined is not None:
-            a, b, least = refined
+        found = _vertex(plane.a[columns], plane.b[rows], loss[rows, columns]) or found
+    for model in _on_plane(plane):
+        if model.loss < found[0]:  # not of a NaN
+            found = (model.loss, model.a, model.b)
+    least, a, b = found
+    on_edge = not (plane.a[0] < a < plane.a[-1] and plane.b[0] < b < plane.b[-1])
     models = tuple(
         BasinModel(
             label=model.label,
@@ -162,14 +172,26 @@ def basin_of(plane: Plane) -> Basin | None:
     return Basin(a, b, least, on_edge, models, tuple(gaps))
 
 
+def _on_plane(plane: Plane) -> tuple[PlaneModel, ...]:
+    """The models that are points of the surface."""
+    combined = plane.kind == "models" and plane.normalization_policy not in ("keep", "re-estimate")
+    return tuple(m for m in plane.models if m.role == "mean" or (m.role == "anchor" and combined))
+
+
 def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, float, float] | None:
-    """The minimum of the parabola through 3 x 3 points, if it lies within a step of the middle one."""
+    """Loss and place of the minimum of the parabola through 3 x 3 points, if it tells them and its minimum is sound."""
     if not np.isfinite(loss).all():
         return None
     x, y = np.meshgrid((a - a[1]) / (a[2] - a[1]), (b - b[1]) / (b[2] - b[1]))
     x, y = x.ravel(), y.ravel()
     terms = np.stack([np.ones(9), x, y, x * x, x * y, y * y], axis=1)
-    (c, p, q, xx, xy, yy), *_ = np.linalg.lstsq(terms, loss.ravel(), rcond=None)
+    fit, *_ = np.linalg.lstsq(terms, loss.ravel(), rcond=None)
+    c, p, q, xx, xy, yy = fit
+    rounding = 1e-12 * float(np.abs(loss).max())
+    # the median, as one corner that towers over the rest would excuse any misfit
+    rise = float(np.median(np.delete(loss.ravel(), 4))) - float(loss[1, 1])
+    if np.abs(terms @ fit - loss.ravel()).max() > MISFIT * rise + rounding:
+        return None
     hessian = np.array([[2 * xx, xy], [xy, 2 * yy]])
     if not (np.linalg.eigvalsh(hessian) > 0).all():
         return None
@@ -177,4 +199,7 @@ def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, floa
     if np.abs(step).max() > 1:
         return None
     value = c + 0.5 * float(np.array([p, q]) @ step)
-    return float(a[1] + step[0] * (a[2] - a[1])), float(b[1] + step[1] * (b[2] - b[1])), float(value)
+    if value > loss[1, 1] + rounding or (loss.min() >= 0 and value < -rounding):
+        return None
+    value = max(value, 0.0) if loss.min() >= 0 else value  # a minimum of 0, rounded
+    return float(value), float(a[1] + step[0] * (a[2] - a[1])), float(b[1] + step[1] * (b[2] - b[1]))

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import is_lazy
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from .replica import Replica, Replicas
@@ -54,8 +55,8 @@ class Evaluator:
             memory it is halved, with a warning.
 
     Raises:
-        FedscopeError: no such device or precision, a module whose outputs are not [n, classes], or one that answers
-            the same question differently the second time.
+        FedscopeError: no such device or precision, a module that does not take the data, whose outputs are not
+            [n, classes], or that answers the same question differently the second time.
 
     >>> import numpy as np, torch
     >>> from fedscope.checkpoints import Layout, Weights
@@ -85,6 +86,7 @@ class Evaluator:
         self.samples = self.parts[0]
         self.workers = workers if torch.device(self.device).type == "cpu" else 1
         self._module = module
+        _refuse_shapeless(module)
         first = Replica(module, self.device, precision)
         self.layout = first.layout
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
@@ -113,7 +115,7 @@ class Evaluator:
         def task(group: list[int], replicas: Replicas, stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
             own = replicas.first(len(group))
             for i, replica in zip(group, own, strict=True):
-                form(i, replica)
+                self._form(form, i, replica)
             if spanning is None or not spanning.combines(group[0]):
                 return [(i, *self._measure(replica, stop)) for i, replica in zip(group, own, strict=True)]
             return self._measure_together(group, own, spanning, stop)
@@ -162,6 +164,16 @@ class Evaluator:
     def prepare(self, x: Tensor) -> Tensor:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
         return self._idle[0].first(1)[0].prepare(x)
+
+    def _form(self, form: Callable[[int, Replica], None], i: int, replica: Replica) -> None:
+        try:
+            form(i, replica)
+        except torch.OutOfMemoryError:
+            # not halved like the batches of a loss: re-estimated statistics depend on how many samples a batch has
+            raise FedscopeError(
+                f"{self.device} has no memory left to form a model, and statistics measured anew (--normalization "
+                "re-estimate) take the most; free some of it, or give --device cpu or another --normalization"
+            ) from None
 
     def _measure(self, replica: Replica, stop: Event) -> tuple[np.ndarray, np.ndarray]:
         while True:
@@ -213,17 +225,17 @@ class Evaluator:
         """Refuse a module that does not fit the data, or is not a function of its input.
 
         Raises:
-            FedscopeError: it returns other than [n, classes], or not the same twice.
+            FedscopeError: it fails on the data, returns other than a tensor [n, classes], or not the same twice.
         """
         for part, (x, _) in zip(self.parts, self._data, strict=True):
-            outputs = tuple(replica.logits(x[:1]).shape)
+            outputs = tuple(self._answer(replica, x[:1], part).shape)
             if outputs != (1, part.classes):
                 raise FedscopeError(
                     f"the module returns outputs of shape {list(outputs)} for one sample, but {part.label} has "
                     f"{part.classes} classes, so [1, {part.classes}] is needed"
                 )
         x = self._data[0][0][:TRIED]
-        once, again = (replica.logits(x).double() for _ in range(2))
+        once, again = (self._answer(replica, x, self.samples).double() for _ in range(2))
         # a GPU may round a sum differently the second time; dropout changes it by far more
         scale = float(torch.nan_to_num(once.abs()).max())
         if not torch.allclose(once, again, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
@@ -231,6 +243,29 @@ class Evaluator:
                 "the module returns different outputs for the same input, so it has no loss surface; "
                 "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
             )
+
+    def _answer(self, replica: Replica, x: Tensor, part: Samples) -> Tensor:
+        """What the module returns for a few samples."""
+        try:
+            output: object = replica.logits(x)
+        except torch.OutOfMemoryError:
+            few = "even one sample" if len(x) == 1 else f"{len(x)} samples"
+            raise FedscopeError(
+                f"{self.device} has no memory left for {few} of {part.label}; --device cpu always can"
+            ) from None
+        except Exception as error:  # whatever the user's code or torch raises
+            why = (str(error).strip().splitlines() or ["no reason given"])[0]
+            raise FedscopeError(
+                f"the module fails on {len(x)} of {part.label}, each of shape {list(x.shape[1:])} "
+                f"({type(error).__name__}: {why}); give data that it takes, or a module that takes these (nn.Flatten() "
+                "makes a vector of an image)"
+            ) from error
+        if not isinstance(output, Tensor):
+            raise FedscopeError(
+                f"the module returns a value of type {type(output).__name__}, not a tensor of logits "
+                f"[n, {part.classes}]; wrap it in a module whose forward returns the logits alone"
+            )
+        return output
 
     def _new(self) -> Replica:
         return Replica(self._module, self.device, self.precision)
@@ -252,6 +287,22 @@ class Evaluator:
             yield from run_in_workers(task, items, make=make, workers=self.workers)
         finally:
             self._idle.extend(used)
+
+
+def _refuse_shapeless(module: nn.Module) -> None:
+    """Refuse a module that has no parameters to vary, or not yet.
+
+    Raises:
+        FedscopeError: no parameters; lazy ones.
+    """
+    if next(module.parameters(), None) is None:
+        raise FedscopeError("the module has no parameters, so it has no loss surface; give one that can be trained")
+    for name, values in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(values):
+            raise FedscopeError(
+                f"the module's {name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
+                "module once on a sample first"
+            )
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:

@@ -16,8 +16,9 @@ from .planes import Plane
 SPLITS = ("test", "train")
 #: what their code fills a surface with before it computes
 HOLE = -1.0
-#: attributes of ours in their file, which their scripts do not look at
-KEPT = ("program", "units", "loss_units", "data", "samples")
+#: attributes of ours in their file, which their scripts do not look at, and how the names of others begin
+KEPT = ("program", "units", "loss_units", "data", "samples", "client", "holes")
+KEPT_OF_ADAPTIVE = ("held_out_", "points_")
 
 
 def write_surface(path: Path | str, plane: Plane) -> None:
@@ -26,23 +27,30 @@ def write_surface(path: Path | str, plane: Plane) -> None:
     ``xcoordinates`` [X] and ``ycoordinates`` [Y] are a and b; ``test_loss`` and ``test_acc`` (``train_...`` after the
     plane's split) have the shape [X, Y] and hold, row by row, the values of [Y, X], because their code numbers the
     points of a mesh with x running fastest. Accuracies are in percent, and left out where the plane has no error. The
-    models are not kept; a value that is not finite stays so (their code marks points that were not computed with -1).
+    models are not kept. Values that are not finite stay so, but for the holes of a surface that was read from such a
+    file: they are -1 again where no other NaN is in the loss; else nothing says which they were, and an attribute
+    ``holes`` counts them.
 
-    Attributes say the units, which are distances here and lengths of the directions in their own files, so that
+    ``computed``, of the same shape, is 1 where a point was measured and 0 where it was interpolated (``--adaptive``);
+    without it all were measured, and their scripts look at neither. Attributes say the units, which are distances here and lengths of the directions in their own files, so that
     :func:`read_surface` reads back what was written.
     """
     split = "train" if plane.attrs.get("split") == "train" else "test"
     shape = (len(plane.a), len(plane.b))
-    values = {"loss": plane.loss, "acc": 100 * (1 - plane.error)}
     about = {"program": "fedscope", "units": "L2 distance", "loss_units": "nat", **plane.attrs}
+    holes = _holes(plane)
+    values = {f"{split}_loss": np.where(holes, HOLE, plane.loss)}
+    if not np.isnan(plane.error).all():
+        values[f"{split}_acc"] = np.where(holes & np.isnan(plane.error), HOLE, 100 * (1 - plane.error))
+    if plane.computed is not None:
+        values["computed"] = plane.computed.astype(np.int8)
+    about["holes"] = int(about.get("holes", 0)) - int(np.count_nonzero(holes))
     with writing(path) as file:
         file["xcoordinates"], file["ycoordinates"] = plane.a, plane.b
         for name, surface in values.items():
-            if name == "loss" or not np.isnan(surface).all():
-                file[f"{split}_{name}"] = np.ascontiguousarray(surface).ravel().reshape(shape)
-        for name in KEPT:
-            if name in about:
-                file.attrs[name] = about[name]
+            file[name] = np.ascontiguousarray(surface).ravel().reshape(shape)
+        for name, value in _kept(about).items():
+            file.attrs[name] = value
 
 
 def read_surface(path: Path | str, split: str | None = None) -> Plane:
@@ -59,7 +67,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
 
     Raises:
         FedscopeError: missing or damaged; directions, a trajectory or a curve in place of a surface; nothing computed
-            yet; another split; shapes that do not fit.
+            yet; another split; shapes that do not fit; no numbers.
 
     Source: tomgoldstein/loss-landscape, ``plot_surface.py`` (``crunch``) and ``scheduler.py``
     (``get_unplotted_indices``): value ``ind`` of the flattened array is the one at point ``ind`` of the flattened
@@ -82,22 +90,26 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
             for name in (f"{chosen}_loss", f"{chosen}_acc")
             if name in file
         }
+        measured = _surface(path, file, "computed", (y.size, x.size)) if "computed" in file else None
+        kept = _kept(file.attrs)
         about = {
             "kind": "surface",
             "program": "loss-landscape",
             "units": "direction lengths",
             "loss_units": "",
-            **_kept(file.attrs),
+            **kept,
             "split": chosen,
             "file": str(path),
-            "holes": int(np.count_nonzero(stored["loss"] == HOLE)),
+            "holes": int(np.count_nonzero(stored["loss"] == HOLE)) + int(kept.get("holes", 0)),
             **_directions(file),
         }
     # rising coordinates, whichever end they were computed from
     rows, columns = np.argsort(y), np.argsort(x)
     values = {name: np.where(found == HOLE, np.nan, found)[np.ix_(rows, columns)] for name, found in stored.items()}
     accuracy = values.get("acc", np.full((y.size, x.size), np.nan))
-    return Plane(x[columns], y[rows], values["loss"], 1 - accuracy / 100, (), float("nan"), "unknown", about)
+    computed = None if measured is None else measured[np.ix_(rows, columns)] != 0
+    unknown = float("nan")
+    return Plane(x[columns], y[rows], values["loss"], 1 - accuracy / 100, (), unknown, "unknown", about, computed)
 
 
 def choose_split(path: Path, have: list[str], split: str | None) -> str:
@@ -128,7 +140,7 @@ def _coordinates(path: Path, file: Any) -> tuple[np.ndarray, np.ndarray]:
             f"{path} holds a curve along one direction (xcoordinates only), and a surface needs two; "
             "run plot_surface.py with --y too"
         )
-    x, y = (np.atleast_1d(np.asarray(file[name][()], dtype=float)) for name in ("xcoordinates", "ycoordinates"))
+    x, y = (np.atleast_1d(_numbers(path, file, name)) for name in ("xcoordinates", "ycoordinates"))
     for name, values in (("xcoordinates", x), ("ycoordinates", y)):
         refuse_grid(path, name, values)
     return x, y
@@ -150,7 +162,7 @@ def refuse_grid(path: Path, name: str, values: np.ndarray) -> None:
 
 def _surface(path: Path, file: Any, name: str, shape: tuple[int, int]) -> np.ndarray:
     """Their values [X, Y] as what they are, [Y, X]."""
-    values = np.asarray(file[name][()], dtype=float)
+    values = _numbers(path, file, name)
     if values.size != shape[0] * shape[1]:
         raise FedscopeError(
             f"{path} has {name} of shape {list(values.shape)}, but {shape[1]} x and {shape[0]} y coordinates; "
@@ -159,13 +171,28 @@ def _surface(path: Path, file: Any, name: str, shape: tuple[int, int]) -> np.nda
     return values.ravel().reshape(shape)
 
 
+def _numbers(path: Path, file: Any, name: str) -> np.ndarray:
+    stored = file[name]
+    if not isinstance(stored, h5py.Dataset) or stored.shape is None or stored.dtype.kind not in "fiu":
+        raise FedscopeError(f"{path} has no numbers in {name}; compute its surface again")
+    return np.asarray(stored[()], dtype=float)
+
+
+def _holes(plane: Plane) -> np.ndarray:
+    """Which points of a surface of theirs were not computed, [b, a]; none where a NaN among them may be a loss."""
+    missing = np.isnan(plane.loss)
+    count = int(plane.attrs.get("holes", 0))
+    return missing if np.count_nonzero(missing) == count else np.zeros_like(missing)
+
+
 def _kept(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: attrs[name] for name in KEPT if name in attrs}
+    found = {name: value for name, value in attrs.items() if name in KEPT or name.startswith(KEPT_OF_ADAPTIVE)}
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
 
 
 def _directions(file: Any) -> dict[str, str]:
     """The file of the directions, as their code names it."""
-    if "dir_file" not in file or not h5py.check_string_dtype(file["dir_file"].dtype):
+    found = file.get("dir_file")
+    if not isinstance(found, h5py.Dataset) or found.shape is None or not h5py.check_string_dtype(found.dtype):
         return {}
-    return {"dir_file": str(file["dir_file"].asstr()[()])}
+    return {"dir_file": str(found.asstr()[()])}

@@ -21,8 +21,8 @@ def grid_of(places: Sequence[Place], reach: float | None, options: Options) -> t
     counts = (grid, grid) if isinstance(grid, int) else grid
     if min(counts) < 2:
         raise FedscopeError(f"a grid of {counts[0]} x {counts[1]} points shows no surface; give at least 2 (--grid 51)")
-    if not margin >= 0:
-        raise FedscopeError(f"a margin of {margin:g} would cut models off; give 0 or more (--margin 0.3)")
+    if not 0 <= margin < np.inf:
+        raise FedscopeError(f"a margin of {margin:g} is no room round the models; give 0 or more (--margin 0.3)")
     if ranges is None:
         ranges = _square(np.array([place[:2] for place in places]), margin) if reach is None else ((-reach, reach),) * 2
     a, b = (_axis(span, count, name) for span, count, name in zip(ranges, counts, "ab", strict=True))

@@ -18,7 +18,7 @@ from .points import Points
 from .replica import Replica
 from .samples import Samples
 from .storing import precision_errors, provenance_of, read_result, write_result
-from .visiting import Progress, Visits, coarse_to_fine, fingerprint
+from .visiting import Progress, Visits, calibration_identity, coarse_to_fine, fingerprint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,7 +177,15 @@ def line(
             Points(ends, lambda k: (float(beta[k]), 1.0 - float(beta[k])), policy).form(point, replica)
 
     weights = [model.weights for model in models]
-    identity = fingerprint("line", module, evaluator, weights, beta=beta.tolist(), normalization=policy.policy)
+    identity = fingerprint(
+        "line",
+        module,
+        evaluator,
+        weights,
+        beta=beta.tolist(),
+        normalization=policy.policy,
+        calibration=calibration_identity(policy.policy, calibration),
+    )
     visits = Visits(evaluator, form, len(order), progress=progress, partial=partial, fingerprint=identity)
     visits.measure(order)
     loss, error = visits.loss.reshape(shape), visits.error.reshape(shape)
@@ -194,6 +202,7 @@ def line(
         attrs={
             **provenance_of(evaluator, samples, models, provenance),
             "normalization_policy": policy.policy,
+            **({"calibration_samples": len(calibration or ())} if policy.policy == "re-estimate" else {}),
             **precision_errors(module, evaluator, weights, loss[None, :, at].reshape(1, -1))[0],
         },
     )

@@ -43,7 +43,7 @@ class Normalization:
         """The policy for a module, ``none`` where its models keep no statistics.
 
         Raises:
-            FedscopeError: an unknown policy; ``re-estimate`` without data, or without a layer that could.
+            FedscopeError: an unknown policy; ``re-estimate`` without two samples, or without a layer that could.
         """
         if policy not in POLICIES:
             raise FedscopeError(f"normalization {policy!r} is unknown; take one of {', '.join(POLICIES)}")
@@ -58,6 +58,11 @@ class Normalization:
             )
         if x is None:
             raise FedscopeError("re-estimated statistics need inputs to measure them on; give calibration samples")
+        if len(x) < 2:  # one sample has no variance
+            raise FedscopeError(
+                f"re-estimated statistics need at least 2 samples, but got {len(x)}; "
+                "give --limit 2 or more, or more calibration samples"
+            )
         return cls(policy, x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,12 @@ if TYPE_CHECKING:
 
 
 def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
-    """What the markers of panels mean, a line each."""
+    """What the markers of panels mean, a line each.
+
+    A model that one panel shows is told with its loss and distance; one that several do has others on each.
+    """
     keys: list[tuple[dict[str, Any], str]] = []
+    told = Counter(model.label for plane in planes if not is_path(plane) for model in plane.shown)
     for plane in planes:
         count = len(plane.anchors)
         own = ", ".join(model.label for model in plane.anchors) if plane.kind == "surface" else "the three models"
@@ -33,8 +38,8 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
             elif model.role == "shown" and is_path(plane):
                 words = f"{len(plane.shown)} models, projected"
             elif model.role == "shown":
-                numbers = f"loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
-                words = f"{shortened(model.label, 26)}: {numbers}"
+                numbers = f": loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
+                words = shortened(model.label, 26) + (numbers if told[model.label] == 1 else "")
             else:
                 words = roles[model.role]
             if words not in seen and (look, words) not in keys:

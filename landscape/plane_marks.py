@@ -43,8 +43,13 @@ def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:
 
 
 def is_owner(plane: Plane, model: PlaneModel) -> bool:
-    """Whether the surface is measured on this client's own data."""
-    return "client" in plane.attrs and model.label.endswith(f"/client-{plane.attrs['client']}")
+    """Whether the surface is measured on this client's own data.
+
+    Where ``attrs`` name the run whose client it is (``data_run``), the client of that number in another run is not.
+    """
+    told = plane.attrs
+    run = f"{told['data_run']}@" if "data_run" in told else ""
+    return "client" in told and model.label.startswith(run) and model.label.endswith(f"/client-{told['client']}")
 
 
 def _dot(colour: str, *, hollow: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .paper import SURFACE
-from .plane_marks import looks, paths, told_apart
+from .plane_marks import is_owner, looks, paths, told_apart
 from .surface import axis_labels, distinct, is_metric, remarks, scale_of
 
 if TYPE_CHECKING:
@@ -145,14 +145,19 @@ def _above(plane: Plane, depth: np.ndarray, edges: np.ndarray, model: PlaneModel
 
 
 def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]]:
-    """What has an entry in the legend: a round's clients together, a path with the colour of its line, else a model."""
+    """What has an entry in the legend: a round's clients together but for the one whose data they are, a path, else a model."""
     drawn = looks(plane)
     groups: list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]] = []
     joined = {id(model) for models, _ in paths(plane) for model in models}
     if plane.anchors and not told_apart(plane):
-        joined |= {id(model) for model in plane.anchors}
-        groups.append((plane.anchors, drawn[0][1], f"{len(plane.anchors)} clients", None))
-    groups += [([model], look, _words(model), None) for model, look in drawn if id(model) not in joined]
+        others = [(model, look) for model, look in drawn if model.role == "anchor" and not is_owner(plane, model)]
+        joined |= {id(model) for model, _ in others}
+        words = f"{len(others)} {'other ' if len(others) < len(plane.anchors) else ''}clients"
+        groups.append(([model for model, _ in others], others[0][1], words, None))
+    for model, look in drawn:
+        if id(model) not in joined:
+            owns = "the client whose data they are, " if is_owner(plane, model) else ""
+            groups.append(([model], look, owns + _words(model), None))
     for models, colour in paths(plane):
         dot = {"marker": "o", "color": colour, "markeredgecolor": colour}
         groups.append((models, dot, f"{models[0].label} to {models[-1].label}", colour))

@@ -96,7 +96,7 @@ def along_trajectory(models: Sequence[Model]) -> Span:
     Raises:
         FedscopeError: as for :func:`near_clients`.
     """
-    components = _components(models, models[-1], "trajectory")
+    components = _components(models, models[-1], "models of the trajectory")
     return _along(components, models[-1], "trajectory", tuple((model, "path") for model in models))
 
 
@@ -136,8 +136,7 @@ def mean_of(models: Sequence[Model]) -> Model:
 def _components(models: Sequence[Model], origin: Model, what: str) -> Components:
     if len(models) < 3:
         raise FedscopeError(f"a plane near {what} needs at least three models, but {len(models)} were given")
-    labels = [model.label for model in models]
-    same_layout([model.weights for model in models], labels)
+    same_layout([model.weights for model in models], [model.label for model in models])
     for model in models:
         _finite(model, f"it says nothing about a plane near the {what}; leave it out")
     return principal_components([model.weights.parameters for model in models], origin.weights.parameters, what)

@@ -211,7 +211,8 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     interpolated = sum(int(np.count_nonzero(~plane.computed)) for plane in planes if plane.computed is not None)
     if interpolated:
         worst = max(float(plane.attrs.get("held_out_loss_error", np.nan)) for plane in planes)
-        parts.append(f"{interpolated:,} of {points:,} points interpolated, checked to {100 * worst:.2g} % of the range")
+        checked = f"loss checked to {100 * worst:.2g} % of its range"
+        parts.append(f"{interpolated:,} of {points:,} points interpolated, {checked}")
     lengths = " and ".join(dict.fromkeys(str(len(plane.path)) for plane in planes if plane.path))
     if lengths:
         parts.append(f"line: the curve ({lengths} points)" if first.kind == "surface" else f"line: {lengths} models")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from torch import nn
 
 from ..checkpoints import Model
 from .evaluator import Evaluator
+from .filling import expected, surfaces_of
 from .geometry import fits_module, same_layout
 from .grids import finest, grid_of
 from .normalization import Normalization
@@ -23,13 +23,7 @@ from .samples import Samples
 from .spanning import Spanning, replaceable_layer
 from .spans import Place, Span, through_models
 from .storing import precision_errors, provenance_of
-from .visiting import Visits, coarse_to_fine, fingerprint
-
-if TYPE_CHECKING:
-    from .adaptive import Measure, Refined
-
-#: points that --adaptive keeps for the neighbourhood of the minimum, at most
-NEAR_MINIMUM = 27
+from .visiting import Visits, calibration_identity, fingerprint
 
 
 def plane(
@@ -146,9 +140,10 @@ def survey(
             a=a.tolist(),
             b=b.tolist(),
             normalization=normalization.policy,
+            calibration=calibration_identity(normalization.policy, options.get("calibration")),
             combined=layer.layer if layer is not None else None,
         ),
-        expected=len(exact) + _expected((len(b), len(a)), share),
+        expected=len(exact) + expected((len(b), len(a)), share, len(evaluator.parts)),
         watch=watch if options.get("preview") is not None else None,
     )
 
@@ -167,7 +162,7 @@ def survey(
 
     # the exact models come first, so that they are known however early the analysis is interrupted
     visits.measure(range(len(exact)))
-    surfaces = _surfaces(visits, len(exact), a, b, share, spanning)
+    surfaces = surfaces_of(visits, len(exact), a, b, share, spanning)
     loss, error = visits.loss[:, : len(exact)], visits.error[:, : len(exact)]
     precise = precision_errors(module, evaluator, [model.weights for model in models], loss)
     effects = _normalization_effects(evaluator, points, span, places, loss)
@@ -183,84 +178,13 @@ def survey(
             **effects[s],
             **surface.about,
         }
+        if normalization.policy == "re-estimate":
+            attrs["calibration_samples"] = len(options["calibration"] or ())
         made = Plane(
             a, b, surface.loss, surface.error, told, span.cos_uv, normalization.policy, attrs, surface.computed
         )
         planes.append(made)
     return planes
-
-
-@dataclass(frozen=True, eq=False)
-class _Surface:
-    loss: np.ndarray
-    error: np.ndarray
-    computed: np.ndarray | None
-    about: dict[str, Any]
-
-
-def _surfaces(
-    visits: Visits,
-    first: int,
-    a: np.ndarray,
-    b: np.ndarray,
-    share: float | None,
-    spanning: Callable[[], Spanning | None],
-) -> list[_Surface]:
-    """Each data set's surface; its points are those of ``visits`` from ``first`` on."""
-    shape = (len(b), len(a))
-    if share is None:
-        visits.measure([first + i for i in coarse_to_fine(shape)], spanning)
-        return [
-            _Surface(loss[first:].reshape(shape), error[first:].reshape(shape), None, {})
-            for loss, error in zip(visits.loss, visits.error, strict=True)
-        ]
-    from .adaptive import FEWEST, budget, refine
-
-    surfaces: list[_Surface] = []
-    for s in range(len(visits.loss)):
-
-        def measure(points: Sequence[int], s: int = s) -> tuple[np.ndarray, np.ndarray]:
-            at = [first + i for i in points]
-            visits.measure(at, spanning)
-            return visits.loss[s, at], visits.error[s, at]
-
-        most = budget(shape, share)
-        spared = 0 if most == a.size * b.size else min(NEAR_MINIMUM, most // 10, most - FEWEST)
-        made = refine(shape, measure, share=share - spared / (a.size * b.size))
-        _sharpen(made, measure, most)
-        about = {
-            "points_computed": int(made.computed.sum()),
-            "points_held_out": made.held_out,
-            "points_unknown": made.unknown,
-            "held_out_loss_error": made.loss_error,
-            "held_out_loss_relative": made.loss_relative,
-            "held_out_error_error": made.error_error,
-            "held_out_error_rms": made.error_rms,
-        }
-        surfaces.append(_Surface(made.loss, made.error, made.computed, about))
-    return surfaces
-
-
-def _sharpen(made: Refined, measure: Measure, most: int) -> None:
-    """Measure the points about the surface's minimum too, so that where the basin is does not hang on interpolation."""
-    while True:
-        row, column = np.unravel_index(
-            int(np.argmin(np.where(np.isfinite(made.loss), made.loss, np.inf))), made.loss.shape
-        )
-        about = np.zeros_like(made.computed)
-        about[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2] = True
-        points = np.flatnonzero(about & ~made.computed)
-        if not len(points) or int(made.computed.sum()) + len(points) > most:
-            return
-        made.loss.flat[points], made.error.flat[points] = measure(points.tolist())
-        made.computed.flat[points] = True
-
-
-def _expected(shape: tuple[int, int], share: float | None) -> int:
-    """How many points of a grid will be measured, at most."""
-    from .adaptive import budget
-
-    return shape[0] * shape[1] if share is None else budget(shape, share)
 
 
 def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options: Options) -> Normalization:

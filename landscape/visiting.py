@@ -18,6 +18,8 @@ from .replica import Replica
 from .samples import Samples
 from .spanning import Spanning
 
+#: samples on which a module shows what it computes
+TRIED = 8
 Progress = Callable[[int, int], None]
 
 
@@ -114,6 +116,8 @@ def fingerprint(
     return {
         "kind": kind,
         "module": _sha256(repr(module).encode()),
+        # what a module of one's own computes may change and leave its layers' names as they are
+        "outputs": _sha256(evaluator.logits(models[:1], slice(0, TRIED)).numpy().tobytes()),
         "models": [_sha256(_bytes(model)) for model in models],
         "data": [data_identity(part) for part in evaluator.parts],
         "device": evaluator.device,
@@ -121,6 +125,11 @@ def fingerprint(
         "batch": evaluator.batch,
         **more,
     }
+
+
+def calibration_identity(policy: str, calibration: Samples | None) -> dict[str, Any] | None:
+    """The data on which normalization statistics are re-estimated; None for other policies."""
+    return data_identity(calibration) if policy == "re-estimate" and calibration is not None else None
 
 
 def data_identity(samples: Samples) -> dict[str, Any]:

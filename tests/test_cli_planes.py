@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedscope import Plane, Run
 from fedscope.cli.main import run
 from fedscope.cli.preview import Preview
+from fedscope.landscape import Evaluator
+from fedscope.training import data_of, module_of
 
 TRAIN = [
     "train", "--clients", "8", "--participation", "0.5", "--rounds", "5", "--epochs", "2", "--out", "runs/ima",
@@ -90,12 +95,12 @@ def test_both_splits_in_one_pass_are_two_ordinary_results(here: Path, capsys: py
         assert np.array_equal(alone.loss, together.loss)
         assert together.attrs["split"] == split
         assert Path(f"both.{split}.basin.csv").read_bytes() == Path(f"alone-{split}.basin.csv").read_bytes()
-    assert Path("both.pdf").exists()
-    before = Path("both.png").read_bytes()
+    assert Path("both.both.pdf").exists()
+    before = Path("both.both.png").read_bytes()
     Path("both.train.nc").unlink()  # the other one is not lost, and the pass makes both again
     asked(capsys, *anchors, "--split", "both", "--out", "both")
     assert Path("both.train.nc").exists()
-    assert Path("both.png").read_bytes() == before
+    assert Path("both.both.png").read_bytes() == before
 
 
 def test_whose_basin_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,6 +176,123 @@ def test_a_preview_that_cannot_be_written_is_said_once(
     assert Path("x.nc").exists()
 
 
+def test_a_figure_of_another_question_leaves_the_first_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    anchors = [f"runs/ima@5/client-{k}" for k in clients_of(5)[:3]]
+    asked(capsys, *anchors, "--out", "x")
+    before = Path("x.png").read_bytes()
+    asked(capsys, *anchors, "--out", "x", "--split", "both")
+    asked(capsys, *anchors, "--out", "x", "--data-of", "0,1,0")
+    assert Path("x.png").read_bytes() == before
+    assert Path("x.both.png").exists()
+    assert Path("x.data-of-0-1-0.png").exists()
+    assert sorted(path.name for path in here.glob("x.client-*.nc")) == ["x.client-0.nc", "x.client-1.nc"]
+
+
+def test_a_clients_own_data_are_its_rows_of_the_training_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    k = clients_of(5)[0]
+    run_ = Run.open("runs/ima")
+    told = asked(capsys, "runs/ima@5/global", "--random", "--data-of", str(k), "--out", "x", "--grid", "3")
+    (panel,) = told["panels"]
+    assert (panel["client"], panel["split"], panel["title"]) == (k, "train", f"client {k}'s data")
+    assert run_.partition is not None
+    whole, rows = data_of(run_).samples("train"), run_.partition.clients[k]
+    own = replace(whole, x=whole.x[rows], y=whole.y[rows], indices=rows)
+    loss, _ = Evaluator(module_of(run_), own.limit(60)).models(run_.round(5).read("global"))
+    assert panel["models"][0]["loss"] == loss[0]
+    assert run(["plane", "runs/ima@5/global", "--random", "--data-of", str(k), "--out", "y", "--limit", "9"]) == 0
+    fewer = Plane.load(f"y.client-{k}.nc")
+    assert fewer.attrs["samples"] == 9
+    assert fewer.models[0].loss != loss[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        (["--adaptive"], "adaptive"),
+        (["--range", "-1", "1", "-1", "1"], "range"),
+        (["--normalization", "keep"], "normalization"),
+        (["--split", "train"], "split"),
+        (["--limit", "50"], "samples"),
+    ],
+)
+def test_a_result_is_not_taken_for_that_of_another_question(
+    here: Path, capsys: pytest.CaptureFixture[str], option: list[str], name: str
+) -> None:
+    words = ["plane", *(f"runs/ima@{t}/global" for t in (3, 4, 5)), "--grid", "4", "--out", "x"]
+    assert run([*words, "--limit", "60"]) == 0
+    capsys.readouterr()
+    assert run([*words, "--limit", "60", *option]) == 2
+    assert re.search(rf"x\.nc holds another result \(.*\b{name}\b.* differ\)", capsys.readouterr().err)
+
+
+def test_another_behaviour_of_the_same_architecture_is_another_question(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("nets_of_ours.py").write_text(
+        "import os, torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.a, self.b = torch.nn.Linear(64, 4), torch.nn.Linear(4, 10)\n"
+        "    def forward(self, x):\n"
+        "        return self.b(getattr(torch, os.environ['ACT'])(self.a(x.flatten(1))))\n"
+    )
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"a.weight": (4, 64), "a.bias": (4,), "b.weight": (10, 4), "b.bias": (10,)}
+    for name in "abc":
+        torch.save({key: torch.randn(shape, generator=draw) for key, shape in shapes.items()}, f"{name}.pt")
+    words = ["plane", "a.pt", "b.pt", "c.pt", "--model", "nets_of_ours:Net", "--data", "digits", *GRID, "--out", "x"]
+    monkeypatch.setenv("ACT", "tanh")
+    assert run(words) == 0
+    assert run(words) == 0  # the same one is drawn again
+    assert "holds this result already" in capsys.readouterr().err
+    monkeypatch.setenv("ACT", "relu")
+    assert run(words) == 2
+    assert "x.nc holds another result (behaviour differ)" in capsys.readouterr().err
+
+
+def test_clients_of_two_runs_are_not_mixed_up(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree("runs/ima", "runs/other")
+    k = clients_of(5)[0]
+    words = ["plane", "runs/ima@5/global", "--random", "--show", f"runs/other@5/client-{k}", *GRID, "--data-of"]
+    assert run([*words, "clients"]) == 2
+    assert "is about one run's clients, but the models are of runs/ima and runs/other" in capsys.readouterr().err
+    assert run([*words, str(k)]) == 0
+    assert run(["plane", "runs/ima", "runs/other", "--rounds", "1", "--data-of", "clients", *GRID]) == 2
+    assert "--data-of clients is another set of clients in every round" in capsys.readouterr().err
+    Path("again").mkdir()
+    Path("runs/other").rename("again/ima")
+    assert run(["plane", "runs/ima", "again/ima", "--rounds", "1", *GRID]) == 2
+    assert "2 of the runs are called 'ima'; rename a folder" in capsys.readouterr().err
+
+
+def test_rows_of_panels_say_whose_data_they_are(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedscope.landscape as landscape
+
+    seen: list[object] = []
+    real = landscape.draw_panels
+
+    def draw(planes: list, titles: list, *rest: object, rows: list[str]) -> object:
+        seen.append((rows, [[plane.attrs["client"] for plane in row] for row in planes]))
+        return real(planes, titles, *rest, rows=rows)
+
+    monkeypatch.setattr(landscape, "draw_panels", draw)
+    told = asked(capsys, "runs/ima", "--rounds", "1,2", "--data-of", "3,5", "--out", "x")
+    assert seen == [(["client 3's data", "client 5's data"], [[3, 3, 3], [5, 5, 5]])]
+    assert [panel["title"] for panel in told["panels"]][:2] == ["Round 1, client 3's data", "Round 2, client 3's data"]
+
+
+def test_all_means_the_rounds_that_kept_the_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*TRAIN[:-1], "average.start=3", "--set", "record.globals=last:2", "--out", "runs/thin"]) == 0
+    capsys.readouterr()
+    told = asked(capsys, *(f"runs/ima@{t}/global" for t in (1, 3, 5)), "--show", "runs/thin@all/global", "--out", "x")
+    assert [model["label"] for model in told["models"][4:]] == ["thin@4/global", "thin@5/global"]
+    assert run(["plane", "runs/thin", "--trajectory", *GRID]) == 2
+    assert "runs/thin has recorded 2; train with record.globals = all" in capsys.readouterr().err
+
+
 MISTAKES = [
     (["runs/ima@5", "--clients", "--random"], "--clients and --random are two planes; give one of them"),
     (["runs/ima", "--trajectory", "--rounds", "1,2"], "a trajectory's plane needs at least three rounds, but"),
@@ -183,9 +305,11 @@ MISTAKES = [
     (["runs/ima@5", "--random", "--data-of", "all"], "--data-of all names no clients; write clients, or their numbers"),
     (["runs/ima@5", "--random", "--data-of", "clients"], "--data-of clients needs clients among the models, as in"),
     (["runs/ima@5", "--random", "--data-of", "1", "--split", "both"], "so --split both does not go with it"),
+    (["runs/ima@5", "--random", "--data-of", "1", "--split", "test"], "so --split test does not go with it"),
     (["runs/ima@5", "--random", "--range", "1", "0", "0", "1"], "the range 1 to 0 of a is empty; give the smaller end"),
-    (["runs/ima@5", "--random", "--show", "runs/ima@1,9/global"], "--rounds 1,9: runs/ima has no round 9; it has 1 to"),
-    (["runs/ima@5", "--random", "--margin", "-1"], "a margin of -1 would cut models off"),
+    (["runs/ima@5", "--random", "--show", "runs/ima@1,9/global"], "--show 1,9: runs/ima has no round 9; it has 1 to"),
+    (["runs/ima@5", "--random", "--margin", "-1"], "a margin of -1 is no room round the models"),
+    (["runs/ima@5", "--random", "--margin", "inf"], "a margin of inf is no room round the models"),
     (["runs/ima@5", "--random", "--split", "validation"], "'validation' is not one of 'test', 'train', 'both'"),
 ]
 

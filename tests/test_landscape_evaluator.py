@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.landscape import Evaluator, Replica, Samples
 from fedscope.landscape.evaluator import default_batch
+from fedscope.landscape.normalization import Normalization
+from fedscope.landscape.points import Points
 
 
 def convolutional() -> nn.Module:
@@ -179,3 +183,92 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
         Evaluator(module, samples, precision="half")
     with pytest.raises(FedscopeError, match=r"device 'abacus' cannot be used here .*--device cpu always can"):
         Evaluator(module, samples, device="abacus")
+
+
+class Returning(nn.Module):
+    """A classifier of three classes whose outputs come in some wrapping."""
+
+    def __init__(self, wrap: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.linear, self.wrap = nn.Linear(2, 3), wrap
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.wrap(self.linear(x))
+
+
+def flat(n: int = 12) -> Samples:
+    x = torch.randn(n, 2, generator=torch.Generator().manual_seed(4))
+    return Samples(x, torch.arange(n) % 3, 3, "toy", "test", np.arange(n))
+
+
+def fails(outputs: torch.Tensor) -> torch.Tensor:
+    raise ValueError("no such key\nand more")
+
+
+def fails_on_several(outputs: torch.Tensor) -> torch.Tensor:
+    return outputs.view(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        (Returning(lambda y: (y, y)), r"returns a value of type tuple, not a tensor of logits \[n, 3\]; wrap it in a"),
+        (Returning(lambda y: {"logits": y}), r"returns a value of type dict, not a tensor of logits"),
+        (Returning(lambda y: None), r"returns a value of type NoneType, not"),
+        (Returning(lambda y: y.numpy()), r"returns a value of type ndarray, not"),
+        (Returning(fails), r"fails on 1 of toy test, each of shape \[2\] \(ValueError: no such key\); give data that"),
+        (Returning(fails_on_several), r"fails on 8 of toy test, each of shape \[2\] \(RuntimeError: shape '\[1, 3\]'"),
+        (nn.Linear(4, 3), r"each of shape \[2\] \(RuntimeError: mat1 and mat2 .*\); .*nn\.Flatten\(\) makes a vector"),
+        (nn.Sequential(nn.LazyLinear(3)), r"the module's 0\.weight has no shape yet; name its sizes \(nn\.Linear for"),
+        (nn.Sequential(nn.Linear(2, 3), nn.LazyBatchNorm1d(affine=False)), r"the module's 1\.running_mean has no sha"),
+        (nn.Identity(), r"the module has no parameters, so it has no loss surface; give one"),
+    ],
+)
+def test_what_is_no_classifier_of_the_data_is_named(module: nn.Module, sentence: str) -> None:
+    with pytest.raises(FedscopeError, match=sentence) as refusal:
+        Evaluator(module, flat())
+    assert "\n" not in str(refusal.value)
+
+
+def test_every_set_of_samples_is_tried() -> None:
+    wide = Samples(torch.ones(3, 5), torch.tensor([0, 1, 2]), 3, "toy", "train", np.arange(3))
+    with pytest.raises(FedscopeError, match=r"fails on 1 of toy train, each of shape \[5\] \(RuntimeError: mat1"):
+        Evaluator(nn.Linear(2, 3), [flat(), wide])
+
+
+def test_half_precision_weights_are_evaluated_in_half_precision() -> None:
+    module, samples = nn.Linear(2, 3).half(), flat()
+    model = Weights(Layout.of(module), np.linspace(-1, 1, 9).astype(np.float16), {})
+    loss, error = Evaluator(module, samples).models(model)
+    w = model.parameters.astype(np.float64)
+    z = samples.x.double().numpy() @ w[:6].reshape(3, 2).T + w[6:]
+    expected = np.mean(np.log(np.exp(z).sum(1)) - z[np.arange(12), samples.y.numpy()])
+    # inputs and outputs rounded to 11 bits: 2^-11 of numbers up to 3
+    assert loss[0] == pytest.approx(expected, abs=3e-3)
+    assert loss[0] != pytest.approx(expected, abs=1e-9)
+    assert error[0] == np.mean(z.argmax(1) != samples.y.numpy())
+
+
+def test_no_memory_to_form_a_model_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(replica: Replica, x: torch.Tensor) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")
+
+    module, samples = convolutional(), images(20)
+    models = random_models(module, 2)
+    points = Points(models, lambda i: (0.5, 0.5), Normalization("re-estimate", samples.x))
+    evaluator = Evaluator(module, samples)
+    assert len(list(evaluator.evaluate(1, points.form))) == 1
+    monkeypatch.setattr(Replica, "re_estimate", full)
+    sentence = r"cpu has no memory left to form a model, .*--normalization re-estimate.*; free some of it, or give"
+    with pytest.raises(FedscopeError, match=sentence) as refusal:
+        list(evaluator.evaluate(1, points.form))
+    assert "\n" not in str(refusal.value)
+
+
+def test_no_memory_for_the_first_samples_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(replica: Replica, x: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Replica, "logits", full)
+    with pytest.raises(FedscopeError, match=r"cpu has no memory left for even one sample of toy test; --device cpu"):
+        Evaluator(nn.Linear(2, 3), flat())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from fedscope.checkpoints import FedscopeError
+from fedscope.cli.main import run
 from fedscope.landscape import Plane, PlaneModel, draw_panels, write_surface
 from fedscope.landscape.garipov import read_plane
 from fedscope.landscape.goldstein import read_surface
@@ -141,6 +143,15 @@ def remake(**arrays: Any) -> Callable[[Path], None]:
         ),
         (remake(xcoordinates=X, ycoordinates=[0.5]), r"s\.h5 has ycoordinates of shape \[1\], and a surface needs at"),
         (remake(xcoordinates=[0.0, 0.0], ycoordinates=Y), r"s\.h5 has xcoordinates that repeat or are not finite"),
+        (remake(**{"xcoordinates/0": X, "ycoordinates": Y}), r"s\.h5 has no numbers in xcoordinates; compute"),
+        (remake(xcoordinates=h5py.Empty("f8"), ycoordinates=Y), r"s\.h5 has no numbers in xcoordinates"),
+        (remake(xcoordinates=X, ycoordinates=["1"]), r"s\.h5 has no numbers in ycoordinates"),
+        (remake(xcoordinates=X, ycoordinates=Y, **{"train_loss/0": X}), r"s\.h5 has no numbers in train_loss"),
+        (remake(xcoordinates=X, ycoordinates=Y, train_loss=h5py.Empty("f8")), r"has no numbers in train_loss"),
+        (
+            remake(xcoordinates=X, ycoordinates=Y, train_loss=np.ones((7, 4)), computed=np.ones(3)),
+            r"s\.h5 has computed of shape \[3\], but 7 x and 4 y",
+        ),
         (lambda path: path.write_text("x,y\n" * 99), r"s\.h5 is not a surface of loss-landscape: it is no HDF5 file"),
         (lambda path: None, r"s\.h5 does not exist; it should be a surface of loss-landscape"),
     ],
@@ -302,6 +313,14 @@ def test_the_loss_is_the_cross_entropy_where_the_file_has_it(tmp_path: Path) -> 
         ({"grid": np.zeros((8, 5, 2))}, r"plane\.npz has a grid along its first axis that repeat"),
         ({"tr_nll": np.zeros((5, 8))}, r"plane\.npz has tr_nll of shape \[5, 8\] on a grid of \[8, 5\]"),
         ({"tr_nll": None, "tr_loss": None}, r"plane\.npz has no train losses, only those of test; give --split test"),
+        ({"ts": np.linspace(0, 1, 4)}, r"plane\.npz has ts of shape \[4\] for 5 curve_coordinates; compute the plane"),
+        ({"bend_coordinates": np.zeros(6)}, r"plane\.npz has bend_coordinates of shape \[6\], not \[n, 2\]"),
+        ({"curve_coordinates": np.zeros((5, 3))}, r"plane\.npz has curve_coordinates of shape \[5, 3\], not \[n, 2\]"),
+        ({"bend_coordinates": np.array(["a", "b"])}, r"plane\.npz has no numbers in bend_coordinates"),
+        ({"grid": np.full((8, 5, 2), "1.0")}, r"plane\.npz has no numbers in grid; compute the plane again"),
+        ({"tr_nll": np.full((8, 5), "x")}, r"plane\.npz has no numbers in tr_nll"),
+        ({"grid": np.zeros((0, 0, 2))}, r"plane\.npz has a grid of shape \[0, 0, 2\], not \[A, B, 2\]"),
+        ({"grid": np.zeros((3, 0, 2))}, r"plane\.npz has a grid of shape \[3, 0, 2\], not \[A, B, 2\]"),
         ({"grid": np.array([{}])}, r"plane\.npz is no \.npz file of arrays \(Object arrays cannot be loaded"),
     ],
 )
@@ -426,3 +445,112 @@ def test_a_page_has_one_entry_for_a_path_and_for_the_clients(tmp_path: Path) -> 
     assert "1 of 28 points not computed (holes)" in surface.page()
     assert '"scaleanchor"' not in surface.page().rpartition("Plotly.newPlot")[2], "lengths of two directions differ"
     assert '"scaleanchor"' in clients().page().rpartition("Plotly.newPlot")[2]
+
+
+def adaptive_plane(**attrs: Any) -> Plane:
+    """An interpolated plane of fedscope's own: which points were measured has no symmetry."""
+    plane = native("models", **attrs)
+    measured = np.random.default_rng(5).random(plane.loss.shape) < 0.3
+    plane.loss[0, 4] = UNKNOWN  # a loss that is one, as interpolation leaves it
+    return replace(plane, computed=measured)
+
+
+MARKS = {
+    "client": 3, "points_computed": 36, "points_held_out": 7, "points_unknown": 1, "held_out_loss_error": 0.004,
+    "held_out_loss_relative": 0.02, "held_out_error_error": UNKNOWN, "held_out_error_rms": 0.3,
+}  # fmt: skip
+
+
+def test_an_interpolated_surface_keeps_its_marks(tmp_path: Path) -> None:
+    plane = adaptive_plane(**MARKS)
+    write_surface(tmp_path / "s.h5", plane)
+    found = read_surface(tmp_path / "s.h5")
+    np.testing.assert_array_equal(found.computed, plane.computed)
+    assert found.computed is not None
+    assert found.computed.dtype == bool
+    for name, value in MARKS.items():
+        np.testing.assert_equal(found.attrs[name], value)
+    assert remarks([found]) == remarks([plane])
+    assert f"{np.count_nonzero(~found.computed)} of 117 points interpolated, checked to 0.4 %" in remarks([found])
+    # in the order of their arrays, so that a point's mark stands where its loss does
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file["computed"].shape == file["test_loss"].shape == (13, 9)
+        assert file["computed"][:].ravel().tolist() == plane.computed.ravel().tolist()  # type: ignore[union-attr]
+
+
+def test_marks_turn_with_coordinates_that_fall(tmp_path: Path) -> None:
+    marks = np.arange(28) % 3 == 0
+    path = crunched(tmp_path / "s.h5", x=X[::-1], y=Y[::-1], computed=marks.reshape(7, 4).astype(np.int8))
+    found = read_surface(path)
+    assert found.computed is not None
+    assert found.computed.tolist() == marks.reshape(4, 7)[::-1, ::-1].tolist()
+
+
+def test_holes_are_holes_again(tmp_path: Path) -> None:
+    found = read_surface(crunched(tmp_path / "s.h5", values={0: -1, 9: -1, 21: np.inf}))
+    write_surface(tmp_path / "again.h5", found)
+    with h5py.File(tmp_path / "s.h5") as theirs, h5py.File(tmp_path / "again.h5") as ours:
+        np.testing.assert_array_equal(ours["train_loss"], theirs["train_loss"])
+        np.testing.assert_array_equal(ours["train_acc"][:] == -1, theirs["train_acc"][:] == -1)
+    assert read_surface(tmp_path / "again.h5").attrs["holes"] == 2
+
+
+def test_holes_among_losses_that_are_nan_stay_nan_and_are_counted(tmp_path: Path) -> None:
+    found = read_surface(crunched(tmp_path / "s.h5", values={0: -1, 9: -1, 20: np.nan}))
+    for name in ("once", "twice"):
+        write_surface(tmp_path / f"{name}.h5", found)
+        with h5py.File(tmp_path / f"{name}.h5") as file:
+            assert not (file["train_loss"][:] == -1).any()
+        found = read_surface(tmp_path / f"{name}.h5")
+        assert found.attrs["holes"] == 2
+        assert "2 of 28 points not computed, 1 not finite" in remarks([found])
+
+
+def test_planes_npz_that_fall_are_read_from_their_other_end(tmp_path: Path) -> None:
+    path = connected(tmp_path / "plane.npz")
+    straight = read_plane(path)
+    with np.load(path) as file:
+        turned = {name: values[::-1, ::-1] if values.shape[:2] == (8, 5) else values for name, values in file.items()}
+    np.savez(tmp_path / "turned.npz", **turned)
+    found = read_plane(tmp_path / "turned.npz")
+    for name in ("a", "b", "loss", "error"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(straight, name))
+
+
+@pytest.fixture
+def stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_commands_say_how_much_is_interpolated(stands: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plane = adaptive_plane(**MARKS)
+    plane.save("p.nc")
+    assert run(["export", "p.nc", "p.h5"]) == 0
+    share = f"{100 * np.mean(~plane.computed):.0f} %"  # type: ignore[operator]
+    assert capsys.readouterr().out == f"p.h5: 9 x 13 points of loss and accuracy, {share} of them interpolated\n"
+    assert run(["import", "p.h5", "--out", "q"]) == 0
+    assert f"; {share} of them interpolated; " in capsys.readouterr().out
+    np.testing.assert_array_equal(Plane.load("q.nc").computed, plane.computed)
+    clients().save("whole.nc")
+    assert run(["export", "whole.nc", "whole.h5"]) == 0
+    assert capsys.readouterr().out == "whole.h5: 9 x 13 points of loss and accuracy\n"
+
+
+def test_a_moved_file_is_the_same_surface(stands: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crunched(stands / "s.h5")
+    assert run(["import", "s.h5", "--out", "q"]) == 0
+    (stands / "s.h5").rename(stands / "moved.h5")
+    assert run(["import", "moved.h5", "--out", "q"]) == 0
+    assert "q.nc holds this result already" in capsys.readouterr().err
+    crunched(stands / "other.h5", values={3: 9.0})
+    assert run(["import", "other.h5", "--out", "q"]) == 2
+    assert "q.nc holds another result (file_sha256 differ)" in capsys.readouterr().err
+
+
+def test_a_plane_of_fedscopes_own_is_not_redrawn_by_import(stands: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clients().save("p.nc")
+    assert run(["import", "s.h5", "--out", "p", "--redraw"]) == 2
+    said = capsys.readouterr().err
+    assert "p.nc holds no imported surface but a plane that fedscope has computed; draw it again with the com" in said
+    assert said.count("\n") == 1

@@ -248,7 +248,7 @@ def test_planes_that_do_not_exist_are_refused() -> None:
         plane(module, samples, [a, b])
     with pytest.raises(FedscopeError, match="a grid of 1 x 1 points"):
         plane(module, samples, [a, b, c], grid=1)
-    with pytest.raises(FedscopeError, match="a margin of -1 would cut models off"):
+    with pytest.raises(FedscopeError, match="a margin of -1 is no room round the models"):
         plane(module, samples, [a, b, c], margin=-1)
     with pytest.raises(FedscopeError, match="the range 2 to 1 of b is empty"):
         plane(module, samples, [a, b, c], ranges=((0, 1), (2, 1)))

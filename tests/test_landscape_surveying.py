@@ -298,3 +298,53 @@ def test_a_grid_with_too_few_points_is_measured_whole() -> None:
     assert found.computed is not None
     assert found.computed.all()
     assert np.array_equal(found.loss, plane(module, samples_of(60, 1), models, grid=6).loss)
+
+
+def test_a_store_of_another_question_is_not_gone_on_from(tmp_path: Path) -> None:
+    """Other calibration data, other second data set, other seed of directions, other policy, other module."""
+    module, models = network(normalised=True)
+    data, other = samples_of(60, 1), samples_of(60, 2)
+    calibration = samples_of(300, 3)
+    span = through_models(models)
+    other_module = nn.Sequential(*[nn.Tanh() if isinstance(layer, nn.ReLU) else layer for layer in module])
+
+    class Hidden(nn.Sequential):
+        """Layers with the names of the first module, and another function."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            outputs: Tensor = super().forward(x.relu())
+            return outputs
+
+    Hidden.__name__ = "Sequential"
+    questions = {
+        "first": (module, [data, other], span, {"normalization": "re-estimate", "calibration": calibration}),
+        "calibration": (module, [data, other], span, {"normalization": "re-estimate", "calibration": data}),
+        "second set": (module, [data, calibration], span, {"normalization": "re-estimate", "calibration": calibration}),
+        "policy": (module, [data, other], span, {"normalization": "keep"}),
+        "layers": (other_module, [data, other], span, {"normalization": "keep"}),
+        "function": (Hidden(*module), [data, other], span, {"normalization": "keep"}),
+        "seed": (module, [data, other], random_directions(models[0], 1), {"ranges": ((-1.0, 1.0), (-1.0, 1.0))}),
+        "other seed": (module, [data, other], random_directions(models[0], 2), {"ranges": ((-1.0, 1.0), (-1.0, 1.0))}),
+    }
+    partial = tmp_path / "plane.partial"
+    for name, (net, sets, plane_, options) in questions.items():
+        alone = survey(net, sets, plane_, grid=3, **options)
+        after = survey(net, sets, plane_, grid=3, partial=partial, **options)
+        for one, again in zip(alone, after, strict=True):
+            assert one.loss.tobytes() == again.loss.tobytes(), name
+    assert alone[0].attrs["directions_seed"] == 2
+    first = survey(module, [data], span, grid=3, normalization="re-estimate", calibration=calibration)[0]
+    assert first.attrs["calibration_samples"] == 300
+
+
+def test_each_data_set_has_its_own_effects() -> None:
+    module, models = network(normalised=True)
+    sets = [samples_of(60, 1), samples_of(60, 2)]
+    options = {"grid": 2, "normalization": "keep", "precision": "bf16"}
+    together = survey(module, sets, through_models(models), **options)
+    for part, found in zip(sets, together, strict=True):
+        alone = survey(module, [part], through_models(models), **options)[0]
+        assert found.attrs["normalization_effect"] == alone.attrs["normalization_effect"]
+        assert found.attrs["precision_error"] == alone.attrs["precision_error"]
+    assert together[0].attrs["normalization_effect"] != together[1].attrs["normalization_effect"]
+    assert together[0].attrs["precision_error"] != together[1].attrs["precision_error"]

@@ -43,6 +43,24 @@ def wants(depth):
 
 def broken():
     raise RuntimeError("no weights\\nin this folder")
+
+def leaves():
+    raise SystemExit("bye")
+
+def lazy():
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+
+def called():
+    module = lazy()
+    module(torch.zeros(1, 1, 8, 8))
+    return module
+"""
+SCRIPT = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", required=True)
+parser.parse_args()
 """
 
 
@@ -54,6 +72,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "mynets" / "digits.py").write_text(CODE)
     (tmp_path / "inside.py").write_text("from torch.nn import Tanh as activation\n")
     (tmp_path / "wrong.py").write_text("import torch\ndef net(:\n")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "quits.py").write_text("import sys\nsys.exit()\n")
     (tmp_path / "needs.py").write_text("import not_installed_at_all\n")
     monkeypatch.chdir(tmp_path)
     before, path = set(sys.modules), list(sys.path)
@@ -70,6 +90,11 @@ def test_a_class_or_a_function_is_called(here: Path, name: str, parameters: int)
     assert isinstance(module, nn.Module)
     assert Layout.of(module).size == parameters
     assert module(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_a_lazy_module_that_has_seen_a_sample_is_one_like_others(here: Path) -> None:
+    module = build_module(Factory(path="mynets.digits:called"), (), 10)
+    assert Layout.of(module).size == 650
 
 
 def test_it_is_drawn_from_the_seed_and_leaves_torchs_own_state(here: Path) -> None:
@@ -109,6 +134,16 @@ def test_the_environments_own_modules_are_found_too(here: Path) -> None:
         ("mynets.digits:kind", r"kind\(\) returned a type, not a torch\.nn\.Module"),
         ("wrong:net", r"wrong cannot be imported: SyntaxError: invalid syntax"),
         ("needs:net", r"needs needs not_installed_at_all, which is not installed"),
+        (
+            "mynets.digits:leaves",
+            r"--model mynets\.digits:leaves: leaves\(\) ends the program \(SystemExit: bye\), as a sc",
+        ),
+        ("script:net", r"--model script:net: importing script ends the program \(SystemExit: 2\), .* if __name__ =="),
+        ("quits:net", r"--model quits:net: importing quits ends the program \(SystemExit\), as"),
+        (
+            "mynets.digits:lazy",
+            r"mynets\.digits:lazy: lazy\(\) returned a module whose 1\.weight has no shape yet; name",
+        ),
         ("wrong.py:net", r"--model wrong\.py:net is no module:factory; write the module as Python imports it"),
         ("mynets/digits:Net", r"is no module:factory"),
         ("mynets.digits:", r"is no module:factory"),

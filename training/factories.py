@@ -46,7 +46,8 @@ class Factory(Architecture):
         """The module, freshly made; ``shape`` and ``classes`` are the factory's own business.
 
         Raises:
-            FedscopeError: no such module or name, nothing that can be called, an exception in it, no ``nn.Module``.
+            FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it, no
+                ``nn.Module``, one whose parameters have no shape yet.
         """
         from torch import nn
 
@@ -60,6 +61,8 @@ class Factory(Architecture):
                 )
             try:
                 made = factory()
+            except SystemExit as error:
+                raise FedscopeError(f"--model {self.path}: {name}() {_ends(error)}") from error
             except Exception as error:
                 raise FedscopeError(
                     f"--model {self.path}: {name}() failed with {_said(error)}; it is called without arguments, so "
@@ -69,6 +72,7 @@ class Factory(Architecture):
             raise FedscopeError(
                 f"--model {self.path}: {name}() returned {_kind(made)}, not a torch.nn.Module; return the model itself"
             )
+        _refuse_shapeless(made, f"--model {self.path}: {name}()")
         return made
 
     def _imported(self, where: str) -> ModuleType:
@@ -81,6 +85,8 @@ class Factory(Architecture):
                     "the folder that holds it, or install it"
                 ) from None
             raise FedscopeError(f"--model {self.path}: {where} needs {error.name}, which is not installed") from error
+        except SystemExit as error:
+            raise FedscopeError(f"--model {self.path}: importing {where} {_ends(error)}") from error
         except Exception as error:
             raise FedscopeError(f"--model {self.path}: {where} cannot be imported: {_said(error)}") from error
 
@@ -111,7 +117,26 @@ def _kind(thing: object) -> str:
     return f"a {type(thing).__name__}" if thing is not None else "nothing"
 
 
-def _said(error: Exception) -> str:
+def _refuse_shapeless(module: nn.Module, where: str) -> None:
+    """Refuse a lazy module, which gets its shapes from the first input it sees."""
+    from torch.nn.parameter import is_lazy
+
+    for name, values in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(values):
+            raise FedscopeError(
+                f"{where} returned a module whose {name} has no shape yet; name its sizes (nn.Linear for "
+                "nn.LazyLinear), or call it once on a sample before returning it"
+            )
+
+
+def _ends(error: SystemExit) -> str:
+    return (
+        f"ends the program ({_said(error)}), as a script does that reads its arguments; move what it runs under "
+        'if __name__ == "__main__", or name a module that only makes the model'
+    )
+
+
+def _said(error: BaseException) -> str:
     """An exception in one line."""
     first = str(error).strip().splitlines()
     return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
