@@ -101,7 +101,7 @@ def _sentence(plane: Plane) -> str:
     parts = [f"{about['split']} loss on {len(plane.b)} x {len(plane.a)} points{spread}"]
     if about["holes"]:
         parts.append(f"{about['holes']:,} points were not computed and are holes")
-    if plane.computed is not None:
+    if plane.computed is not None and not plane.computed.all():
         parts.append(f"{np.mean(~plane.computed):.0%} of them interpolated".replace("%", " %"))
     if np.isnan(plane.error).all():
         parts.append("it has no accuracies")

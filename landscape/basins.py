@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .planes import Plane, PlaneModel
 
 COLUMNS = ("model", "a", "b", "off_plane", "distance", "angle", "loss", "excess_loss")
-#: how far a parabola may be off the points about a minimum, of their rise from it
+#: how far a parabola may be off the points about a minimum, as a share of their rise from it
 MISFIT = 0.1
 
 
@@ -188,7 +188,7 @@ def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, floa
     fit, *_ = np.linalg.lstsq(terms, loss.ravel(), rcond=None)
     c, p, q, xx, xy, yy = fit
     rounding = 1e-12 * float(np.abs(loss).max())
-    # the median, as one corner that towers over the rest would excuse any misfit
+    # the median, as a steep side, which three points a way cannot doubt, would excuse any misfit
     rise = float(np.median(np.delete(loss.ravel(), 4))) - float(loss[1, 1])
     if np.abs(terms @ fit - loss.ravel()).max() > MISFIT * rise + rounding:
         return None

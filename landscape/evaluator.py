@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.parameter import is_lazy
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from .replica import Replica, Replicas
 from .samples import Samples
 from .tally import Tally
+from .trial import refuse_shapeless, try_out
 from .workers import Item, Result, run_in_workers
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ CONVOLUTION_BATCH = 50
 CONVOLUTION_PIXELS = 50 * 32 * 32
 LINEAR_BATCH = 1000
 GPU_BATCH = 10_000
-#: samples on which a module must answer the same twice
-TRIED = 8
 
 
 class Evaluator:
@@ -86,13 +84,13 @@ class Evaluator:
         self.samples = self.parts[0]
         self.workers = workers if torch.device(self.device).type == "cpu" else 1
         self._module = module
-        _refuse_shapeless(module)
+        refuse_shapeless(module)
         first = Replica(module, self.device, precision)
         self.layout = first.layout
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
         self._idle = [Replicas(self._new, [first])]
         self._data = [(first.prepare(part.x), part.y.to(self.device)) for part in self.parts]
-        self._try(first)
+        try_out(first, [(part, x) for part, (x, _) in zip(self.parts, self._data, strict=True)])
 
     def evaluate(
         self,
@@ -221,52 +219,6 @@ class Evaluator:
                 tally.add(replica.logits(x), y)
         return tally.means()
 
-    def _try(self, replica: Replica) -> None:
-        """Refuse a module that does not fit the data, or is not a function of its input.
-
-        Raises:
-            FedscopeError: it fails on the data, returns other than a tensor [n, classes], or not the same twice.
-        """
-        for part, (x, _) in zip(self.parts, self._data, strict=True):
-            outputs = tuple(self._answer(replica, x[:1], part).shape)
-            if outputs != (1, part.classes):
-                raise FedscopeError(
-                    f"the module returns outputs of shape {list(outputs)} for one sample, but {part.label} has "
-                    f"{part.classes} classes, so [1, {part.classes}] is needed"
-                )
-        x = self._data[0][0][:TRIED]
-        once, again = (self._answer(replica, x, self.samples).double() for _ in range(2))
-        # a GPU may round a sum differently the second time; dropout changes it by far more
-        scale = float(torch.nan_to_num(once.abs()).max())
-        if not torch.allclose(once, again, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
-            raise FedscopeError(
-                "the module returns different outputs for the same input, so it has no loss surface; "
-                "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
-            )
-
-    def _answer(self, replica: Replica, x: Tensor, part: Samples) -> Tensor:
-        """What the module returns for a few samples."""
-        try:
-            output: object = replica.logits(x)
-        except torch.OutOfMemoryError:
-            few = "even one sample" if len(x) == 1 else f"{len(x)} samples"
-            raise FedscopeError(
-                f"{self.device} has no memory left for {few} of {part.label}; --device cpu always can"
-            ) from None
-        except Exception as error:  # whatever the user's code or torch raises
-            why = (str(error).strip().splitlines() or ["no reason given"])[0]
-            raise FedscopeError(
-                f"the module fails on {len(x)} of {part.label}, each of shape {list(x.shape[1:])} "
-                f"({type(error).__name__}: {why}); give data that it takes, or a module that takes these (nn.Flatten() "
-                "makes a vector of an image)"
-            ) from error
-        if not isinstance(output, Tensor):
-            raise FedscopeError(
-                f"the module returns a value of type {type(output).__name__}, not a tensor of logits "
-                f"[n, {part.classes}]; wrap it in a module whose forward returns the logits alone"
-            )
-        return output
-
     def _new(self) -> Replica:
         return Replica(self._module, self.device, self.precision)
 
@@ -287,22 +239,6 @@ class Evaluator:
             yield from run_in_workers(task, items, make=make, workers=self.workers)
         finally:
             self._idle.extend(used)
-
-
-def _refuse_shapeless(module: nn.Module) -> None:
-    """Refuse a module that has no parameters to vary, or not yet.
-
-    Raises:
-        FedscopeError: no parameters; lazy ones.
-    """
-    if next(module.parameters(), None) is None:
-        raise FedscopeError("the module has no parameters, so it has no loss surface; give one that can be trained")
-    for name, values in (*module.named_parameters(), *module.named_buffers()):
-        if is_lazy(values):
-            raise FedscopeError(
-                f"the module's {name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
-                "module once on a sample first"
-            )
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:

@@ -32,8 +32,8 @@ def write_surface(path: Path | str, plane: Plane) -> None:
     ``holes`` counts them.
 
     ``computed``, of the same shape, is 1 where a point was measured and 0 where it was interpolated (``--adaptive``);
-    without it all were measured, and their scripts look at neither. Attributes say the units, which are distances here and lengths of the directions in their own files, so that
-    :func:`read_surface` reads back what was written.
+    a surface without it was measured throughout. Attributes say the units, which are distances here and lengths of the
+    directions in their own files. Their scripts look at neither, and :func:`read_surface` reads back what was written.
     """
     split = "train" if plane.attrs.get("split") == "train" else "test"
     shape = (len(plane.a), len(plane.b))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
 EDGE = 0.05
 LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
+NARROW = 3.2  # a figure in which two panels have no room for their titles
 WIDEST = 5.0  # of a panel that stands alone
 
 
@@ -123,7 +124,7 @@ def draw_panels(
     Args:
         planes: a row of planes, or several rows (a run each).
         titles: of the panels, likewise.
-        width: in inches; up to 4 two panels stand side by side, from 6 on a whole row does.
+        width: in inches; below 3.2 every panel has a row, up to 4 two stand side by side, from 6 on a whole row does.
         rows: what each row is, written above it.
     """
     grid = [[item] if isinstance(item, Plane) else list(item) for item in planes]
@@ -132,7 +133,7 @@ def draw_panels(
         grid, names = [[item for row in grid for item in row]], [[item for row in names for item in row]]
     everything = [plane for row in grid for plane in row]
     columns = max(len(row) for row in grid)
-    columns = min(columns, 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2)))
+    columns = min(columns, 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2)))
     strips = [
         (rows[i] if rows and start == 0 else "", row[start : start + columns], heads[start : start + columns])
         for i, (row, heads) in enumerate(zip(grid, names, strict=True))
@@ -159,7 +160,8 @@ def draw_panels(
             if name:
                 sheet.text(margin, top + 0.08, name, weight="bold")
                 top += 0.17
-            _strip(sheet, (margin, top), row, heads, scales, size, gap, between, head)
+            told = _heads(heads, int((size + gap) / 0.066))
+            _strip(sheet, (margin, top), row, told, scales, size, gap, between, head)
             top += strip_height
         for (look, words), (left, line) in zip(keys, places, strict=True):
             sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
@@ -189,7 +191,7 @@ def _strip(
             mark(axes, plane, numbered=False)
             ticks(axes, size, size)
             if row == 0:
-                axes.set_title(shortened(heads[column], int((size + gap) / 0.066)))
+                axes.set_title(heads[column])
             axes.tick_params(labelbottom=row == len(scales) - 1)
         bar = margin + len(planes) * (size + gap) - gap + BAR_GAP
         colour_bar(sheet.axes(bar, at, BAR, size), mappable, scale, height=size)
@@ -198,6 +200,16 @@ def _strip(
     across, up = _common_labels(planes)
     sheet.text(middle, end + 0.27, across, ha="center")
     sheet.text(0.09, (top + head + end) / 2, up, rotation=90, ha="center")
+
+
+def _heads(titles: Sequence[str], length: int) -> list[str]:
+    """Titles of at most so many characters, cut in the middle, or at the end where only that keeps them distinct."""
+    middle, end = ([cut(title, length) for title in titles] for cut in (shortened, _cut))
+    return end if len(set(middle)) < len(set(titles)) else middle
+
+
+def _cut(title: str, length: int) -> str:
+    return title if len(title) <= length else f"{title[: length - 1]}…"
 
 
 def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +9,18 @@ from .paper import CHARACTER, shortened
 from .plane_marks import is_owner, is_path, looks, told_apart
 
 if TYPE_CHECKING:
-    from .planes import Plane
+    from .planes import Plane, PlaneModel
 
 
 def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
     """What the markers of panels mean, a line each.
 
-    A model that one panel shows is told with its loss and distance; one that several do has others on each.
+    A model shown is told with its loss and distance, unless they are others on other panels.
     """
     keys: list[tuple[dict[str, Any], str]] = []
-    told = Counter(model.label for plane in planes if not is_path(plane) for model in plane.shown)
+    numbers: dict[str, set[str]] = {}
+    for model in (model for plane in planes for model in plane.shown):
+        numbers.setdefault(model.label, set()).add(_numbers(model))
     for plane in planes:
         count = len(plane.anchors)
         own = ", ".join(model.label for model in plane.anchors) if plane.kind == "surface" else "the three models"
@@ -38,14 +39,18 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
             elif model.role == "shown" and is_path(plane):
                 words = f"{len(plane.shown)} models, projected"
             elif model.role == "shown":
-                numbers = f": loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
-                words = shortened(model.label, 26) + (numbers if told[model.label] == 1 else "")
+                words = shortened(model.label, 26)
+                words += f": {_numbers(model)}" if len(numbers[model.label]) == 1 else ""
             else:
                 words = roles[model.role]
             if words not in seen and (look, words) not in keys:
                 keys.append((look, words))
             seen.add(words)
     return keys
+
+
+def _numbers(model: PlaneModel) -> str:
+    return f"loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
 
 
 def flow(words: Sequence[str], left: float, width: float) -> list[tuple[float, int]]:

@@ -145,7 +145,7 @@ def _above(plane: Plane, depth: np.ndarray, edges: np.ndarray, model: PlaneModel
 
 
 def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]]:
-    """What has an entry in the legend: a round's clients together but for the one whose data they are, a path, else a model."""
+    """What has an entry in the legend: a round's clients but the one whose data they are, a path, else a model."""
     drawn = looks(plane)
     groups: list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]] = []
     joined = {id(model) for models, _ in paths(plane) for model in models}
@@ -153,7 +153,7 @@ def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], st
         others = [(model, look) for model, look in drawn if model.role == "anchor" and not is_owner(plane, model)]
         joined |= {id(model) for model, _ in others}
         words = f"{len(others)} {'other ' if len(others) < len(plane.anchors) else ''}clients"
-        groups.append(([model for model, _ in others], others[0][1], words, None))
+        groups += [([model for model, _ in others], look, words, None) for _, look in others[:1]]
     for model, look in drawn:
         if id(model) not in joined:
             owns = "the client whose data they are, " if is_owner(plane, model) else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .paper import CHARACTER, GREY, SMALL, shortened
-from .plane_marks import is_path, looks, told_apart
+from .plane_marks import is_owner, is_path, looks, told_apart
 
 if TYPE_CHECKING:
     from .plane_figure import Sheet
@@ -50,7 +50,7 @@ class Row:
 
 
 def rows_of(plane: Plane) -> list[Row]:
-    """A row a model: three anchors, their mean, those shown; a round's clients and paths in one or two rows."""
+    """A row a model: three anchors, their mean, those shown; a round's clients and paths in one or two."""
     drawn = looks(plane)
     anchors = [pair for pair in drawn if pair[0].role == "anchor"]
     shown = [pair for pair in drawn if pair[0].role == "shown"]
@@ -58,7 +58,9 @@ def rows_of(plane: Plane) -> list[Row]:
     if told_apart(plane):
         rows += [_row(plane, look, model, f"{i}  {model.label}") for i, (model, look) in enumerate(anchors, start=1)]
     elif anchors:
+        anchors.sort(key=lambda pair: is_owner(plane, pair[0]))  # the first one's marker is for all
         rows.append(_mean_row(anchors, f"{len(anchors)} clients, each alone"))
+        rows += [_row(plane, look, model, model.label) for model, look in anchors if is_owner(plane, model)]
     for model, look in drawn:
         if model.role == "mean":
             named = "mean of 1, 2, 3" if told_apart(plane) else "their mean"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,83 @@ def test_points_that_are_not_finite_are_passed_over() -> None:
     assert (found.a, found.b) == (plane.a[column], plane.b[row]), "no parabola through points that are not there"
     plane.loss[:] = np.inf
     assert basin_of(plane) is None
+
+
+@given(
+    width=st.floats(0.05, 3), x=st.floats(-1, 1), y=st.floats(-1, 1), height=st.floats(0.5, 50), grid=st.integers(3, 21)
+)
+def test_no_minimum_is_below_zero_below_the_mean_or_above_the_grid(
+    width: float, x: float, y: float, height: float, grid: int
+) -> None:
+    """A narrow well in a plateau, as on coarse grids, where a parabola through nine points tells nothing."""
+    a = np.linspace(-3, 3, grid)
+
+    def well(p: Any, q: Any) -> Any:
+        return height * (1 - np.exp(-((p - x) ** 2 + (q - y) ** 2) / width))
+
+    plane = plane_of((x, y), RING)
+    models = tuple(replace(model, loss=float(well(model.a, model.b))) for model in plane.models)
+    found = basin_of(replace(plane, a=a, b=a, loss=well(a[None, :], a[:, None]), models=models))
+    assert found is not None
+    assert found.loss >= 0
+    assert found.mean.excess_loss >= 0
+    assert all(model.excess_loss >= 0 for model in found.anchors), "they are points of the plane"
+    assert found.loss <= well(a[None, :], a[:, None]).min() + 1e-12 * height
+
+
+def test_a_parabola_that_misses_the_points_is_not_taken() -> None:
+    """One low point among eight of 10: least squares put 10 - 9 * 5/9 = 5 in its place, not 1."""
+    plane = plane_of((0.25, -0.1), RING, least=200.0)
+    plane.loss[:], plane.loss[5, 7] = 10.0, 1.0
+    found = basin_of(plane)
+    assert found is not None
+    assert (found.a, found.b, found.loss) == (plane.a[7], plane.b[5], 1.0)
+    # a vertex far below, of a steep side that the parabola tells; what is about the point it does not
+    plane.loss[:], plane.loss[4:7, 6:9] = 150.0, [[103, 102, 141], [102, 100, 140], [103, 102, 141]]
+    found = basin_of(plane)
+    assert found is not None
+    assert (found.a, found.b, found.loss) == (plane.a[7], plane.b[5], 100.0)
+
+
+def test_a_parabola_below_zero_is_not_taken_where_no_loss_is() -> None:
+    """Its nine points lie on it, all above 0, and its vertex between them below."""
+    plane = plane_of((0.25, -0.1), RING, (2.0, 2.0, 0.0), least=-0.01)
+    assert plane.loss.min() > 0
+    found = basin_of(replace(plane, models=tuple(replace(model, loss=5.0) for model in plane.models)))
+    assert found is not None
+    assert found.loss == plane.loss.min()
+    below = basin_of(plane_of((0.25, -0.1), RING, least=-1.0))  # another program's loss may be
+    assert below is not None
+    assert below.loss == pytest.approx(-1.0)
+
+
+def test_a_minimum_of_zero_is_not_rounded_below_it() -> None:
+    for x in np.linspace(-1, 1, 9):
+        found = basin_of(plane_of((float(x), 0.47), RING, least=0.0))
+        assert found is not None
+        assert 0 <= found.loss < 1e-12
+        assert (found.a, found.b) == pytest.approx((x, 0.47), abs=1e-9)
+
+
+@pytest.mark.parametrize(("policy", "competes"), [("none", True), ("interpolate", True), ("keep", False)])
+def test_a_model_on_the_plane_below_the_surface_is_the_minimum(policy: str, competes: bool) -> None:
+    """The mean always; three anchors unless their statistics are others than the surface's; never a round's clients."""
+    plane = replace(plane_of((0.25, -0.1), RING), normalization_policy=policy)
+
+    def lowered(index: int, **changes: Any) -> Basin:
+        models = tuple(replace(m, loss=0.1) if i == index else m for i, m in enumerate(plane.models))
+        found = basin_of(replace(plane, models=models, **changes))
+        assert found is not None
+        return found
+
+    mean = lowered(3)
+    assert (mean.loss, mean.mean.distance, mean.deviation) == (0.1, 0.0, 0.0)
+    anchor = lowered(1)
+    assert (anchor.a, anchor.b, anchor.loss) == pytest.approx((*RING[1], 0.1) if competes else (0.25, -0.1, 0.3))
+    assert lowered(1, attrs={"kind": "clients"}).loss == pytest.approx(0.3), "beside the plane"
+    outside = lowered(3, a=plane.a + 5)
+    assert outside.on_edge
+    assert outside.loss == 0.1
 
 
 def test_the_table_has_a_row_for_the_minimum_and_one_a_model(tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ def test_the_loss_is_the_cross_entropy_where_the_file_has_it(tmp_path: Path) -> 
         ({"tr_nll": np.zeros((5, 8))}, r"plane\.npz has tr_nll of shape \[5, 8\] on a grid of \[8, 5\]"),
         ({"tr_nll": None, "tr_loss": None}, r"plane\.npz has no train losses, only those of test; give --split test"),
         ({"ts": np.linspace(0, 1, 4)}, r"plane\.npz has ts of shape \[4\] for 5 curve_coordinates; compute the plane"),
-        ({"bend_coordinates": np.zeros(6)}, r"plane\.npz has bend_coordinates of shape \[6\], not \[n, 2\]"),
+        ({"bend_coordinates": np.zeros(2)}, r"plane\.npz has bend_coordinates of shape \[2\], not \[n, 2\]"),
         ({"curve_coordinates": np.zeros((5, 3))}, r"plane\.npz has curve_coordinates of shape \[5, 3\], not \[n, 2\]"),
         ({"bend_coordinates": np.array(["a", "b"])}, r"plane\.npz has no numbers in bend_coordinates"),
         ({"grid": np.full((8, 5, 2), "1.0")}, r"plane\.npz has no numbers in grid; compute the plane again"),
@@ -471,7 +471,7 @@ def test_an_interpolated_surface_keeps_its_marks(tmp_path: Path) -> None:
     for name, value in MARKS.items():
         np.testing.assert_equal(found.attrs[name], value)
     assert remarks([found]) == remarks([plane])
-    assert f"{np.count_nonzero(~found.computed)} of 117 points interpolated, checked to 0.4 %" in remarks([found])
+    assert f"{np.count_nonzero(~found.computed)} of 117 points interpolated" in remarks([found])
     # in the order of their arrays, so that a point's mark stands where its loss does
     with h5py.File(tmp_path / "s.h5") as file:
         assert file["computed"].shape == file["test_loss"].shape == (13, 9)
@@ -479,7 +479,7 @@ def test_an_interpolated_surface_keeps_its_marks(tmp_path: Path) -> None:
 
 
 def test_marks_turn_with_coordinates_that_fall(tmp_path: Path) -> None:
-    marks = np.arange(28) % 3 == 0
+    marks = np.arange(28) % 5 == 0  # no symmetry
     path = crunched(tmp_path / "s.h5", x=X[::-1], y=Y[::-1], computed=marks.reshape(7, 4).astype(np.int8))
     found = read_surface(path)
     assert found.computed is not None

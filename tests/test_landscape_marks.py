@@ -1,0 +1,144 @@
+"""What figures call the models of a plane: legends of panels, the owner of the data, captions, titles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from torch import nn
+
+from fedscope import FedscopeError
+from fedscope.landscape import Plane, PlaneModel, draw_panels
+from fedscope.landscape.normalization import Normalization
+from fedscope.landscape.plane_keys import keys_of
+from fedscope.landscape.plane_marks import ANCHOR, OWNER, is_owner
+from fedscope.landscape.plane_page import _groups
+from fedscope.landscape.plane_table import rows_of
+from fedscope.landscape.surface import remarks
+
+
+def own_data(client: int, clients: tuple[int, ...] = (3, 8, 13, 11), **attrs: Any) -> Plane:
+    """A round's clients and their mean, a global model beside them, measured on one client's data."""
+    a = np.linspace(-1, 1, 9)
+    loss = 0.1 * client + a[None, :] ** 2 + a[:, None] ** 2
+    turns = np.linspace(0, 5, len(clients))
+    models = [
+        PlaneModel(f"ima@20/client-{k}", np.cos(t), np.sin(t), 0.4, 0.5, 0.1, np.nan, np.nan, "anchor")
+        for k, t in zip(clients, turns, strict=True)
+    ]
+    models.append(PlaneModel("mean", 0.0, 0.0, 0.0, 0.1 * client, 0.1, np.nan, np.nan, "mean"))
+    models.append(PlaneModel("ima@60", 0.2, 0.0, 0.3, 0.3 + client, 0.1, np.nan, np.nan))
+    about = {"kind": "clients", "data": "digits", "split": "train", "samples": 29, "client": client, **attrs}
+    return Plane(a, a, loss, loss / 10, tuple(models), 0.0, "none", about)
+
+
+def words_of(planes: list[Plane]) -> list[str]:
+    return [words for _, words in keys_of(planes)]
+
+
+def test_a_model_with_another_loss_on_every_panel_is_named_once_without() -> None:
+    words = words_of([own_data(3), own_data(8), own_data(13)])
+    assert [phrase for phrase in words if phrase.startswith("ima@60")] == ["ima@60"]
+
+
+def test_a_model_with_one_loss_keeps_it_and_its_distance() -> None:
+    one = own_data(3)
+    without = replace(one, models=one.models[:-1])
+    for planes in ([one], [one, without], [one, one]):
+        assert "ima@60: loss 3.30, 0.3 off the plane" in words_of(planes)
+
+
+def owners(plane: Plane) -> list[str]:
+    return [model.label for model in plane.models if is_owner(plane, model)]
+
+
+def test_the_owner_is_the_client_of_that_whole_number() -> None:
+    assert owners(own_data(3)) == ["ima@20/client-3"]
+    assert owners(own_data(13)) == ["ima@20/client-13"]
+    assert owners(own_data(1)) == [], "neither 11 nor 13"
+    nobody = own_data(3)
+    del nobody.attrs["client"]
+    assert owners(nobody) == []
+
+
+def test_the_owner_is_a_client_of_the_run_that_the_data_are_of() -> None:
+    plane = own_data(3, data_run="ima")
+    other = PlaneModel("fma@20/client-3", 0.1, 0.1, 0.2, 0.5, 0.1, np.nan, np.nan)
+    longer = replace(other, label="ima2@20/client-3")
+    plane = replace(plane, models=(*plane.models, other, longer))
+    assert owners(plane) == ["ima@20/client-3"]
+    assert owners(replace(plane, attrs={**plane.attrs, "data_run": "fma"})) == ["fma@20/client-3"]
+
+
+@pytest.mark.parametrize("client", [3, 13])  # the first and a later one
+def test_the_owner_has_an_entry_of_its_own_on_the_page(client: int) -> None:
+    groups = [(look, name, [m.label for m in models]) for models, look, name, _ in _groups(own_data(client))]
+    (others,) = [group for group in groups if group[1] == "3 other clients"]
+    (owner,) = [group for group in groups if group[1].startswith("the client whose data they are")]
+    assert (others[0]["color"], owner[0]["color"]) == (ANCHOR["color"], OWNER["color"])
+    assert owner[2] == [f"ima@20/client-{client}"]
+    assert sorted([*others[2], *owner[2]]) == sorted(m.label for m in own_data(client).anchors)
+
+
+def test_a_page_whose_data_are_nobodys_has_one_entry_for_all_clients() -> None:
+    names = [name for _, _, name, _ in _groups(own_data(1))]
+    assert names[0] == "4 clients"
+    assert not any("whose data" in name for name in names)
+
+
+@pytest.mark.parametrize("client", [3, 13])
+def test_the_tables_row_for_all_clients_is_black_and_the_owners_is_not(client: int) -> None:
+    rows = rows_of(own_data(client))
+    assert [(row.label, row.look["color"]) for row in rows[:2]] == [
+        ("4 clients, each alone", ANCHOR["color"]),
+        (f"ima@20/client-{client}", OWNER["color"]),
+    ]
+
+
+def test_the_caption_says_that_it_is_the_loss_that_was_checked() -> None:
+    plane = own_data(3, held_out_loss_error=0.00181)
+    computed = np.ones(plane.loss.shape, dtype=bool)
+    computed[0] = False
+    said = remarks([replace(plane, computed=computed)])
+    assert "9 of 81 points interpolated, loss checked to 0.18 % of its range" in said
+
+
+@pytest.mark.parametrize("width", [2.0, 2.5, 3.0, 3.25, 4.1, 7.0])
+def test_titles_of_panels_differ_and_nothing_leaves_the_sheet(width: float) -> None:
+    clients = (3, 8, 13, 11, 108)
+    planes = [own_data(k, clients) for k in clients]
+    figure = draw_panels(planes, [f"Client {k}'s data" for k in clients], width)
+    assert len({axes.get_title() for axes in figure.axes} - {""}) == len(clients)
+    assert isinstance(figure.canvas, FigureCanvasAgg)
+    figure.canvas.draw()
+    bars = [axes.yaxis.label for axes in figure.axes if "train" in axes.get_ylabel()]
+    assert bars
+    for text in [*figure.texts, *bars, *(axes.title for axes in figure.axes)]:
+        assert isinstance(text, Text)
+        box = text.get_window_extent()
+        assert min(box.x0, box.y0) >= -0.5, text
+        assert box.x1 <= figure.bbox.x1 + 0.5, text
+        assert box.y1 <= figure.bbox.y1 + 0.5, text
+
+
+def test_titles_that_are_too_long_are_cut_where_they_stay_distinct() -> None:
+    planes = [own_data(3), own_data(8)]
+    for titles in (["Clients 15 of one round", "Clients 16 of one round"], ["a" * 40, "a" * 39 + "b"]):
+        figure = draw_panels(planes, titles, 3.5)
+        told = [axes.get_title() for axes in figure.axes if axes.get_title()]
+        assert len(set(told)) == 2
+        assert all("…" in title and len(title) < 25 for title in told)
+
+
+def test_statistics_of_one_sample_are_refused() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    buffers = {name: values.numpy() for name, values in module.named_buffers()}
+    with pytest.raises(FedscopeError, match=r"need at least 2 samples, but got 1; give --limit 2 or more"):
+        Normalization.of(module, buffers, "re-estimate", torch.zeros(1, 2))
+    assert Normalization.of(module, buffers, "re-estimate", torch.zeros(2, 2)).policy == "re-estimate"
+    assert Normalization.of(module, buffers, "keep", torch.zeros(1, 2)).policy == "keep"
