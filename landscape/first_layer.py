@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,7 @@ class Spanned:
         own = [slices[f"{first.layer}.{name}".lstrip(".")] for name, _ in self._layer.named_parameters()]
         models = np.array([np.concatenate([w.parameters[at] for at in own]) for w in bases], dtype=np.float64)
         columns, self._r = np.linalg.qr(models.T)
+        self._own = local()
         self.rows = columns.T
 
     def outputs(self, x: Tensor) -> Tensor:
@@ -158,7 +160,10 @@ class Spanned:
             return torch.stack([_channels_last(z) for z in each])
 
     def combined(self, outputs: Tensor, coefficients: np.ndarray) -> Tensor:
-        """What an :class:`Entrance` takes, for up to ``GROUP`` points [N, bases]: [N, n, ...]."""
+        """What an :class:`Entrance` takes, for up to ``GROUP`` points [N, bases]: [N, n, ...].
+
+        The result's memory is used again by this thread's next call.
+        """
         c = np.zeros((GROUP, len(self.rows)))
         c[: len(coefficients)] = coefficients @ self._r.T
         factors, points = torch.from_numpy(c).to(outputs), outputs.new_empty(0)
@@ -166,14 +171,24 @@ class Spanned:
         with torch.inference_mode():
             for start in range(0, outputs.shape[1], many):
                 some = outputs[:, start : start + many]
-                h = torch.mm(factors, some.flatten(1)).view(-1, *some.shape[2:])
+                flat = some.flatten(1)
+                h = torch.mm(factors, flat, out=self._room("sums", (GROUP, flat.shape[1]), outputs))
+                h = h.view(-1, *some.shape[2:])
                 for part in self._behind:
                     h = _pooled(h, part) if isinstance(part, nn.MaxPool2d) else h.relu_()
                 if start == 0:
-                    points = h.new_empty(GROUP, outputs.shape[1], *h.shape[1:])
+                    points = self._room("points", (GROUP, outputs.shape[1], *h.shape[1:]), h)
                 points[:, start : start + many] = h.reshape(GROUP, -1, *h.shape[1:])
             points = points[: len(coefficients)]
             return points.movedim(-1, 2) if points.dim() > 4 else points
+
+    def _room(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """A tensor of this thread's, the same one again: fresh memory costs a third of the work."""
+        have: Tensor | None = getattr(self._own, name, None)
+        if have is None or have.shape != shape:
+            have = like.new_empty(shape)
+            setattr(self._own, name, have)
+        return have
 
     def nbytes(self, x: Tensor) -> int:
         """What :meth:`outputs` of the inputs ``x`` take in memory, however many points are combined from them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -279,7 +280,7 @@ def test_a_point_hangs_neither_on_its_group_nor_on_its_place_in_it() -> None:
     assert found is not None
     spanned = Spanned(module, found, models(module, 3))
     z, c = spanned.outputs(x), np.random.default_rng(0).standard_normal((GROUP, 3))
-    together = spanned.combined(z, c)
+    together = spanned.combined(z, c).clone()
     assert together.shape == (GROUP, 30, 5, 4, 4)
     for i in range(GROUP):
         assert torch.equal(spanned.combined(z, c[i : i + 1])[0], together[i])
@@ -294,7 +295,7 @@ def test_pieces_that_fit_the_cache_make_the_whole(monkeypatch: pytest.MonkeyPatc
     assert found is not None
     spanned = Spanned(module, found, models(module, 3))
     z, c = spanned.outputs(x), np.random.default_rng(0).standard_normal((4, 3))
-    whole = spanned.combined(z, c)
+    whole = spanned.combined(z, c).clone()
     for cached in (1, 4 * z[0, 0].nbytes * (GROUP + 3)):  # one sample, four
         monkeypatch.setattr(first_layer, "CACHED", cached)
         torch.testing.assert_close(spanned.combined(z, c), whole, rtol=1e-13, atol=1e-13)
@@ -349,3 +350,20 @@ def test_it_is_used_where_it_was_measured_to_pay() -> None:
     assert not worth(nn.Sequential(conv(1, 8, 3), nn.MaxPool2d(2)), pooled)
     assert worth(nn.Sequential(nn.Linear(784, 200)), bare)
     assert not worth(nn.Sequential(nn.Linear(64, 128)), bare)
+
+
+def test_threads_do_not_write_into_each_others_results() -> None:
+    """The memory of a result is used again, but by the same thread only."""
+    module = nn.Sequential(nn.Flatten(), *tail(8))
+    x = torch.randn(40, 8)
+    found = first_layer.first_layer(module, x)
+    assert found is not None
+    spanned = Spanned(module, found, models(module, 3))
+    z, c = spanned.outputs(x), np.random.default_rng(0).standard_normal((GROUP, 3))
+    mine = spanned.combined(z, c)
+    before = mine.clone()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(spanned.combined, z, -c).result()
+    assert torch.equal(mine, before)
+    assert not torch.equal(other, mine)
+    assert spanned.combined(z, -c).data_ptr() == mine.data_ptr()
