@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from math import prod
 from threading import Event
 from typing import TYPE_CHECKING
@@ -83,11 +84,12 @@ class Evaluator:
             raise FedscopeError("there is no data to measure a loss on; give at least one set of samples")
         self.samples = self.parts[0]
         self.workers = workers if torch.device(self.device).type == "cpu" else 1
-        self._module = module
         refuse_shapeless(module)
         first = Replica(module, self.device, precision)
         self.layout = first.layout
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
+        # not a method of this object: a cycle would keep it and its models in memory until it is looked for
+        self._new = partial(Replica, module, self.device, precision)
         self._idle = [Replicas(self._new, [first])]
         self._data = [(first.prepare(part.x), part.y.to(self.device)) for part in self.parts]
         try_out(first, [(part, x) for part, (x, _) in zip(self.parts, self._data, strict=True)])
@@ -155,6 +157,17 @@ class Evaluator:
 
         return torch.stack(list(self._run(task, list(models))))
 
+    def answers(self, model: Weights, count: int) -> np.ndarray:
+        """Outputs of a model on the first ``count`` samples, [count, classes]; computed here, in no worker."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            (replica,) = self._idle[0].first(1)
+            replica.load(model.parameters, model.buffers)
+            return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
+        finally:
+            torch.set_num_threads(before)
+
     def batches(self, part: int) -> Iterator[Tensor]:
         """The inputs of a data set as they are evaluated."""
         return iter(torch.split(self._data[part][0], self.batch))
@@ -218,9 +231,6 @@ class Evaluator:
                     raise InterruptedError("the evaluation was told to stop")
                 tally.add(replica.logits(x), y)
         return tally.means()
-
-    def _new(self) -> Replica:
-        return Replica(self._module, self.device, self.precision)
 
     def _run(
         self, task: Callable[[Item, Replicas, Event], Result], items: Sequence[Item]

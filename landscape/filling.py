@@ -38,14 +38,17 @@ def surfaces_of(
 ) -> list[Surface]:
     """Each data set's surface; its points are those of ``visits`` from ``first`` on."""
     shape = (len(b), len(a))
+    # what comes before the grid's points is measured first, so that it is known however early one interrupts
+    models = list(range(first))
     if share is None:
-        visits.measure([first + i for i in coarse_to_fine(shape)], spanning)
+        visits.measure([*models, *(first + i for i in coarse_to_fine(shape))], spanning)
         return [
             Surface(loss[first:].reshape(shape), error[first:].reshape(shape), None, {})
             for loss, error in zip(visits.loss, visits.error, strict=True)
         ]
     from .adaptive import FEWEST, budget, refine
 
+    visits.measure(models)
     surfaces: list[Surface] = []
     for s in range(len(visits.loss)):
 

@@ -160,8 +160,6 @@ def survey(
             lambda i: i >= len(exact),
         )
 
-    # the exact models come first, so that they are known however early the analysis is interrupted
-    visits.measure(range(len(exact)))
     surfaces = surfaces_of(visits, len(exact), a, b, share, spanning)
     loss, error = visits.loss[:, : len(exact)], visits.error[:, : len(exact)]
     precise = precision_errors(module, evaluator, [model.weights for model in models], loss)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -348,3 +350,22 @@ def test_each_data_set_has_its_own_effects() -> None:
         assert found.attrs["precision_error"] == alone.attrs["precision_error"]
     assert together[0].attrs["normalization_effect"] != together[1].attrs["normalization_effect"]
     assert together[0].attrs["precision_error"] != together[1].attrs["precision_error"]
+
+
+@pytest.mark.parametrize("width", [8, 192])  # computed, and combined in the first layer
+def test_a_plane_leaves_nothing_in_memory(width: int) -> None:
+    """Panels are measured one by one: what one needed must be gone, and not wait for a collection of cycles."""
+    module = nn.Sequential(nn.Linear(width, 4), nn.ReLU(), nn.Linear(4, 3))
+    layout, draw = Layout.of(module), np.random.default_rng(0)
+    vectors = [draw.standard_normal(layout.size).astype(np.float32) for _ in range(3)]
+    models = [Model(str(k), f"{k}.pt", Weights(layout, w, {})) for k, w in enumerate(vectors)]
+    data = Samples(torch.randn(50, width), torch.arange(50) % 3, 3, "toy", "test", np.arange(50))
+    watched = [weakref.ref(model.weights) for model in models]
+    gc.collect()
+    gc.disable()
+    try:
+        plane(module, data, models, grid=4, preview=lambda so_far: so_far() and None)
+        del models
+        assert [known() for known in watched] == [None, None, None]
+    finally:
+        gc.enable()
