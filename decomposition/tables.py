@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..checkpoints import FedscopeError, write_durably
+from ..checkpoints import FedscopeError
+from ..checkpoints.tables import beside, number, read_csv, read_info, write_csv, write_info
 from .records import ClientRow, FactorRow, RoundFactors
 
 if TYPE_CHECKING:
@@ -48,8 +46,6 @@ def write_tables(result: Decomposition, base: Path) -> list[Path]:
         for run, one, row in result.clients()
     )
     info = {
-        "format": FORMAT,
-        "version": VERSION,
         "split": result.split,
         "loss": result.loss,
         "draws": result.draws,
@@ -73,12 +69,11 @@ def write_tables(result: Decomposition, base: Path) -> list[Path]:
         ],
         "attrs": dict(result.attrs),
     }
-    paths = [_beside(base, suffix) for suffix in (".factors.csv", ".clients.csv", ".factors.json")]
+    paths = [beside(base, suffix) for suffix in (".factors.csv", ".clients.csv", ".factors.json")]
     paths[0].parent.mkdir(parents=True, exist_ok=True)
-    _write_csv(paths[0], FACTOR_COLUMNS, factors)
-    _write_csv(paths[1], CLIENT_COLUMNS, clients)
-    with write_durably(paths[2]) as temporary:
-        temporary.write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+    write_csv(paths[0], FACTOR_COLUMNS, factors)
+    write_csv(paths[1], CLIENT_COLUMNS, clients)
+    write_info(paths[2], FORMAT, VERSION, info)
     return paths
 
 
@@ -86,20 +81,20 @@ def read_tables(base: Path) -> Decomposition:
     """Read what `write_tables` wrote."""
     from .results import Decomposition, ErrorCurve, RunFactors
 
-    paths = [_beside(base, suffix) for suffix in (".factors.json", ".factors.csv", ".clients.csv")]
+    paths = [beside(base, suffix) for suffix in (".factors.json", ".factors.csv", ".clients.csv")]
     for path in paths:
         if not path.exists():
             raise FedscopeError(
                 f"{path} does not exist: a decomposition is {base.name}.factors.csv, {base.name}.clients.csv and "
                 f"{base.name}.factors.json in one folder; run `fedscope decompose` again without --redraw"
             )
-    info = _read_info(paths[0])
+    info = read_info(paths[0], FORMAT, VERSION, "decompose")
     factors: defaultdict[tuple[str, int], list[FactorRow]] = defaultdict(list)
-    for row in _read_csv(paths[1], FACTOR_COLUMNS):
-        numbers = (_number(row[name]) for name in ("value", "stderr_draws", "stderr_samples"))
+    for row in read_csv(paths[1], FACTOR_COLUMNS, "decompose"):
+        numbers = (number(row[name]) for name in ("value", "stderr_draws", "stderr_samples"))
         factors[row["run"], int(row["round"])].append(FactorRow(row["factor"], row["estimate"], *numbers))
     clients: defaultdict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
-    for row in _read_csv(paths[2], CLIENT_COLUMNS):
+    for row in read_csv(paths[2], CLIENT_COLUMNS, "decompose"):
         clients[row["run"], int(row["round"])].append(row)
     runs = []
     for run in info["runs"]:
@@ -119,54 +114,13 @@ def read_tables(base: Path) -> Decomposition:
     return Decomposition(tuple(runs), info["split"], info["draws"], info["loss"], info["attrs"])
 
 
-def _beside(base: Path, suffix: str) -> Path:
-    # Not with_suffix: a base like "run.v2" has a dot that is no suffix.
-    return base.with_name(base.name + suffix)
-
-
 def _client(row: dict[str, str], weight: float) -> ClientRow:
     return ClientRow(
         client=int(row["client"]),
         samples=int(row["samples"]),
         weight=weight,
-        train_bias=_number(row["train_bias"]),
-        heter_bias=_number(row["heter_bias"]),
+        train_bias=number(row["train_bias"]),
+        heter_bias=number(row["heter_bias"]),
         variance=float(row["variance"]),
         distance=float(row["distance"]),
     )
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        # repr is the shortest text that reads back as the same float; None is an empty field.
-        writer.writerows([repr(value) if isinstance(value, float) else value for value in row] for row in rows)
-
-
-def _read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != tuple(columns):
-            raise FedscopeError(
-                f"{path} is not a table of `fedscope decompose`: its columns must be {', '.join(columns)}"
-            )
-        return list(reader)
-
-
-def _read_info(path: Path) -> Any:
-    try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FedscopeError(f"{path} is not JSON ({error}): run `fedscope decompose` again") from error
-    if not isinstance(info, dict) or info.get("format") != FORMAT:
-        raise FedscopeError(f'{path} is not a decomposition: it does not say "format": "{FORMAT}"')
-    if info.get("version") != VERSION:
-        raise FedscopeError(
-            f"{path} has version {info.get('version')}, but this fedscope reads version {VERSION}: use a newer fedscope"
-        )
-    return info
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..checkpoints import write_durably
+from ..checkpoints.tables import write_csv
 
 if TYPE_CHECKING:
     from .planes import Plane, PlaneModel
@@ -114,14 +112,9 @@ class Basin:
 
     def save(self, path: Path | str) -> None:
         """Write ``BASE.basin.csv``: a row for the minimum, then one a model; a cell that does not apply is empty."""
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(COLUMNS)
-        rows.writerow(["minimum", self.a, self.b, 0.0, 0.0, "", self.loss, 0.0])
-        for model in self.models:
-            rows.writerow([model.label, *(getattr(model, name) for name in COLUMNS[1:])])
-        with write_durably(Path(path)) as temporary:
-            temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
+        minimum = ["minimum", self.a, self.b, 0.0, 0.0, None, self.loss, 0.0]
+        models = [[getattr(model, name) for name in ("label", *COLUMNS[1:])] for model in self.models]
+        write_csv(Path(path), COLUMNS, [minimum, *models])
 
 
 def basin_of(plane: Plane) -> Basin | None:

@@ -150,7 +150,7 @@ def test_what_is_no_result_is_refused(tmp_path):
         Decomposition.load(tmp_path / "r")
     for text, sentence in (
         ("{", r"r\.factors\.json is not JSON"),
-        ("[]", r"r\.factors\.json is not a decomposition"),
+        ("[]", r"r\.factors\.json is no result of `fedscope decompose`"),
         ('{"format": "fedscope-decomposition", "version": 2}', r"has version 2, but this fedscope reads version 1"),
     ):
         paths[2].write_text(text)
