@@ -3,7 +3,8 @@
 `fedscope.decomposition.decompose_round` on the source papers' CNN (3 x 32 x 32): R = 4 draws of K = 10 clients, 2,000
 samples, so 40 clients, 4 averages and the recorded global model. The forward passes are timed where they happen
 (`Evaluator.logits`); everything else in the call counts as statistics: averages of the draws, softmax, Gram matrices,
-distances, tables. Forward passes are also told as a share of the float32 matrix-product rate of the same run.
+distances, tables. Forward passes are also told as a share of the float32 matrix-product rate of the same run, and
+against the evaluator's own rate: losses and errors of as many models on the same samples, right after.
 
 Then, in a new process each, the peak memory of the same with R = 2, K = 4 on 1 x and 4 x as many samples, above what
 was held before the call (samples and models): it must not grow with the samples. One copy of the added samples would be
@@ -34,7 +35,7 @@ from _common import (
     table,
 )
 
-SHARE, GROWTH = 0.15, 0.5
+SHARE, GROWTH, RATE = 0.15, 0.5, 0.85
 DRAWS, CLIENTS = 4, 10
 
 
@@ -88,6 +89,18 @@ def seconds() -> tuple[float, float]:
         return time.perf_counter() - began, forward
 
 
+def evaluated() -> float:
+    """Seconds that the evaluator takes for the losses of as many models on the same samples."""
+    from fedscope.landscape import Evaluator
+
+    module, data = paper_cnn(), random_samples()
+    models = random_clients(module, DRAWS * CLIENTS + DRAWS + 1)
+    evaluator = Evaluator(module, data)
+    began = time.perf_counter()
+    evaluator.models(models)
+    return time.perf_counter() - began
+
+
 def held(samples: int) -> tuple[int, int]:
     """Bytes at the peak before the call, when only samples and models were there, and in the end."""
     ask(*question(2, 2, 500))  # torch's own buffers, so that they are not counted for the samples
@@ -99,9 +112,10 @@ def held(samples: int) -> tuple[int, int]:
 
 def main(repetitions: int) -> None:
     """Measure and print."""
-    before, times, rates = product_rate(), [], []
+    before, times, rates, ratios = product_rate(), [], [], []
     for _ in range(repetitions):
         times.append(seconds())
+        ratios.append(evaluated() / times[-1][1])
         after = product_rate()
         rates.append((before.wall + after.wall) / 2)
         before = after
@@ -122,6 +136,12 @@ def main(repetitions: int) -> None:
             Line("seconds", spread([whole for whole, _ in times])),
             Line("of them forward passes", spread([forward for _, forward in times])),
             Line("forward passes / matrix products", spread(speed, "{:.0%}")),
+            Line(
+                "forward passes / evaluator's rate",
+                spread(ratios, "{:.0%}"),
+                f">= {RATE:.0%}",
+                statistics.median(ratios) >= RATE,
+            ),
             Line("share of the statistics", spread(shares, "{:.1%}"), f"<= {SHARE:.0%}", share <= SHARE),
             Line(f"memory beyond models and samples, {SAMPLES:,} samples, MB", f"{extra[SAMPLES]:.0f}"),
             Line(f"the same, {4 * SAMPLES:,} samples, MB", f"{extra[4 * SAMPLES]:.0f}"),

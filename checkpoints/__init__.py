@@ -11,6 +11,7 @@ from .netcdf import Variable, read_netcdf, write_netcdf
 from .partition import Partition
 from .progress import Partial
 from .provenance import versions
+from .recorded import recorded_clients, rounds_with_clients
 from .recording import Policy, size_on_disk, spoken_size
 from .round_files import RoundRecord, write_round
 from .rounds import Round
@@ -43,7 +44,9 @@ __all__ = [
     "parse_address",
     "read_file",
     "read_netcdf",
+    "recorded_clients",
     "refuse_occupied",
+    "rounds_with_clients",
     "size_on_disk",
     "spoken_size",
     "stack",

@@ -78,8 +78,9 @@ def read_info(path: Path, format_: str, version: int, command: str) -> Any:
         raise FedscopeError(
             f'{path} is no result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
         )
-    if info.get("version") != version:
-        raise FedscopeError(
-            f"{path} has version {info.get('version')}, but this fedscope reads version {version}; update fedscope"
-        )
+    found = info.get("version")
+    if found != version:
+        older = isinstance(found, int) and found < version
+        remedy = "compute it again with --force" if older else "upgrade it: pip install --upgrade fedscope"
+        raise FedscopeError(f"{path} has version {found}, but this fedscope reads version {version}; {remedy}")
     return info

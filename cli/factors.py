@@ -1,84 +1,14 @@
-"""What ``fedscope decompose`` does with one run: draws, factors, words."""
+"""What the commands about factors share: D, the measured errors, and a decomposition in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .options import Source
-
 if TYPE_CHECKING:
-    from ..checkpoints import Partial, Partition, Run
-    from ..decomposition import ErrorCurve, Outputs, RunFactors
+    from ..checkpoints import Partition, Run
+    from ..decomposition import ErrorCurve, RoundFactors, RunFactors
     from ..landscape import Samples
     from ..training import Dataset
-
-
-def parse_draws(text: str) -> int:
-    """R of ``local:R``.
-
-    Raises:
-        FedscopeError: another source, or R that is not a whole number from 2.
-    """
-    from ..checkpoints import FedscopeError
-
-    source, _, number = text.partition(":")
-    if source != "local":
-        raise FedscopeError(f"--draws {text}: {source!r} is not a source of draws here; use local:R, as in local:4")
-    if not number.isdigit():
-        raise FedscopeError(f"--draws {text}: {number!r} is not a number of draws; write local:4")
-    if int(number) < 2:
-        raise FedscopeError(f"--draws {text}: R = {number} gives no variance and no covariance; use local:2 or more")
-    return int(number)
-
-
-def decompose_run(
-    run: Run, rounds: Sequence[int], count: int, outputs: Outputs, source: Source, device: str, store: Partial
-) -> RunFactors:
-    """The factors of a run's rounds; finished rounds are kept in ``store``."""
-    from ..decomposition import RoundFactors, RunFactors, decompose_round, membership_labels, membership_train
-    from ..training import Replayer, config_of, data_of
-    from .progress import progress
-
-    dataset = data_of(run)
-    replayer = Replayer.of(run, dataset, device=device)
-    partition = replayer.federation.partition
-    samples = global_training_data(dataset, partition) if source.split == "train" else dataset.samples("test")
-    population = source.split == "train" and (source.limit is None or source.limit >= len(samples))
-    if source.limit is not None:
-        samples = samples.limit(source.limit, source.seed)
-    done: list[RoundFactors] = []
-    for number in rounds:
-        key = f"{run.path}@{number}"
-        if key in store.done:
-            done.append(RoundFactors.from_json(store.done[key]))
-            continue
-        with progress(f"{key} replays") as report:
-            cohort = replayer.local_draws(number, count, report)
-        round_ = run.round(number)
-        members = (
-            membership_train(partition, cohort.client_ids, samples.indices)
-            if source.split == "train"
-            else membership_labels(partition.label_counts, cohort.client_ids, samples.y.numpy())
-        )
-        with progress(f"{key} samples") as report:
-            factors = decompose_round(
-                replayer.federation.engine.module,
-                samples,
-                cohort,
-                members,
-                globals_=round_.read("global") if "global" in round_.models else None,
-                averaged=round_.read("averaged") if "averaged" in round_.models else None,
-                outputs=outputs,
-                population=population,
-                device=device,
-                precision=source.precision,
-                progress=report,
-            )
-        store.add(key, factors.to_json())
-        done.append(factors)
-        del cohort, members  # R times a round's clients, before the next round's draws are made
-    return RunFactors(run.name, config_of(run).model.name, tuple(done), error_curves(run))
 
 
 def global_training_data(dataset: Dataset, partition: Partition) -> Samples:
@@ -126,17 +56,37 @@ def sentence(run: RunFactors) -> str:
         if last.split
         else f"bias {shown('bias')}"
     )
+    if last.loss == "squared":
+        parts = f"{split}, variance {shown('variance')}, covariance {shown('covariance')}, locality {shown('locality')}"
+    else:
+        parts = f"bias {shown('bias')}, variance {shown('variance')}, remainder {shown('remainder')}"
     closure = last.row("closure_error").value or 0.0
+    which = "" if run.model == "global" else f", {run.model}"
     return (
-        f"{run.run}, round {last.round}: {split}, variance {shown('variance')}, covariance {shown('covariance')}, "
-        f"locality {shown('locality')} = loss {shown('fma_loss')} (closes to {closure:.0e})"
+        f"{run.run}{which}, round {last.round}: {parts} = loss {shown('fma_loss')} (closes to {closure:.0e})"
+        + _without_samples(last)
     )
 
 
+def _without_samples(one: RoundFactors) -> str:
+    """Which clients a limited set of samples leaves without any of their own."""
+    empty = sorted({row.client for row in one.clients if one.loss == "squared" and row.train_bias is None})
+    if not one.split or not empty:
+        return ""
+    named = ", ".join(map(str, empty[:10])) + (", ..." if len(empty) > 10 else "")
+    return f"; no sample among the {one.samples:,} is of client {named}, so their own bias is empty"
+
+
 def as_numbers(run: RunFactors) -> list[dict[str, Any]]:
-    """Every round's factors, for --json."""
+    """Every round's factors, for --json: of each what is measured, or its unbiased estimate where there is one, else
+    the plug-in one."""
+
+    def best(one: RoundFactors, factor: str) -> float | None:
+        known = {row.estimate: row.value for row in one.rows if row.factor == factor}
+        return next((v for kind in ("measured", "unbiased", "plugin") if (v := known.get(kind)) is not None), None)
+
     return [
-        {"run": run.run, "round": one.round}
-        | {row.factor: row.value for row in one.rows if row.estimate in ("measured", "unbiased")}
+        {"run": run.run, "model": run.model, "round": one.round}
+        | {factor: best(one, factor) for factor in dict.fromkeys(row.factor for row in one.rows)}
         for one in run.rounds
     ]

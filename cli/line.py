@@ -121,8 +121,7 @@ def clients_of(models: tuple[str, ...]) -> list[str]:
     Raises:
         FedscopeError: not one round; one that did not record its clients; a cohort of one.
     """
-    from ..checkpoints import FedscopeError, Run, parse_address
-    from ..training import recorded_clients
+    from ..checkpoints import FedscopeError, Run, parse_address, recorded_clients
 
     address = parse_address(models[0])
     if len(models) != 1 or address.round is None or address.which is not None:

@@ -131,8 +131,7 @@ def _pairs(ranges: tuple[float, float, float, float] | None) -> Any:
 
 def panels_of(path: str, rounds: str) -> list[Panel]:
     """A run's panels: three clients of each round, then the last three global models with the deployed one shown."""
-    from ..checkpoints import FedscopeError
-    from ..training import recorded_clients
+    from ..checkpoints import FedscopeError, recorded_clients
 
     run = open_run(Path(path))
     panels = []

@@ -1,8 +1,10 @@
 """Why a global model is good: the factors of its loss, which add up."""
 
 # the question, and what it is asked of
+from .drawing import draws_of_rounds, draws_of_runs, join, refuse_unequal_runs
 from .draws import CohortDraws
 from .factors import decompose_round
+from .losses import decompose_loss
 from .membership import membership_labels, membership_train
 
 # the answers
@@ -24,8 +26,13 @@ __all__ = [
     "RoundFactors",
     "RunFactors",
     "Synergy",
+    "decompose_loss",
     "decompose_round",
+    "draws_of_rounds",
+    "draws_of_runs",
+    "join",
     "membership_labels",
     "membership_train",
+    "refuse_unequal_runs",
     "synergy",
 ]

@@ -21,7 +21,9 @@ class CohortDraws:
     Fields: `round`; `client_ids` [K]; `p` [K] float64, the aggregation weights, sum 1; `draws`, R matrices `Weights`
     [K, P] in the order of `client_ids`; `client_samples` [K]; `source`, where the draws come from as it was asked for
     (`"local:4"`, `"rounds:5"`, `"runs"`), written into every result and figure; `independent`, whether the R draws are
-    independent of each other: only then do unbiased estimates and standard errors over draws exist.
+    independent of each other: only then do unbiased estimates and standard errors over draws exist; `trained` [K], the
+    round in which each model was trained, where that is not `round` for all: an average over rounds has the clients of
+    several, and then a client may occur more than once.
 
     Raises FedscopeError for R = 1 (no variance and no covariance: refused, never reported as 0), for rows that do not
     fit the clients, for layouts that differ between draws, and for p that is negative or does not sum to 1.
@@ -34,6 +36,7 @@ class CohortDraws:
     client_samples: npt.NDArray[np.int64]
     source: str
     independent: bool
+    trained: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.count < 2:
@@ -42,8 +45,8 @@ class CohortDraws:
                 "two draws of the cohort or more, for example --draws local:4"
             )
         cohort = len(self.client_ids)
-        for name, values in (("p", self.p), ("client_samples", self.client_samples)):
-            if len(values) != cohort:
+        for name, values in (("p", self.p), ("client_samples", self.client_samples), ("trained", self.trained)):
+            if values is not None and len(values) != cohort:
                 raise FedscopeError(
                     f"round {self.round} has {cohort} client_ids, but {name} has {len(values)} values: "
                     "give each client one"

@@ -36,8 +36,13 @@ LOOKS = {
     "variance": Look("variance", GREEN, "^"),
     "covariance": Look("covariance", ORANGE, "v"),
     "locality": Look("locality", SKY, "P"),
+    "remainder": Look("remainder", SKY, "P"),
     "fma_loss": Look("loss of FMA", BLACK, "."),
 }
+# Only the bias of the squared error is a square.
+LOOKS_OF_OTHERS = {**LOOKS, "bias": Look("bias", VERMILION, "s")}
+# Large, whatever their size: they are what a figure is read for.
+LEADING = ("heter_bias", "bias", "locality", "remainder")
 # Below this share of the greatest factor, a factor is a line along zero: it gets a panel where it can be read.
 SMALL = 0.05
 CLOUD: dict[str, Any] = {
@@ -52,19 +57,18 @@ LINE: dict[str, Any] = {"linewidth": 1.0, "markersize": 3.0}
 
 
 def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]:
-    """The factors to draw, (large, small) over all these rounds; the biases and locality always count as large."""
-    split = any(one.split for one in rounds)
-    names = [
-        *(("heter_bias", "bias_cross", "train_bias") if split else ("bias",)),
-        "locality",
-        "variance",
-        "covariance",
-    ]
+    """The factors to draw, (large, small) over all these rounds; LEADING always count as large."""
+    if all(one.loss == "squared" for one in rounds):
+        split = any(one.split for one in rounds)
+        biases = ("heter_bias", "bias_cross", "train_bias") if split else ("bias",)
+        names = [*biases, "locality", "variance", "covariance"]
+    else:
+        names = ["bias", "remainder", "variance"]
     top = {
         name: max((abs(value) for value in _values(rounds, name) if np.isfinite(value)), default=0.0) for name in names
     }
     limit = SMALL * max(top.values())
-    large = [name for name in names if top[name] >= limit or name in ("heter_bias", "bias", "locality")]
+    large = [name for name in names if top[name] >= limit or name in LEADING]
     return large, [name for name in names if name not in large]
 
 
@@ -76,8 +80,9 @@ def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequenc
     ax.axhline(0, color="0.6", linewidth=0.5, zorder=0)
     x = np.array([one.round for one in rounds], dtype=np.float64)
     step = apart * max(np.ptp(x), 1.0) if len(x) else 0.0
+    looks = LOOKS if all(one.loss == "squared" for one in rounds) else LOOKS_OF_OTHERS
     for number, factor in enumerate(factors):
-        look = LOOKS[factor]
+        look = looks[factor]
         rows = [one.row(factor) for one in rounds]
         bars = [
             np.nan if row.stderr_draws is None else t.ppf(0.975, one.count - 1) * row.stderr_draws

@@ -6,25 +6,22 @@ Theorem 1, made into estimators that add up to the measured loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..checkpoints import FedscopeError, Weights, weighted_mean
-from ..landscape.evaluator import Evaluator
 from ..landscape.samples import Samples
+from .distances import distances
 from .draws import CohortDraws
-from .gram import Array, Moments, chunk_moments
+from .gram import Moments, chunk_moments
 from .membership import Members
 from .records import Outputs, RoundFactors
-from .rows import client_rows, factor_rows
-
-# A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.
-CHUNK = 500
-# Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory
-# does not grow.
-CHUNK_NUMBERS = 8 * 2**20
+from .rows import client_rows, corollary_rows, factor_rows
+from .streaming import CHUNK, stream_outputs
 
 
 def decompose_round(
@@ -37,6 +34,7 @@ def decompose_round(
     averaged: Weights | None,
     outputs: Outputs = "probabilities",
     population: bool,
+    corollaries: bool = False,
     device: str = "cpu",
     precision: str = "float32",
     workers: int | None = None,
@@ -77,6 +75,10 @@ def decompose_round(
         averaged: the round's recorded `averaged`, for averaged_loss; or None.
         outputs: f, "probabilities" or "logits".
         population: whether `samples` are all of D.
+        corollaries: also the rows `corollary_1`, (K−1)/(nK) Σ_j min_{k≠l} Cov_kl(x_j), below which the covariance of
+            clients with equal p cannot fall (its minimum is mostly noise where draws are few), and `corollary_2`, the
+            loss of the ensemble with p_k = 1/K, ‖(1/K) Σ_k bias_k‖² + mean variance/K + (K−1)/K mean covariance,
+            which is mean_r L(WENS^r) where p is uniform (with the square that the paper's statement leaves out).
         device, precision, workers: as for `Evaluator`.
         progress: called with (samples done, n) after every chunk.
         chunk: samples at a time, at most.
@@ -84,38 +86,36 @@ def decompose_round(
     Raises:
         FedscopeError: models, members or outputs that do not fit.
 
-    Source: Zhou et al., Theorem 1. The unbiased estimates, and the measured remainder in place of O(Δ²), are ours.
+    Source: Zhou et al., Theorem 1, Corollaries 1 and 2. The unbiased estimates, and the measured remainder in place of
+    O(Δ²), are ours.
     """
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
     recorded = {name: w for name, w in (("global", globals_), ("averaged", averaged)) if w is not None}
-    _check(evaluator, samples, cohort, members, recorded, outputs)
+    _check(samples, cohort, members, outputs)
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
-    # Client-major, so that the outputs are [K, R, ...] without a copy.
-    clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
-    models = [*clients, *fma, *recorded.values()]
     n, draws = len(samples.y), cohort.count
     p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
-    size = max(16, min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes)))
-    total: Moments | None = None
-    for start in range(0, n, size):
-        rows = slice(start, min(start + size, n))
+
+    def known(logits: Tensor) -> Tensor:
         # Statistics are taken where the outputs are; the models ran in single precision, the sums are in double.
-        f = evaluator.logits(models, rows).to(torch.float64)
-        if outputs == "probabilities":
-            f = torch.softmax(f, dim=-1)
+        f = logits.to(torch.float64)
+        return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
+
+    where: dict[str, Any] = {"device": device, "precision": precision, "workers": workers}
+    total: Moments | None = None
+    for part in stream_outputs(module, samples, cohort, fma, recorded, progress=progress, chunk=chunk, **where):
+        clients = known(part.clients)
         moments = chunk_moments(
-            f[: len(clients)].reshape(-1, draws, *f.shape[1:]),
-            f[len(clients) : len(clients) + draws],
-            dict(zip(recorded, f[len(clients) + draws :], strict=True)),
-            torch.nn.functional.one_hot(samples.y[rows].to(f.device), samples.classes).to(f.dtype),
-            _membership(members, len(cohort.client_ids), rows).to(f.device),
-            p.to(f.device),
+            clients,
+            known(part.fma),
+            {name: known(f) for name, f in part.recorded.items()},
+            torch.nn.functional.one_hot(part.y, samples.classes).to(clients.dtype),
+            _membership(members, len(cohort.client_ids), part.rows).to(clients.device),
+            p.to(clients.device),
+            corollaries,
         )
         total = moments if total is None else total.merge(moments)
-        if progress is not None:
-            progress(rows.stop, n)
     assert total is not None, "Samples has refused n = 0"
-    distance = np.stack([_distances(draw, mean) for draw, mean in zip(cohort.draws, fma, strict=True)], axis=1)
+    distance = distances(cohort, fma)
     split = members is not None
     return RoundFactors(
         round=cohort.round,
@@ -127,7 +127,10 @@ def decompose_round(
         classes=samples.classes,
         population=population,
         split=split,
-        rows=tuple(factor_rows(total, cohort, distance, split=split, recorded=recorded, population=population)),
+        rows=(
+            *factor_rows(total, cohort, distance, split=split, recorded=recorded, population=population),
+            *(corollary_rows(total, cohort) if corollaries else ()),
+        ),
         clients=tuple(client_rows(total, cohort, distance, split=split)),
     )
 
@@ -139,14 +142,7 @@ def _membership(members: Members | None, clients: int, rows: slice) -> torch.Ten
     return torch.from_numpy(np.ascontiguousarray(members[:, rows]))
 
 
-def _check(
-    evaluator: Evaluator,
-    samples: Samples,
-    cohort: CohortDraws,
-    members: Members | None,
-    recorded: Mapping[str, Weights],
-    outputs: str,
-) -> None:
+def _check(samples: Samples, cohort: CohortDraws, members: Members | None, outputs: str) -> None:
     expected = (len(cohort.client_ids), len(samples.y))
     if members is not None and members.shape != expected:
         raise FedscopeError(
@@ -155,13 +151,3 @@ def _check(
         )
     if outputs not in ("probabilities", "logits"):
         raise FedscopeError(f'outputs = "{outputs}" is unknown: use "probabilities" or "logits"')
-    for name, w in {"client": cohort.draws[0], **recorded}.items():
-        difference = evaluator.layout.difference(w.layout)
-        if difference is not None:
-            raise FedscopeError(f"the {name} model of round {cohort.round} does not fit the module: {difference}")
-
-
-def _distances(clients: Weights, mean: Weights) -> Array:
-    """||w_k - w_FMA|| over the parameters [K]; a row at a time, so that float64 costs one model and not the cohort."""
-    centre = mean.parameters.astype(np.float64)
-    return np.array([np.linalg.norm(row.astype(np.float64) - centre) for row in clients.parameters])

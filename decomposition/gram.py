@@ -30,7 +30,9 @@ class Moments:
     `gram` [2+2R, 2+2R]: <V_i, V_j>; `spread` [K, R, R]: <d_k^r, d_k^s>; `wens` [R], `fma` [R]: the losses of WENS^r and
     of w_FMA^r, from the outputs themselves; `own`, `other` [K]: ||y - mean_r f_k^r||^2 inside and outside of the
     client's samples, and their counts; `mean` [Q], `comoment` [Q, Q]: means of COLUMNS and sums of products of their
-    deviations (nan for a model that was not given).
+    deviations (nan for a model that was not given); `least` the least covariance of two clients, min_{k != l} mean_r
+    <d_k^r, d_l^r>, and `equal` the loss of the unweighted ensemble, mean_r ||y - (1/K) sum_k f_k^r||^2 (both nan where
+    the corollaries were not asked for; `least` also for one client).
     """
 
     n: int
@@ -43,6 +45,8 @@ class Moments:
     own_count: npt.NDArray[np.int64]
     mean: Array
     comoment: Array
+    least: float
+    equal: float
 
     def merge(self, more: Moments) -> Moments:
         """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983):
@@ -60,11 +64,19 @@ class Moments:
             own_count=self.own_count + more.own_count,
             mean=self.mean + step * (more.n / n),
             comoment=self.comoment + more.comoment + np.outer(step, step) * (self.n * more.n / n),
+            least=self.least + more.least,
+            equal=self.equal + more.equal,
         )
 
 
 def chunk_moments(
-    clients: Tensor, fma: Tensor, recorded: Mapping[str, Tensor], y: Tensor, members: Tensor, p: Tensor
+    clients: Tensor,
+    fma: Tensor,
+    recorded: Mapping[str, Tensor],
+    y: Tensor,
+    members: Tensor,
+    p: Tensor,
+    corollaries: bool = False,
 ) -> Moments:
     """The moments of one chunk of B samples.
 
@@ -75,6 +87,7 @@ def chunk_moments(
         y: one-hot, [B, C].
         members: m_k, bool [K, B].
         p: [K].
+        corollaries: whether to take `least` and `equal` too, which costs O(K^2) a sample.
     """
     cohort, draws, batch, classes = clients.shape
     centre = clients.mean(1)
@@ -124,7 +137,24 @@ def chunk_moments(
         own_count=members.sum(1).cpu().numpy(),
         mean=_numpy(mean),
         comoment=_numpy(about @ about.T),
+        least=_least_covariance(deviation) if corollaries else float("nan"),
+        equal=float(_squared(y - clients.mean(0)).mean(0).sum()) if corollaries else float("nan"),
     )
+
+
+def _least_covariance(deviation: Tensor) -> float:
+    """Sum over samples of min_{k != l} mean_r <d_k^r, d_l^r>, from d [K, R, B, C]; a hundred samples at a time, so that
+    the K^2 products of each stay small. nan for one client, who has no pair."""
+    cohort, draws = deviation.shape[:2]
+    if cohort < 2:
+        return float("nan")
+    own = torch.eye(cohort, dtype=torch.bool, device=deviation.device)
+    total = 0.0
+    for part in torch.split(deviation, 100, dim=2):
+        rows = part.permute(2, 0, 1, 3).flatten(2)
+        products = torch.bmm(rows, rows.transpose(1, 2)) / draws
+        total += float(products.masked_fill(own, torch.inf).amin((1, 2)).sum())
+    return total
 
 
 def _squared(vectors: Tensor) -> Tensor:

@@ -23,6 +23,18 @@ MEASURED = (
     "delta_mean",
     "closure_error",
 )
+# The same of every loss: of the others it is the clients' mean loss that has factors (`losses.decompose_loss`).
+_CLIENTS_MEASURED = ("client_loss", "remainder", *MEASURED[1:])
+FACTORS_OF: Mapping[str, tuple[str, ...]] = {
+    "squared": FACTORS,
+    "cross-entropy": ("bias", "variance"),
+    "zero-one": ("bias", "variance", "variance_where_right", "variance_where_wrong"),
+}
+MEASURED_OF: Mapping[str, tuple[str, ...]] = {
+    "squared": MEASURED,
+    "cross-entropy": _CLIENTS_MEASURED,
+    "zero-one": _CLIENTS_MEASURED,
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,10 @@ class ClientRow:
     """One client of the cohort: means over samples of ||y - mean_r f_k^r||^2, inside (`train_bias`) and outside
     (`heter_bias`) of its own ones, `variance` = mean over all samples of mean_r ||f_k^r - mean_r f_k^r||^2, `distance`
     = mean_r ||w_k^r - w_FMA^r||; `samples` it trained with and its `weight` p_k. All plug-in, so that sum_k p_k^2
-    variance_k is the plug-in variance."""
+    variance_k is the plug-in variance.
+
+    Of the other losses the biases are empty; `variance` is, for cross-entropy, the mean KL divergence of the client
+    from f̂, and sum_k p_k variance_k the variance; for 0-1 loss the share of predictions unlike the main one."""
 
     client: int
     samples: int
@@ -60,7 +75,7 @@ class RoundFactors:
     `draws` is the draws' source (`local:4`), `count` their number R, `independent` whether unbiased estimates exist;
     `samples` the number of samples in every mean, `population` whether they are all of D (then no error over samples
     exists), `split` whether samples belong to clients, so that bias divides into training and heterogeneous bias;
-    `classes` C; `outputs` what f is.
+    `classes` C; `outputs` what f is ("predictions" for the 0-1 loss); `loss` "squared", "cross-entropy" or "zero-one".
     """
 
     round: int
@@ -74,12 +89,15 @@ class RoundFactors:
     split: bool
     rows: tuple[FactorRow, ...]
     clients: tuple[ClientRow, ...]
+    loss: str = "squared"
 
     def row(self, factor: str, estimate: str | None = None) -> FactorRow:
-        """The row of a factor: `estimate` by default "measured" where it is measured, else "unbiased" where the draws
-        are independent, else "plugin". KeyError for an unknown pair."""
+        """The row of a factor: `estimate` by default "measured" where it is measured, else "unbiased" where such an
+        estimate exists (the squared error, independent draws), else "plugin". KeyError for an unknown pair."""
         if estimate is None:
-            estimate = "measured" if factor in MEASURED else "unbiased" if self.independent else "plugin"
+            measured = any((row.factor, row.estimate) == (factor, "measured") for row in self.rows)
+            unbiased = self.independent and self.loss == "squared"
+            estimate = "measured" if measured else "unbiased" if unbiased else "plugin"
         for row in self.rows:
             if (row.factor, row.estimate) == (factor, estimate):
                 return row

@@ -26,8 +26,9 @@ class ErrorCurve:
 
 @dataclass(frozen=True)
 class RunFactors:
-    """One run: its name, its architecture's name, its decomposed rounds in order, and the test errors to be drawn
-    below."""
+    """One model of one run over rounds: the run's name; `model`, "global" (the rounds' w_FMA) or "averaged" (the
+    average over rounds, whose clients are those of all rounds in it); the decomposed rounds in order; the test errors
+    to be drawn below."""
 
     run: str
     model: str
@@ -43,7 +44,7 @@ class Decomposition:
     score), `draws` the source of the draws as given ("local:4"), `attrs` the provenance: data, seed, precision, device,
     versions. Values on the test split and on the training split are never in one result, so never on one axis.
 
-    >>> result = Decomposition((RunFactors("ima", "mlp", ()),), split="train", draws="local:4")
+    >>> result = Decomposition((RunFactors("ima", "global", ()),), split="train", draws="local:4")
     >>> list(result.rows())
     []
     """
@@ -55,10 +56,10 @@ class Decomposition:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [run.run for run in self.runs]
+        names = [(run.run, run.model) for run in self.runs]
         for name in names:
             if names.count(name) > 1:
-                raise FedscopeError(f"two runs are called {name}: their rows could not be told apart; rename one")
+                raise FedscopeError(f"two runs are called {name[0]}: their rows could not be told apart; rename one")
 
     def rows(self) -> Iterator[tuple[RunFactors, RoundFactors, FactorRow]]:
         """Every row of every round of every run."""

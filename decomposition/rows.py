@@ -80,6 +80,17 @@ def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Ar
     return float(np.max(errors))
 
 
+def corollary_rows(total: Moments, cohort: CohortDraws) -> Iterator[FactorRow]:
+    """Corollary 1 in both estimates (empty for one client, who has no pair, and where there is none) and Corollary 2,
+    see `factors.decompose_round`."""
+    clients, draws = len(cohort.client_ids), cohort.count
+    least = (clients - 1) / clients * total.least / total.n if clients > 1 else None
+    yield FactorRow("corollary_1", "plugin", least)
+    unbiased = None if least is None or not cohort.independent else least * draws / (draws - 1)
+    yield FactorRow("corollary_1", "unbiased", unbiased)
+    yield FactorRow("corollary_2", "measured", total.equal / total.n)
+
+
 def client_rows(total: Moments, cohort: CohortDraws, distance: Array, *, split: bool) -> Iterator[ClientRow]:
     """One row a client, in the order of the cohort. A mean over no samples (a client with none of its own among them,
     or with all) is empty."""

@@ -13,7 +13,7 @@ from .records import ClientRow, FactorRow, RoundFactors
 if TYPE_CHECKING:
     from .results import Decomposition
 
-FORMAT, VERSION = "fedscope-decomposition", 1
+FORMAT, VERSION = "fedscope-decomposition", 2
 FACTOR_COLUMNS = (
     "run",
     "round",
@@ -27,9 +27,12 @@ FACTOR_COLUMNS = (
     "stderr_draws",
     "stderr_samples",
 )
-CLIENT_COLUMNS = ("run", "round", "client", "samples", "train_bias", "heter_bias", "variance", "distance")
+CLIENT_COLUMNS = ("run", "round", "client", "samples", "train_bias", "heter_bias", "variance", "distance", "model")
 # What a round's tables do not say and a figure needs.
-ROUND_FIELDS = ("round", "draws", "count", "independent", "outputs", "samples", "classes", "population", "split")
+ROUND_FIELDS = (
+    *("round", "draws", "count", "independent", "outputs"),
+    *("samples", "classes", "population", "split", "loss"),
+)
 
 
 def write_tables(result: Decomposition, base: Path) -> list[Path]:
@@ -42,7 +45,10 @@ def write_tables(result: Decomposition, base: Path) -> list[Path]:
         for run, one, row in result.rows()
     )
     clients = (
-        (run.run, one.round, row.client, row.samples, row.train_bias, row.heter_bias, row.variance, row.distance)
+        (
+            *(run.run, one.round, row.client, row.samples),
+            *(row.train_bias, row.heter_bias, row.variance, row.distance, run.model),
+        )
         for run, one, row in result.clients()
     )
     info = {
@@ -89,22 +95,23 @@ def read_tables(base: Path) -> Decomposition:
                 f"{base.name}.factors.json in one folder; run `fedscope decompose` again without --redraw"
             )
     info = read_info(paths[0], FORMAT, VERSION, "decompose")
-    factors: defaultdict[tuple[str, int], list[FactorRow]] = defaultdict(list)
+    factors: defaultdict[tuple[str, str, int], list[FactorRow]] = defaultdict(list)
     for row in read_csv(paths[1], FACTOR_COLUMNS, "decompose"):
         numbers = (number(row[name]) for name in ("value", "stderr_draws", "stderr_samples"))
-        factors[row["run"], int(row["round"])].append(FactorRow(row["factor"], row["estimate"], *numbers))
-    clients: defaultdict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
+        factors[row["run"], row["model"], int(row["round"])].append(FactorRow(row["factor"], row["estimate"], *numbers))
+    clients: defaultdict[tuple[str, str, int], list[dict[str, str]]] = defaultdict(list)
     for row in read_csv(paths[2], CLIENT_COLUMNS, "decompose"):
-        clients[row["run"], int(row["round"])].append(row)
+        clients[row["run"], row["model"], int(row["round"])].append(row)
     runs = []
     for run in info["runs"]:
+        name = run["run"], run["model"]
         rounds = tuple(
             RoundFactors(
                 **{name: one[name] for name in ROUND_FIELDS},
-                rows=tuple(factors[run["run"], one["round"]]),
+                rows=tuple(factors[*name, one["round"]]),
                 clients=tuple(
                     _client(row, weight)
-                    for row, weight in zip(clients[run["run"], one["round"]], one["weights"], strict=True)
+                    for row, weight in zip(clients[*name, one["round"]], one["weights"], strict=True)
                 ),
             )
             for one in run["rounds"]

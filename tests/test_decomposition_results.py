@@ -65,7 +65,7 @@ def plausible(run: str = "ima", *, split: bool = True, independent: bool = True,
         )
     error = tuple(float(value) for value in 0.9 * np.exp(-np.arange(60) / 8) + 0.04)
     curves = (ErrorCurve("global", tuple(range(1, 61)), error), ErrorCurve("averaged", (45, 60), (0.04, 0.035)))
-    return RunFactors(run, "mlp", tuple(rounds), curves)
+    return RunFactors(run, "global", tuple(rounds), curves)
 
 
 def result(*runs: RunFactors, draws: str = "local:4", split: str = "train") -> Decomposition:
@@ -98,13 +98,14 @@ def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path):
     assert {row["estimate"] for row in rows} == {"plugin", "unbiased", "measured"}
     assert {row["factor"] for row in rows} == set(FACTORS) | set(MEASURED)
     assert {(row["run"], row["model"], row["split"], row["loss"], row["draws"]) for row in rows} == {
-        ("ima", "mlp", "train", "squared", "local:4")
+        ("ima", "global", "train", "squared", "local:4")
     }
     assert [row["value"] for row in rows if (row["factor"], row["estimate"]) == ("locality", "unbiased")] == [
         repr(value) for value in MEASUREMENTS["locality"]
     ]
     clients = list(csv.DictReader(paths[1].open()))
-    assert list(clients[0]) == ["run", "round", "client", "samples", "train_bias", "heter_bias", "variance", "distance"]
+    named = ["run", "round", "client", "samples", "train_bias", "heter_bias", "variance", "distance"]
+    assert list(clients[0]) == [*named, "model"]
     assert len(clients) == 50
 
 
@@ -151,7 +152,11 @@ def test_what_is_no_result_is_refused(tmp_path):
     for text, sentence in (
         ("{", r"r\.factors\.json is not JSON"),
         ("[]", r"r\.factors\.json is no result of `fedscope decompose`"),
-        ('{"format": "fedscope-decomposition", "version": 2}', r"has version 2, but this fedscope reads version 1"),
+        (
+            '{"format": "fedscope-decomposition", "version": 1}',
+            r"has version 1, but this fedscope reads version 2; compute it again with --force",
+        ),
+        ('{"format": "fedscope-decomposition", "version": 3}', r"has version 3, .*; upgrade it"),
     ):
         paths[2].write_text(text)
         with pytest.raises(FedscopeError, match=sentence):
@@ -237,7 +242,7 @@ def test_small_factors_get_a_panel_of_their_own():
 
 def test_a_result_without_rounds_draws_nothing():
     with pytest.raises(FedscopeError, match="no round to draw"):
-        result(RunFactors("ima", "mlp", ())).figure()
+        result(RunFactors("ima", "global", ())).figure()
 
 
 @given(st.lists(st.tuples(st.floats(-3, 3), st.floats(0.01, 1)), max_size=8))

@@ -432,7 +432,7 @@ def test_an_interrupted_plane_goes_on_to_the_same_file(
     do(*planes(*models), "--out", base)
     same_netcdf(file, Path(f"{uninterrupted}.nc"))
     assert not partial.exists()
-    assert sorted(path.suffix for path in tmp_path.glob("plane*")) == [".html", ".nc", ".pdf", ".png"]
+    assert sorted(path.suffix for path in tmp_path.glob("plane*")) == [".csv", ".html", ".nc", ".pdf", ".png"]
     for suffix in ("pdf", "png"):
         assert Path(f"{base}.{suffix}").read_bytes() == Path(f"{uninterrupted}.{suffix}").read_bytes()
 

@@ -1,5 +1,6 @@
 """Models in motion: data, partitions, architectures, methods, and the round loop that plays and records them."""
 
+from ..checkpoints import recorded_clients
 from .branching import branch, branch_notes, branched_config
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
 from .config import Config, merge, preset, presets, read_assignments, read_toml
@@ -7,7 +8,8 @@ from .curves import Curve, Curves, curves, refuse_smoothing
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
-from .replays import Replayer, recorded_clients
+from .lineage import config_at
+from .replays import Replayer
 from .splitting import partition
 from .trainer import resume, train
 
@@ -23,6 +25,7 @@ __all__ = [
     "branch_notes",
     "branched_config",
     "build_module",
+    "config_at",
     "config_of",
     "curves",
     "data_of",

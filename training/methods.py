@@ -297,6 +297,11 @@ class AverageMethod(Settings):
         """``averaged`` of round t from its ``global`` and those before it."""
         return Averaged(None)
 
+    def members(self, round: int) -> tuple[int, ...]:
+        """The rounds whose ``global``s the ``averaged`` of round t is the plain mean of, ascending; () where there is
+        no ``averaged`` or it is no such mean."""
+        return ()
+
     def restarts(self, round: int) -> bool:
         """Whether round t starts from the previous round's ``averaged``."""
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..checkpoints import FedscopeError, Round, Run, Weights
+from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
 from ..decomposition import CohortDraws
 from .building import config_of, data_of, facts_of, module_of
 from .dataset import Dataset
@@ -113,20 +113,3 @@ class Replayer:
             source=f"local:{count}",
             independent=True,
         )
-
-
-def recorded_clients(run: Run, number: int) -> Round:
-    """A round, if its clients and its start were recorded.
-
-    Raises:
-        FedscopeError: they were not; the sentence says which rounds have them.
-    """
-    round_ = run.round(number)
-    if round_.has_clients and "start" in round_.models:
-        return round_
-    have = [t for t in run.rounds if run.round(t).has_clients]
-    listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
-    raise FedscopeError(
-        f"{run.path}@{number}: the clients of round {number} were not recorded; "
-        + (f"rounds {listed} have them" if have else "no round of this run has them: train with record.clients = 'all'")
-    )

@@ -107,10 +107,17 @@ class IMA(AverageMethod):
 
     def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
         """mean of the last P rows from t_s on; float64, oldest first, rounded once."""
-        if self.start is None or round < self.start:
+        members = self.members(round)
+        if not members:
             return Averaged(None)
-        before = [history.row(t) for t in range(max(1, round - self.window + 1), round)]
+        before = [history.row(t) for t in members[:-1]]
         return Averaged(mean(stack([*before, global_]), integer_from=len(before)))
+
+    def members(self, round: int) -> tuple[int, ...]:
+        """The last P rounds, from t_s on (with ``before_server``, of the clients' means)."""
+        if self.start is None or round < self.start:
+            return ()
+        return tuple(range(max(1, round - self.window + 1), round + 1))
 
     def restarts(self, round: int) -> bool:
         """True from t_s + 1 on."""

@@ -75,6 +75,10 @@ class SWA(AverageMethod):
                 buffers[name] = state[f"mean:{name}"].astype(values.dtype)
         return Averaged(Weights(global_.layout, state["mean"].astype(global_.layout.dtype), buffers), state)
 
+    def members(self, round: int) -> tuple[int, ...]:
+        """The ends of cycles so far."""
+        return tuple(t for t in range(1, round + 1) if self._ends(t))
+
     @property
     def models_kept(self) -> int:
         """A float64 vector."""

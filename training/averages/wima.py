@@ -68,6 +68,12 @@ class WIMA(AverageMethod):
         count = min(round, self.window)
         return Averaged(self._restricted(total, count, global_, history.facts), total)
 
+    def members(self, round: int) -> tuple[int, ...]:
+        """The last W rounds; none where a part of the model is not averaged."""
+        if self.parts != "all":
+            return ()
+        return tuple(range(max(1, round - self.window + 1), round + 1))
+
     @property
     def models_kept(self) -> int:
         """A float64 vector."""

@@ -1,0 +1,210 @@
+"""`fedscope decompose`: sources of draws, averages over rounds, other losses, whose data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import Run
+from fedscope.cli.main import run
+from fedscope.decomposition import Decomposition
+from fedscope.training import Config, merge, preset, train
+
+SMALL: dict[str, Any] = {
+    "data": {"clients": 4},
+    "model": {"hidden": [8]},
+    "client": {"epochs": 1},
+    "run": {"rounds": 4, "participation": 1.0, "evaluate_clients": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods of two seeds each, all clients in every round, and IMA with half of them."""
+    folder = tmp_path_factory.mktemp("whole")
+    for seed in (0, 1):
+        for method, more in (("fma", {}), ("ima", {"average": {"start": 3, "window": 2}})):
+            config = Config.read(merge(preset(method), SMALL, more, {"run": {"seed": seed}}))
+            train(config, folder / f"runs/{method}-{seed}")
+    half = merge(preset("ima"), SMALL, {"average": {"start": 2, "window": 3}, "run": {"participation": 0.5}})
+    train(Config.read(half), folder / "runs/half")
+    return folder
+
+
+@pytest.fixture
+def runs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def decomposed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    assert run(["decompose", *words, "--json"]) == 0, capsys.readouterr()
+    rounds: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rounds"]
+    return rounds
+
+
+FIVE = ("train_bias", "heter_bias", "bias_cross", "variance", "covariance")
+
+
+def test_every_source_closes_and_says_what_it_is(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for draws, given in (("rounds:3", ["runs/fma-0"]), ("runs", ["runs/fma-0", "runs/fma-1"])):
+        (one,) = decomposed(capsys, *given, "--rounds", "4", "--draws", draws, "--out", draws.replace(":", ""))
+        assert sum(one[name] for name in FIVE) == pytest.approx(one["ensemble_loss"], rel=1e-6)
+        assert sum(one[name] for name in FIVE) + one["locality"] == pytest.approx(one["fma_loss"], rel=1e-6)
+        assert one["closure_error"] < 1e-6
+    with Path("rounds3.factors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["draws"] for row in rows} == {"rounds:3"}
+    assert {row["value"] for row in rows if row["estimate"] == "unbiased"} == {""}
+    assert {row["stderr_draws"] for row in rows} == {""}
+    assert one["run"] == "fma-0+fma-1"
+    assert one["corollary_1"] < one["covariance"] + 1e-9
+    with Path("runs.factors.csv").open() as file:
+        runs_rows = {(row["factor"], row["estimate"]): row["value"] for row in csv.DictReader(file)}
+    assert float(runs_rows["variance", "unbiased"]) > 0
+    # all clients have equally many samples but for the remainder, so the ensemble is nearly the unweighted one
+    assert float(runs_rows["corollary_2", "measured"]) == pytest.approx(float(one["ensemble_loss"]), rel=0.05)
+
+
+def test_runs_of_two_methods_are_two_columns(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["runs/fma-0", "runs/ima-0", "runs/fma-1", "runs/ima-1"]
+    found = decomposed(capsys, *given, "--rounds", "2,4", "--draws", "runs", "--out", "both")
+    assert [(one["run"], one["round"]) for one in found] == [
+        ("fma-0+fma-1", 2),
+        ("fma-0+fma-1", 4),
+        ("ima-0+ima-1", 2),
+        ("ima-0+ima-1", 4),
+    ]
+    assert found[0]["fma_loss"] == found[2]["fma_loss"]  # before its start IMA is FMA, bit for bit
+    assert found[1]["fma_loss"] != found[3]["fma_loss"]
+
+
+def test_the_averaged_model_is_decomposed_beside_the_global_one(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = decomposed(
+        capsys, "runs/half", "--rounds", "1,3,4", "--of", "both", "--draws", "local:2", "--out", "two"
+    )
+    assert [(one["model"], one["round"]) for one in found] == [
+        ("global", 1),
+        ("global", 3),
+        ("global", 4),
+        ("averaged", 3),
+        ("averaged", 4),
+    ]
+    for one in found:
+        assert one["closure_error"] < 1e-6
+    loaded = Decomposition.load("two")
+    assert [(part.run, part.model) for part in loaded.runs] == [("half", "global"), ("half", "averaged")]
+    averaged = loaded.runs[1].rounds[-1]
+    assert len(averaged.clients) == 3 * 2  # two clients in each of three rounds
+    assert sum(row.weight for row in averaged.clients) == pytest.approx(1.0)
+    opened = Run.open("runs/half")
+    assert [row.client for row in averaged.clients] == [
+        k for t in (2, 3, 4) for k in opened.round(t).client_ids.tolist()
+    ]
+    with Path("two.clients.csv").open() as file:
+        assert {row["model"] for row in csv.DictReader(file)} == {"global", "averaged"}
+
+
+def test_missing_data_are_those_of_no_averaged_client(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = decomposed(
+        capsys, "runs/half", "--rounds", "4", "--of", "both", "--draws", "local:2", "--out", "missing"
+    )
+    opened = Run.open("runs/half")
+    assert opened.partition is not None
+    parts = [set(part.tolist()) for part in opened.partition.clients]
+    whole = set().union(*parts)
+    for one, rounds in zip(found, ((4,), (2, 3, 4)), strict=True):
+        seen = set().union(*(parts[k] for t in rounds for k in opened.round(t).client_ids.tolist()))
+        assert one["missing_share"] == pytest.approx(1 - len(seen) / len(whole), abs=1e-12)
+    assert found[0]["missing_share"] > 0.4 > found[1]["missing_share"]
+
+
+def test_d_can_be_the_cohorts_own(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    everyone, own = (
+        decomposed(capsys, "runs/half", "--rounds", "4", "--draws", "local:2", "--on", on, "--out", on)[0]
+        for on in ("all", "cohort")
+    )
+    counts = [Decomposition.load(on).runs[0].rounds[0].samples for on in ("all", "cohort")]
+    opened = Run.open("runs/half")
+    assert opened.partition is not None
+    assert counts[1] == sum(len(opened.partition.clients[k]) for k in opened.round(4).client_ids)
+    assert counts[1] < counts[0]
+    assert own["heter_bias"] != everyone["heter_bias"]
+    assert own["closure_error"] < 1e-6
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "zero-one"])
+def test_other_losses_close_too(runs: Path, capsys: pytest.CaptureFixture[str], loss: str) -> None:
+    (one,) = decomposed(capsys, "runs/ima-0", "--rounds", "4", "--draws", "local:3", "--loss", loss, "--out", "x")
+    assert one["bias"] + one["variance"] == pytest.approx(one["client_loss"], rel=1e-6)
+    assert one["client_loss"] + one["remainder"] == pytest.approx(one["fma_loss"], rel=1e-6)
+    loaded = Decomposition.load("x")
+    assert loaded.loss == loss
+    assert loaded.runs[0].rounds[0].loss == loss
+    assert Path("x.pdf").exists()
+    capsys.readouterr()
+    assert run(["decompose", "runs/ima-0", "--rounds", "4", "--draws", "local:3", "--out", "x"]) == 2
+    assert "x.factors.json holds another result (loss, outputs differ)" in capsys.readouterr().err
+
+
+def test_names_of_files_tell_questions_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["runs/fma-0", "--rounds", "4"]
+    decomposed(capsys, *common)
+    decomposed(capsys, *common, "--draws", "rounds:2")
+    decomposed(capsys, *common, "--draws", "local:2", "--loss", "zero-one")
+    names = {path.name for path in Path("runs/fma-0/figures").glob("*.factors.csv")}
+    assert names == {
+        "decompose-train-4.factors.csv",
+        "decompose-train-rounds2-4.factors.csv",
+        "decompose-train-local2-zero-one-4.factors.csv",
+    }
+
+
+def test_clients_without_samples_are_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["decompose", "runs/fma-0", "--rounds", "4", "--limit", "2", "--draws", "local:2", "--out", "few"]) == 0
+    said = capsys.readouterr().out
+    rows = Decomposition.load("few").runs[0].rounds[0].clients
+    empty = [row.client for row in rows if row.train_bias is None]
+    assert len(empty) >= 2
+    named = ", ".join(map(str, empty))
+    assert f"no sample among the 2 is of client {named}, so their own bias is empty" in said
+
+
+def test_runs_need_the_same_rounds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "runs/fma-1/rounds/00004.h5").unlink()
+    assert run(["decompose", "runs/fma-0", "runs/fma-1", "--draws", "runs"]) == 2
+    assert "names other rounds in other runs, but --draws runs needs the same" in capsys.readouterr().err
+
+
+def test_an_interrupted_average_goes_on(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedscope.decomposition as decomposition
+
+    words = ["runs/ima-0", "--rounds", "3,4", "--of", "both", "--draws", "local:2"]
+    assert run(["decompose", *words, "--out", "whole"]) == 0
+    real, calls = decomposition.decompose_round, []
+
+    def stopping(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(decomposition, "decompose_round", stopping)
+    assert run(["decompose", *words, "--out", "cut"]) == 130
+    assert run(["decompose", *words, "--out", "cut"]) == 0
+    assert len(calls) == 5
+    for kind in ("factors", "clients"):
+        assert Path(f"cut.{kind}.csv").read_bytes() == Path(f"whole.{kind}.csv").read_bytes()
+    values = np.genfromtxt("cut.factors.csv", delimiter=",", names=True, usecols=("round", "value"))
+    assert len(values) > 40

@@ -1,0 +1,263 @@
+"""Draws from the rounds of one run and from runs of other seeds, and the cohorts of several rounds as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedscope.checkpoints import FedscopeError, Layout, Run, Weights, mean, stack, weighted_mean
+from fedscope.decomposition import CohortDraws, decompose_round, draws_of_rounds, draws_of_runs, join
+from fedscope.landscape import Samples
+from fedscope.training import Config, branch, config_of, merge, module_of, preset, train
+
+SMALL: dict[str, Any] = {
+    "data": {"clients": 4},
+    "model": {"hidden": [8]},
+    "client": {"epochs": 1},
+    "run": {"rounds": 4, "participation": 1.0, "evaluate_clients": 0},
+}
+
+
+def trained(out: Path, method: str = "fma", **changes: dict[str, Any]) -> Run:
+    train(Config.read(merge(preset(method), SMALL, changes)), out)
+    return Run.open(out)
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Three runs that differ in their seed alone."""
+    folder = tmp_path_factory.mktemp("seeds")
+    return [trained(folder / f"s{seed}", run={"seed": seed}) for seed in range(3)]
+
+
+def test_rounds_are_draws_newest_first(seeds: list[Run]) -> None:
+    run = seeds[0]
+    cohort = draws_of_rounds(run, 3, 2)
+    assert (cohort.round, cohort.source, cohort.independent, cohort.count) == (3, "rounds:2", False, 2)
+    for draw, number in zip(cohort.draws, (3, 2), strict=True):
+        np.testing.assert_array_equal(draw.parameters, run.round(number).clients().parameters)
+    np.testing.assert_array_equal(cohort.p, run.round(3).weights)
+
+
+def test_rounds_skip_those_that_were_not_recorded(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", record={"clients": [1, 2, 4]})
+    cohort = draws_of_rounds(run, 4, 2)
+    np.testing.assert_array_equal(cohort.draws[1].parameters, run.round(2).clients().parameters)
+    with pytest.raises(FedscopeError, match=r"clients of round 3 were not recorded; rounds 1, 2, 4 have them"):
+        draws_of_rounds(run, 3, 2)
+    with pytest.raises(FedscopeError, match=r"--draws rounds:4: up to round 4, .* recorded the clients of 3 only"):
+        draws_of_rounds(run, 4, 4)
+
+
+def test_rounds_of_other_cohorts_are_refused_with_what_to_use(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", run={"participation": 0.5})
+    cohorts = [tuple(run.round(t).client_ids) for t in run.rounds]
+    other = next(t for t in (2, 3, 4) if cohorts[t - 1] != cohorts[t - 2])
+    with pytest.raises(
+        FedscopeError, match=rf"rounds {other - 1} and {other} differ \(partial participation\).*local:4"
+    ):
+        draws_of_rounds(run, other, 2)
+
+
+def test_runs_are_independent_draws_the_first_runs_first(seeds: list[Run]) -> None:
+    cohort = draws_of_runs(seeds, 2)
+    assert (cohort.round, cohort.source, cohort.independent, cohort.count) == (2, "runs", True, 3)
+    for draw, run in zip(cohort.draws, seeds, strict=True):
+        np.testing.assert_array_equal(draw.parameters, run.round(2).clients().parameters)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"data": {"partition": "iid"}}, r"have different partitions of the data; train them with one data\.partition"),
+        ({"data": {"seed": 3}}, r"have different partitions"),
+        ({"model": {"hidden": [9]}}, r"trained different models: .* has shape \(8, 64\), the other's \(9, 64\)"),
+        (
+            {"client": {"lr": 0.01}},
+            r"differ in client\.lr \(0\.05 and 0\.01\), but draws may differ in run\.seed alone",
+        ),
+        ({"run": {"seed": 0}}, r"both have run\.seed = 0, so they are the same draw; train with other --seed"),
+    ],
+)
+def test_runs_that_are_no_draws_of_one_thing_are_refused(
+    seeds: list[Run], tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    other = trained(tmp_path / "other", **{"run": {"seed": 7}, **changes})
+    with pytest.raises(FedscopeError, match=sentence):
+        draws_of_runs([seeds[0], other], 2)
+
+
+def test_one_run_one_run_twice_and_a_branch_are_refused(seeds: list[Run], tmp_path: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"only run with its configuration; give two or more"):
+        draws_of_runs(seeds[:1], 2)
+    with pytest.raises(FedscopeError, match=r"are one run; give each once"):
+        draws_of_runs([seeds[0], seeds[0]], 2)
+    branch(seeds[0], 2, {"run": {"seed": 1}}, tmp_path / "branch")
+    with pytest.raises(FedscopeError, match=r"is a branch of another run and shares its history"):
+        draws_of_runs([seeds[2], Run.open(tmp_path / "branch")], 2)
+
+
+def test_runs_on_other_data_are_refused(seeds: list[Run], tmp_path: Path) -> None:
+    other = trained(tmp_path / "other", run={"seed": 7})
+    changed = Run(other.path, {**other.info, "data": {**other.info["data"], "sha256": "0"}})
+    with pytest.raises(FedscopeError, match=r"were trained on different data; draws need the same"):
+        draws_of_runs([seeds[0], changed], 2)
+
+
+def test_cohorts_that_differ_between_runs_are_refused(tmp_path: Path) -> None:
+    """Only possible where the cohorts were not drawn by data.seed: by another program, here by a swapped file."""
+    one, other = (trained(tmp_path / f"{seed}", run={"participation": 0.5, "seed": seed}) for seed in range(2))
+    cohorts = [tuple(other.round(t).client_ids) for t in other.rounds]
+    t = next(t for t in (2, 3, 4) if cohorts[t - 1] != cohorts[0])
+    (other.path / f"rounds/0000{t}.h5").replace(other.path / "rounds/00001.h5")
+    with pytest.raises(FedscopeError, match=r"have different cohorts in round 1; train them with one data\.seed"):
+        draws_of_runs([one, Run.open(other.path)], 1)
+
+
+def test_an_average_over_rounds_is_the_average_of_all_their_clients(tmp_path: Path) -> None:
+    """Σ_τ a_τ Σ_k p_k w_k, against the recorded model: the joined cohort's average is IMA's, WIMA's and SWA's."""
+    methods = {"ima": {"start": 2, "window": 3}, "wima": {"window": 2}, "swa": {"start": 1, "cycle": 2}}
+    for method, settings in methods.items():
+        run = trained(tmp_path / method, method, average=settings, run={"participation": 0.5})
+        average = config_of(run).average
+        checked = 0
+        for t in run.rounds:
+            members = average.members(t)
+            assert bool(members) == ("averaged" in run.round(t).models), (method, t)
+            if not members:
+                continue
+            globals_ = stack([run.round(s).read("global") for s in members])
+            np.testing.assert_allclose(
+                mean(globals_).parameters, run.round(t).read("averaged").parameters, rtol=1e-5, atol=1e-7
+            )
+            joined = join([_twice(run, s) for s in members], np.full(len(members), 1 / len(members)), t)
+            np.testing.assert_allclose(
+                weighted_mean(joined.draws[1], joined.p).parameters,
+                run.round(t).read("averaged").parameters,
+                rtol=1e-5,
+                atol=1e-7,
+            )
+            assert joined.trained is not None
+            assert sorted(set(joined.trained.tolist())) == list(members)
+            assert joined.round == t
+            checked += 1
+        assert checked >= 2, method
+
+
+def test_a_partial_average_has_no_members(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "wima", average={"window": 2, "parts": "features"})
+    assert config_of(run).average.members(3) == ()
+
+
+def test_joined_cohorts_close_and_meet_in_the_loss(tmp_path: Path) -> None:
+    """The factors of a joined cohort add up, and its loss is the recorded model's."""
+    run = trained(tmp_path / "run", "ima", average={"start": 2, "window": 2})
+    joined = join([_twice(run, 2), _twice(run, 3)], [0.5, 0.5], 3)
+    joined = replace(joined, draws=(joined.draws[1],) * 2)
+    rng = np.random.default_rng(0)
+    x, y = torch.from_numpy(rng.normal(size=(30, 64)).astype(np.float32)), torch.from_numpy(rng.integers(0, 10, 30))
+    samples = Samples(x, y, 10, "noise", "train", np.arange(30))
+    members = rng.random((len(joined.client_ids), 30)) < 0.3
+    made = decompose_round(
+        module_of(run),
+        samples,
+        joined,
+        members,
+        globals_=None,
+        averaged=run.round(3).read("averaged"),
+        population=True,
+    )
+    assert made.row("closure_error").value < 1e-6
+    assert made.row("fma_loss").value == pytest.approx(made.row("averaged_loss").value, rel=1e-5)
+    assert made.row("server_step").value is None
+
+
+def test_rounds_that_do_not_fit_are_not_joined(seeds: list[Run]) -> None:
+    with pytest.raises(FedscopeError, match=r"round 2 has 2 draws \(local:2\), round 3 has 3 \(runs\)"):
+        join([_twice(seeds[0], 2), draws_of_runs(seeds, 3)], [0.5, 0.5], 3)
+
+
+def test_the_corollaries_of_equal_sizes() -> None:
+    """Corollary 1 against a loop over all pairs; Corollary 2 is the ensemble's loss where p is uniform."""
+
+    class Table(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.zeros(9, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.table[x[:, 0].long()]
+
+    rng, module, clients, draws = np.random.default_rng(1), Table(), 4, 3
+    outputs = rng.normal(size=(draws, clients, 9, 3)).astype(np.float32)
+    cohort = CohortDraws(
+        round=1,
+        client_ids=np.arange(clients),
+        p=np.full(clients, 1 / clients),
+        draws=[Weights(Layout.of(module), each.reshape(clients, -1), {}) for each in outputs],
+        client_samples=np.full(clients, 5),
+        source="runs",
+        independent=True,
+    )
+    y = rng.integers(0, 3, 9)
+    samples = Samples(torch.arange(9.0)[:, None], torch.from_numpy(y), 3, "toy", "train", np.arange(9))
+    options: dict[str, Any] = {
+        "globals_": None,
+        "averaged": None,
+        "population": True,
+        "outputs": "logits",
+        "workers": 1,
+    }
+    made = decompose_round(module, samples, cohort, None, corollaries=True, chunk=16, **options)
+    f = outputs.astype(np.float64)
+    d = f - f.mean(0)
+    least = np.mean(
+        [
+            min(np.mean([d[r, k, j] @ d[r, i, j] for r in range(draws)]) for k in range(4) for i in range(4) if k != i)
+            for j in range(9)
+        ]
+    )
+    assert made.row("corollary_1", "plugin").value == pytest.approx(3 / 4 * least, rel=1e-9)
+    assert made.row("corollary_1", "unbiased").value == pytest.approx(3 / 4 * least * 3 / 2, rel=1e-9)
+    assert made.row("corollary_1", "plugin").value <= made.row("covariance", "plugin").value
+    assert made.row("corollary_2", "measured").value == pytest.approx(made.row("ensemble_loss").value, rel=1e-12)
+
+    uneven = replace(cohort, p=np.array([0.7, 0.1, 0.1, 0.1]))
+    other = decompose_round(module, samples, uneven, None, corollaries=True, **options)
+    loss = np.mean([np.square(np.eye(3)[y] - f[r].mean(0)).sum(1).mean() for r in range(draws)])
+    assert other.row("corollary_2", "measured").value == pytest.approx(loss, rel=1e-9)
+    assert other.row("ensemble_loss").value != pytest.approx(loss, rel=1e-3)
+
+    alone = CohortDraws(
+        1, np.arange(1), np.ones(1), [each.row(0) for each in _rows(cohort)], np.array([5]), "runs", True
+    )
+    single = decompose_round(module, samples, alone, None, corollaries=True, **options)
+    assert single.row("corollary_1", "plugin").value is None
+    plain = decompose_round(module, samples, cohort, None, **options)
+    assert "corollary_1" not in {row.factor for row in plain.rows}
+
+
+def _rows(cohort: CohortDraws) -> list[Any]:
+    class First:
+        def __init__(self, draw: Weights) -> None:
+            self.draw = draw
+
+        def row(self, k: int) -> Weights:
+            return Weights(self.draw.layout, self.draw.parameters[k : k + 1], {})
+
+    return [First(draw) for draw in cohort.draws]
+
+
+def _twice(run: Run, number: int) -> CohortDraws:
+    """A round's clients as two draws: noise, then what was recorded."""
+    round_ = run.round(number)
+    clients = round_.clients()
+    noise = replace(clients, parameters=clients.parameters + np.float32(0.01))
+    return CohortDraws(
+        number, round_.client_ids, round_.weights, (noise, clients), round_.client_samples, "local:2", True
+    )
