@@ -8,6 +8,7 @@ from .checkpoints import load_model as load_model
 # why a global model is good, and where its clients disagree
 from .decomposition import Decomposition as Decomposition
 from .decomposition import Synergy as Synergy
+from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
 from .decomposition import synergy as synergy
 

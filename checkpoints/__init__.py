@@ -1,6 +1,7 @@
 """Models at rest: run directories, addresses, layouts, files."""
 
 from .addresses import Address, Model, load_model, parse_address
+from .columns import Columns, columns_of, read_columns
 from .creating import refuse_occupied
 from .durable import WriterLock, write_durably
 from .errors import FedscopeError, FedscopeWarning, nearest
@@ -22,6 +23,7 @@ from .writer import RunWriter
 __all__ = [
     "COLUMNS",
     "Address",
+    "Columns",
     "Entry",
     "FedscopeError",
     "FedscopeWarning",
@@ -37,11 +39,13 @@ __all__ = [
     "Variable",
     "Weights",
     "WriterLock",
+    "columns_of",
     "find_runs",
     "load_model",
     "mean",
     "nearest",
     "parse_address",
+    "read_columns",
     "read_file",
     "read_netcdf",
     "recorded_clients",

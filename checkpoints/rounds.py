@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -154,6 +154,24 @@ class Round:
     def client(self, id: int) -> Weights:
         """One client's model [P]; only its row is read. Raises as :meth:`clients`."""
         return self.clients([id]).row(0)
+
+    def client_columns(self, layer: str, numbers: int) -> Iterator[tuple[int, np.ndarray]]:
+        """A parameter of all clients in blocks [C, n] and where each begins in the flattened parameter; see
+        :func:`~fedscope.checkpoints.columns.read_columns`."""
+        with self._open() as file:
+            dataset, start = file["clients"][layer], file.get("start")
+            count, shape = dataset.shape[0], dataset.shape[1:]
+            length, width = (shape[0], prod(shape[1:])) if shape else (1, 1)
+            first = self._first(dataset, start, layer)
+            # what is compressed is compressed by rows, so a row is read at once
+            step = length if dataset.compression else max(1, numbers // max(1, count * width))
+            for i in range(0, length, step or 1):
+                part = slice(i, min(i + step, length))
+                here = slice(i * width, part.stop * width)
+                values = np.empty((count, here.stop - here.start), self.layout.dtype if first is None else np.int32)
+                for k in range(count):
+                    read_row(dataset, k, values[k], part if shape else None)
+                yield here.start, values if first is None else delta.decode(first[here], values)
 
     def state(self) -> dict[str, Any]:
         """The server's state after the round: arrays (vectors are [P]), models, or mappings of them, by name."""

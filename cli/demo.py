@@ -23,6 +23,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "{out}/plane",
     ),
     ("decompose", "{out}/fma", "--rounds", "1,10,20,40,last", "--out", "{out}/decompose"),
+    ("cka", "{out}/ima", "--rounds", "1,10,20,40,last", "--out", "{out}/cka"),
+    ("explain", "{out}/ima", "--rounds", "1,12,30,last", "--out", "{out}/explain"),
 )
 
 

@@ -11,7 +11,11 @@ from typing import TextIO
 import click
 
 #: in the order of a first tour
-COMMANDS = ("train", "ls", "curves", "line", "plane", "sharpness", "decompose", "export", "import", "demo")
+COMMANDS = (
+    *("train", "ls", "curves", "line", "plane", "sharpness"),
+    *("decompose", "explain", "cka", "subsets", "forgetting", "theory"),
+    *("export", "import", "demo"),
+)
 
 
 class Tour(click.Group):

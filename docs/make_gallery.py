@@ -129,6 +129,38 @@ DIGITS = (
         "fedscope decompose runs/fma --rounds 1,20,last --draws local:4",
         "Factors that add up to the measured loss: see [Read the decomposition](howto/decomposition.md).",
     ),
+    Entry(
+        "averaged",
+        "What does an average over rounds add?",
+        "fedscope decompose runs/ima --rounds 46,50,55,60 --of both --width 7in",
+        "The round's own average beside IMA's, which is an average of five times as many clients.",
+    ),
+    Entry(
+        "cka",
+        "How alike are the clients' outputs?",
+        "fedscope cka runs/ima --rounds 1,5,10,20,30,40,50,60",
+        "Unbiased linear CKA of all pairs of clients, and its mean over rounds: see "
+        "[Say how alike clients are](howto/cka.md).",
+    ),
+    Entry(
+        "subsets",
+        "How many models does an average need?",
+        "fedscope subsets runs/fma --rounds 1,20,60",
+        "Test error of the average of m of a round's ten clients, over random subsets.",
+    ),
+    Entry(
+        "forgetting",
+        "What do clients forget while they train?",
+        "fedscope forgetting runs/fma --rounds 1,20,40,60",
+        "Change of each client's accuracy on the others' samples, by class; its own classes are marked.",
+    ),
+    Entry(
+        "theory",
+        "Do the paper's lemma and theorem hold here?",
+        "fedscope theory runs/fma",
+        "Lemma 1: the gap between averaging outputs and averaging weights against the clients' squared distance. "
+        "Theorem 2: clients' variance against what the kernel distance of their data predicts.",
+    ),
 )
 
 CIFAR_RUN = (

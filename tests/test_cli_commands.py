@@ -256,7 +256,7 @@ def test_the_demo_draws_everything_and_goes_on_when_repeated(
     monkeypatch.chdir(tmp_path)
     out = said(capsys, "demo")
     figures = [line.strip() for line in out.splitlines() if line.startswith("  demo/")]
-    assert len([name for name in figures if name.endswith(".pdf")]) == 5
+    assert len([name for name in figures if name.endswith(".pdf")]) == 7
     assert all(Path(name).stat().st_size > 500 for name in figures)
     before = Path("demo/plane.nc").read_bytes()
     again = said(capsys, "demo")

@@ -86,12 +86,8 @@ def test_runs_of_two_methods_are_two_columns(runs: Path, capsys: pytest.CaptureF
     assert found[1]["fma_loss"] != found[3]["fma_loss"]
 
 
-def test_the_averaged_model_is_decomposed_beside_the_global_one(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = decomposed(
-        capsys, "runs/half", "--rounds", "1,3,4", "--of", "both", "--draws", "local:2", "--out", "two"
-    )
+def test_the_averaged_model_is_decomposed_beside_the_global_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = decomposed(capsys, "runs/half", "--rounds", "1,3,4", "--of", "both", "--draws", "local:2", "--out", "two")
     assert [(one["model"], one["round"]) for one in found] == [
         ("global", 1),
         ("global", 3),
@@ -115,9 +111,7 @@ def test_the_averaged_model_is_decomposed_beside_the_global_one(
 
 
 def test_missing_data_are_those_of_no_averaged_client(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = decomposed(
-        capsys, "runs/half", "--rounds", "4", "--of", "both", "--draws", "local:2", "--out", "missing"
-    )
+    found = decomposed(capsys, "runs/half", "--rounds", "4", "--of", "both", "--draws", "local:2", "--out", "missing")
     opened = Run.open("runs/half")
     assert opened.partition is not None
     parts = [set(part.tolist()) for part in opened.partition.clients]

@@ -44,6 +44,9 @@ SLOW = {
     "howto/gpu.md",
     "howto/landscape.md",
     "howto/sharpness.md",
+    "howto/explain.md",
+    "howto/cka.md",
+    "howto/theory.md",
     "gallery.md",
 }
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference"]

@@ -1,0 +1,215 @@
+"""``fedscope explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import Output, Source, output_options, parse_rounds, source_options
+
+if TYPE_CHECKING:
+    from ..checkpoints import Run
+    from ..decomposition import Decomposition
+    from .draws import Draws
+
+
+@click.command("explain", epilog="Example:  fedscope explain runs/ima --rounds 1,5,20,40,last --draws local:4")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--rounds",
+    metavar="1,20,last",
+    help="Which rounds, or all.  [default: about eight of those whose clients were recorded, more of the early ones]",
+)
+@click.option(
+    "--draws",
+    default="local:4",
+    show_default=True,
+    metavar="local:R|rounds:R|runs",
+    help="Where the R draws of the cohort come from, as for decompose; a verdict needs R = 3 or more, independent.",
+)
+@source_options("train", files=False)
+@output_options
+def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Source, output: Output) -> None:
+    """Says on one page what the loss of the averaged model is made of in each phase, and what the data do not decide.
+
+    The page is printed and written as .md and .html, beside the decomposition's own files and figure.
+    """
+    from ..checkpoints import FedscopeError, write_durably
+    from ..decomposition import Decomposition
+    from ..decomposition.explaining import Explanation, explain
+    from ..training import resolve_device
+    from .draws import groups_of, parse_draws
+    from .results import figures, obtain, say, write_page
+    from .sources import identity, open_run
+
+    asked = parse_draws(draws)
+    opened = [open_run(path) for path in runs]
+    names = [run.name for run in opened]
+    for name in names:
+        if names.count(name) > 1:
+            raise FedscopeError(f"{names.count(name)} of the runs are called {name!r}; rename a folder")
+    groups = groups_of(opened, asked)
+    numbers = [rounds_of(run, rounds, asked) for run in opened]
+    if asked.kind == "runs":
+        numbers = same_rounds(numbers)
+    base = output.out or default_base(opened, rounds, asked, source)
+    settings: dict[str, Any] = {
+        "run": [identity(run) for run in opened],
+        "rounds": numbers,
+        "draws": str(asked),
+        "split": source.split,
+        "limit": source.limit,
+        "seed": source.seed if source.limit else None,
+        "device": resolve_device(source.device),
+        "precision": source.precision,
+    }
+
+    def compute(attrs: dict[str, Any], partial: Path) -> Decomposition:
+        rounds_by_run = dict(zip(names, numbers, strict=True))
+        return decomposed(groups, rounds_by_run, asked, source, settings, attrs, partial)
+
+    main = Path(f"{base}.factors.json")
+    result = obtain(compute, lambda _: Decomposition.load(base), lambda made: made.save(base), main, settings, output)
+    if output.redraw:
+        explanation = Explanation.load(base)
+    else:
+        lengths = {"+".join(run.name for run in group): group[0].rounds[-1] for group in groups}
+        rounds_by_run = dict(zip(names, numbers, strict=True))
+        alike = {
+            "+".join(run.name for run in group): similarity(group[0], rounds_by_run[group[0].name], source, settings)
+            for group in groups
+        }
+        explanation = explain(result, lengths=lengths, similarity=alike)
+        explanation.save(base)
+    drawn = figures(base, result.figure(output.inches, output.title))
+    picture = next(path for path in drawn if path.suffix == ".png")
+    pages = [write_page(base, explanation.as_html(picture.read_bytes())), Path(f"{base}.md")]
+    with write_durably(pages[1]) as temporary:
+        temporary.write_text(explanation.as_markdown(picture.name), encoding="utf-8")
+    tables = [Path(f"{base}.{kind}") for kind in ("explain.json", "factors.csv", "clients.csv", "factors.json")]
+    say(
+        explanation.as_text() + "\n",
+        [*pages, *tables, *drawn],
+        as_json=output.as_json,
+        statements=[
+            {name: getattr(one, name) for name in ("claim", "run", "title", "verdict", "sentence", "decide")}
+            for one in explanation.statements
+        ],
+    )
+
+
+def decomposed(
+    groups: Sequence[Sequence[Run]],
+    rounds: Mapping[str, Sequence[int]],
+    draws: Draws,
+    source: Source,
+    settings: Mapping[str, Any],
+    attrs: dict[str, Any],
+    partial: Path,
+) -> Decomposition:
+    """The decomposition, exactly as ``fedscope decompose`` makes it; finished rounds are kept in ``partial``."""
+    from ..checkpoints import Partial, versions
+    from ..decomposition import Decomposition
+    from .decomposing import Asked, decompose_runs
+
+    # Rounds do not enter the fingerprint: asking for more of them goes on with those that are done.
+    question = {key: value for key, value in {**settings, "versions": versions()}.items() if key != "rounds"}
+    with Partial(partial, question) as store:
+        parts = tuple(
+            part
+            for group in groups
+            for part in decompose_runs(group, rounds[group[0].name], Asked(draws), source, settings["device"], store)
+        )
+    return Decomposition(parts, split=source.split, draws=str(draws), attrs=attrs)
+
+
+def similarity(
+    run: Run, rounds: Sequence[int], source: Source, settings: Mapping[str, Any]
+) -> list[tuple[int, float, float | None, int]]:
+    """The mean CKA of a round's clients' outputs on the same samples, with its standard error, a round each; of rounds
+    with two clients or more, where it exists."""
+    from math import isfinite
+
+    from ..decomposition.similarity import LEAST, minibatches, round_similarity, usual_batch
+    from ..training import data_of, module_of
+    from .factors import global_training_data
+    from .progress import progress
+
+    dataset, partition = data_of(run), run.partition
+    assert partition is not None, "data_of has refused runs from other programs"
+    samples = global_training_data(dataset, partition) if source.split == "train" else dataset.samples("test")
+    samples = samples if source.limit is None else samples.limit(source.limit, source.seed)
+    if len(samples) < LEAST["unbiased"]:
+        return []
+    module, found, batch = module_of(run), [], usual_batch(len(samples))
+    batches = len(minibatches(len(samples), batch, source.seed))
+    for number in rounds:
+        round_ = run.round(number)
+        if len(round_.client_ids) < 2:
+            continue
+        with progress(f"{run.path}@{number} similarity") as report:
+            (one,) = round_similarity(
+                module,
+                samples,
+                round_.clients(),
+                number=number,
+                client_ids=round_.client_ids,
+                batch=batch,
+                seed=source.seed,
+                device=settings["device"],
+                precision=source.precision,
+                progress=report,
+            )
+        if isfinite(one.mean):
+            found.append((number, one.mean, one.mean_stderr if isfinite(one.mean_stderr) else None, batches))
+    return found
+
+
+def rounds_of(run: Run, rounds: str | None, draws: Draws) -> list[int]:
+    """The rounds asked for; by default some of those whose clients were recorded.
+
+    Raises:
+        FedscopeError: rounds that the run does not have, or no round that could be decomposed.
+    """
+    from ..checkpoints import FedscopeError, recorded_clients, rounds_with_clients
+    from ..decomposition.explaining import spread_rounds
+
+    if rounds is not None:
+        return parse_rounds(rounds, run.rounds, str(run.path))
+    have = rounds_with_clients(run)
+    if not have:
+        recorded_clients(run, parse_rounds("last", run.rounds, str(run.path))[0])
+    if draws.kind == "rounds":  # R - 1 rounds come before each
+        have = have[draws.count - 1 :]
+        if not have:
+            raise FedscopeError(
+                f"--draws {draws}: {run.path} has fewer than {draws.count} rounds with their clients; take fewer draws"
+            )
+    return spread_rounds(have)
+
+
+def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For runs that are draws of each other, the rounds that all have.
+
+    Raises:
+        FedscopeError: there is none.
+    """
+    from ..checkpoints import FedscopeError
+
+    common = sorted(set(numbers[0]).intersection(*numbers[1:]))
+    if not common:
+        raise FedscopeError("--draws runs: the runs have no round in common; name with --rounds some that all have")
+    return [common for _ in numbers]
+
+
+def default_base(runs: Sequence[Run], rounds: str | None, draws: Draws, source: Source) -> Path:
+    """``RUN/figures/explain-<what>``, where what is not the default is part of the name."""
+    from .names import slug
+
+    special = [] if str(draws) == "local:4" else [str(draws).replace(":", "")]
+    names = [run.name for run in runs[1:]]
+    what = "-".join([source.split, *special, *names, *([slug(rounds)] if rounds else [])])
+    return runs[0].path / "figures" / f"explain-{what}"

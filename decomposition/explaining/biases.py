@@ -1,0 +1,139 @@
+"""What is said of training bias and of heterogeneous bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import fsum
+
+from ..records import RoundFactors
+from .intervals import above, finite, mean_of_clients, read
+from .phases import Phase
+from .records import Reading, Statement, Verdict
+from .wording import ends, in_rounds, narrower, shown
+
+# What the paper calls almost zero is called small here, below this share of what it is compared with: ours.
+SMALL = 0.1
+
+
+def own_data(run: str, after: Sequence[Phase]) -> Statement:
+    """Small on own data after early training, judged client by client, because the factor carries p_k^2.
+
+    Supported where in every later round the 95 % interval (Clopper and Pearson's, of a share) of the clients whose own
+    error is below a tenth of theirs on others' data lies above one half; contradicted where it lies below in some
+    round. From six clients on it can.
+    """
+    rounds = [one for phase in after for one in phase.rounds]
+    shares = [share_below(one) for one in rounds]
+    most = [share.low is not None and share.low > 0.5 for share in shares]
+    few = [share.high is not None and share.high < 0.5 for share in shares]
+    verdict: Verdict = "contradicted" if any(few) else "supported" if rounds and all(most) else "undecided"
+    known = [one for one, share in zip(rounds, shares, strict=True) if finite(share)]
+    decide = ""
+    if not rounds:
+        sentence, decide = "No round after early training is decomposed.", "--rounds with one would decide it."
+    elif not known:
+        sentence = "It has no value: nothing tells the clients' own samples from others'."
+        decide = "--split train tells them apart."
+    else:
+        means = "; ".join(
+            f"in round {one.round} {shown(of_clients(one, 'train_bias'))} on own data and "
+            f"{shown(of_clients(one, 'heter_bias'))} on others'"
+            for one in ends(known)
+        )
+        sentence = (
+            f"So it is for {_counted(known)}. The clients' mean errors, with intervals over clients: {means}. "
+            f"{_arithmetic(known[-1])}"
+        )
+        decide = "More clients a round would decide it; six at least." if verdict == "undecided" else ""
+    readings = (of_clients(one, field) for one in rounds for field in ("train_bias", "heter_bias"))
+    return Statement(
+        "own-data",
+        run,
+        "After early training most clients' error on their own data is below a tenth of that on others'",
+        "After early training, training bias is almost zero.",
+        verdict,
+        sentence,
+        decide,
+        (*shares, *readings, *(read(one, "train_bias") for one in rounds)),
+    )
+
+
+def share_below(one: RoundFactors) -> Reading:
+    """The share of clients whose error on their own samples is below a tenth of that on others', with Clopper and
+    Pearson's interval."""
+    pairs = _pairs(one)
+    if not pairs:
+        return Reading("clients_below_a_tenth", one.round, None)
+    from scipy.stats import binomtest
+
+    count = sum(own < SMALL * other for own, other in pairs)
+    interval = binomtest(count, len(pairs)).proportion_ci()
+    return Reading("clients_below_a_tenth", one.round, count / len(pairs), float(interval.low), float(interval.high))
+
+
+def of_clients(one: RoundFactors, field: str) -> Reading:
+    """The p-weighted mean over clients of ||y - mean_r f_k^r||^2 on their own samples, or on the others'."""
+    values = [(row, row.train_bias if field == "train_bias" else row.heter_bias) for row in one.clients]
+    return mean_of_clients(f"client_{field}", one, [(row, value) for row, value in values if value is not None])
+
+
+def heterogeneous_bias_falls(run: str, rounds: Sequence[RoundFactors]) -> Statement:
+    """The first against the last decomposed round, intervals apart."""
+    values = [read(one, "heter_bias") for one in rounds]
+    known = [value for value in values if finite(value)]
+    verdict: Verdict = "undecided"
+    decide = ""
+    if not known:
+        sentence = "Heterogeneous bias has no value here: nothing splits the bias."
+        decide = "--split train splits it."
+    elif len(known) < 2:
+        sentence = f"It is {shown(known[0])} in round {known[0].round}, the only one with a value."
+        decide = "A second round would decide it."
+    else:
+        first, last = known[0], known[-1]
+        verdict = "supported" if above(first, last) else "contradicted" if above(last, first) else "undecided"
+        sentence = f"It is {shown(first)} in round {first.round} and {shown(last)} in round {last.round}."
+        rises = [f"{a.round} to {b.round}" for a, b in pairwise(known) if above(b, a)]
+        if rises and verdict == "supported":
+            sentence += f" Not steadily: it rises from round {', and from '.join(rises)}."
+        decide = narrower(rounds) if verdict == "undecided" else ""
+    return Statement(
+        "heterogeneous-bias-falls",
+        run,
+        "Heterogeneous bias falls over training",
+        "Heterogeneous bias falls as training goes on.",
+        verdict,
+        sentence,
+        decide,
+        tuple(values),
+    )
+
+
+def _pairs(one: RoundFactors) -> list[tuple[float, float]]:
+    """(own, others') of the clients that have both."""
+    both = ((row.train_bias, row.heter_bias) for row in one.clients)
+    return [(own, other) for own, other in both if own is not None and other is not None]
+
+
+def _counted(rounds: Sequence[RoundFactors]) -> str:
+    """`10 of 10 clients in rounds 30 and 60, 9 of 10 in round 45`."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for one in rounds:
+        pairs = _pairs(one)
+        key = sum(own < SMALL * other for own, other in pairs), len(pairs)
+        found.setdefault(key, []).append(one.round)
+    return ", ".join(f"{count} of {of} clients in {in_rounds(numbers)}" for (count, of), numbers in found.items())
+
+
+def _arithmetic(one: RoundFactors) -> str:
+    factor = read(one, "train_bias")
+    if one.population and one.outputs == "probabilities":
+        p2 = fsum(row.weight**2 * row.samples for row in one.clients) / one.samples
+        example = f"these clients would give {p2 * (1 - 1 / one.classes):.1g} with uniform outputs"
+    else:
+        example = "ten clients with a tenth of D each give 0.009 with uniform outputs"
+    return (
+        f"The factor itself ({shown(factor)} in round {one.round}) is no evidence: where data are disjoint it carries "
+        f"p_k², and {example}."
+    )

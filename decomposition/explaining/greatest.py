@@ -1,0 +1,104 @@
+"""What the loss of the averaged model is made of in a phase of training."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from ..records import RoundFactors
+from .intervals import above, finite, magnitude, read, size, zero
+from .phases import Phase
+from .records import Reading, Statement, Verdict
+from .wording import NAMES, capital, ends, in_rounds, is_local, listed, narrower, share, shown
+
+EXPECTED = ("heter_bias", "locality")
+LATER = (
+    "After early training the loss comes mainly from data that are not a client's own (heterogeneous bias) and from "
+    "the distance of the clients to their average (locality)."
+)
+
+
+def parts_of(one: RoundFactors) -> tuple[str, ...]:
+    """The factors that are compared: without a split of the bias the whole of it; with replays no covariance, which is
+    0 by construction."""
+    biases = ("heter_bias", "train_bias", "bias_cross") if one.split else ("bias",)
+    covariance = () if is_local([one]) else ("covariance",)
+    return (*biases, "variance", *covariance, "locality")
+
+
+def greatest_part(run: str, phase: Phase) -> Statement:
+    """Supported where one factor's |value| is apart from every other one's in each round of the phase, and is, after
+    early training, one that the paper names; contradicted where it is another one."""
+    early = phase.name == "early"
+    what = "one factor" if early else "heterogeneous bias, or else locality,"
+    readings: list[Reading] = []
+    firsts: dict[str, list[int]] = {}
+    doubts: list[str] = []
+    for one in phase.rounds:
+        parts = [read(one, name) for name in parts_of(one)]
+        readings += [*parts, read(one, "ensemble_loss"), read(one, "fma_loss")]
+        without = [part for part in parts if not finite(part)]
+        if without:
+            names = listed([NAMES[part.name] for part in without])
+            doubts.append(f"in round {one.round} there is no finite value of {names}")
+            continue
+        # Not the next in value: a smaller one may have the wider interval.
+        first, *others = sorted(parts, key=size, reverse=True)
+        firsts.setdefault(first.name, []).append(one.round)
+        near = [other for other in others if not above(magnitude(first), magnitude(other))]
+        if near:
+            both = f"{NAMES[first.name]} ({shown(first)}) and {NAMES[near[0].name]} ({shown(near[0])})"
+            doubts.append(f"in round {one.round} {both} are not apart")
+    if len(firsts) > 1:
+        places = (f"{NAMES[name]} in {in_rounds(rounds)}" for name, rounds in firsts.items())
+        doubts.insert(0, f"the greatest is {listed(list(places))}")
+    verdict: Verdict = "undecided"
+    decide = ""
+    if not phase.rounds:
+        sentence = "No round of this phase is decomposed."
+        decide = f"Decompose one of them: --rounds with a number from {phase.first} to {phase.last}."
+    elif doubts:
+        sentence = capital("; ".join(doubts)) + "."
+        decide = narrower(phase.rounds) if len(firsts) < 2 else "Rounds between these would say where it changes."
+    else:
+        (name,) = firsts
+        sentence = (
+            f"{capital(NAMES[name])} is the greatest part{_throughout(phase)}: "
+            f"{'; '.join(_made_of(one, name) for one in ends(phase.rounds))}."
+        )
+        if name == "bias" and not early:
+            decide = "The bias is not split here, into own data and others'; --split train splits it."
+        else:
+            verdict = "supported" if early or name in EXPECTED else "contradicted"
+    return Statement(
+        f"greatest-part/{phase.name}",
+        run,
+        f"{capital(phase.name)} ({phase.span}): {what} is the greatest part of the loss",
+        "The paper's claim is about rounds after early training, not about these." if early else LATER,
+        verdict,
+        sentence,
+        decide,
+        tuple(readings),
+    )
+
+
+def _throughout(phase: Phase) -> str:
+    numbers = [one.round for one in phase.rounds]
+    return f" in {in_rounds(numbers)}" if len(numbers) > 1 else ""
+
+
+def _made_of(one: RoundFactors, name: str) -> str:
+    """`0.238 ± 0.003 of the ensemble's 0.238 (100 %) in round 60, where locality takes 0.184 ± 0.002 away again`."""
+    value, ensemble, locality = read(one, name), read(one, "ensemble_loss"), read(one, "locality")
+    assert value.value is not None, "only factors with a value are ranked"
+    whole = ensemble.value
+    beside = whole is not None and isfinite(whole) and whole > 0
+    of = f" {'beside' if name == 'locality' else 'of'} the ensemble's {whole:.3g}" if beside else ""
+    part = f" ({share(value.value, whole)})" if beside and whole is not None and name != "locality" else ""
+    said = f"{shown(value)}{of}{part} in round {one.round}"
+    if name == "locality":
+        return said
+    if above(zero(locality), locality):
+        return f"{said}, where locality takes {shown(magnitude(locality))} away again"
+    if above(locality, zero(locality)):
+        return f"{said}, where locality adds {shown(locality)}"
+    return f"{said}, where locality is {shown(locality)}"

@@ -1,0 +1,65 @@
+"""What a page must say of itself: which rounds, samples and draws, what an interval is, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..results import Decomposition
+from .biases import SMALL
+from .intervals import read
+from .models import averaging_over_rounds, better_than_clients, server_lowers
+from .phases import phases
+from .wording import in_rounds, label, listed
+
+# What each source of draws cannot show.
+DRAWS = {
+    "local": " are replays of local training from the recorded start, independent across clients: the covariance is 0 "
+    "by construction, and what the start itself varies is not seen",
+    "rounds": " are the last rounds of one cohort: drift counts as variance",
+    "runs": " are runs that differ in their seed; what is measured without draws is of the first of them",
+}
+
+
+def notes_on(result: Decomposition, lengths: Mapping[str, int]) -> tuple[str, ...]:
+    """Sentences, from the result alone; `lengths` are the rounds of each run."""
+    return tuple(_notes(result, lengths))
+
+
+def _notes(result: Decomposition, lengths: Mapping[str, int]) -> Iterator[str]:
+    rounds = [one for run in result.runs for one in run.rounds]
+    for run in result.runs:
+        thirds = listed([f"{phase.name} is {phase.span}" for phase in phases(run.rounds, lengths[run.run])])
+        done = in_rounds([one.round for one in run.rounds])
+        yield f"{label(run)}: decomposed {done}; by thirds of the run, {thirds}."
+    what = " and ".join(sorted({one.outputs for one in rounds}))
+    counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
+    whole = all(one.population for one in rounds)
+    samples = f"all {counts} samples of D" if whole else f"a sample of {counts} from the {result.split} split"
+    yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
+    kind = result.draws.partition(":")[0]
+    yield f"Draws {result.draws}{DRAWS.get(kind, '')}."
+    counted = sorted({one.count for one in rounds})
+    if all(one.independent and one.count > 2 for one in rounds):
+        degrees = " or ".join(str(count - 1) for count in counted)
+        over = "" if whole else ", with the error over samples added in quadrature"
+        yield (
+            f"± is half a 95 % interval over draws (t on {degrees} degrees of freedom){over}. A verdict needs "
+            "intervals that do not touch; among many intervals some miss."
+        )
+    elif not all(one.independent for one in rounds):
+        yield "The draws depend on each other, so no interval over draws exists, and what needs one is undecided."
+    else:
+        yield f"With R = {counted[0]} draws no interval over draws exists, and what needs one is undecided."
+    yield f"Small means below {SMALL:g} of what it is compared with; that is our threshold, not the paper's."
+    for run in result.runs:
+        name = label(run)
+        stepped = any(read(one, "server_step").value is not None for one in run.rounds)
+        if stepped and server_lowers(name, run.rounds) is None:
+            yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."
+        if averaging_over_rounds(name, run.rounds) is None:
+            yield f"{name}: no average over rounds was recorded beside the global model in these rounds."
+        if better_than_clients(name, run.rounds) is None:
+            yield f"{name}: the clients' losses on all data do not follow from these samples and are left out."
+    seeds = "one partition" if kind == "runs" else "one seed and one partition"
+    which = "All of this is of" if len(result.runs) == 1 else "Each run is of"
+    yield f"{which} {seeds}: the intervals say nothing about others."

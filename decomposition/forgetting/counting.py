@@ -1,0 +1,128 @@
+"""One pass over the samples with the model that clients were sent and the models they made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from ...checkpoints import FedscopeError, Weights
+from ...landscape.evaluator import Evaluator
+from ...landscape.samples import Samples
+from ..membership import Members
+from .records import Answers, Counts
+
+# A multiple of the batches that suit convolutions (50) and linear layers (1000) on a CPU, so that none is a remainder.
+CHUNK = 2000
+# Outputs of one chunk, all models: 32 MiB. With many classes or clients the chunk shrinks, and memory does not grow.
+CHUNK_NUMBERS = 8 * 2**20
+
+
+def count_answers(
+    module: torch.nn.Module,
+    samples: Samples,
+    start: Weights,
+    clients: Weights,
+    members: Members | None,
+    *,
+    number: int,
+    client_ids: Counts,
+    labels: Counts,
+    device: str = "cpu",
+    precision: str = "float32",
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    chunk: int = CHUNK,
+) -> Answers:
+    """How many samples of every class the start and every client classify rightly, among the client's own and others'.
+
+    With m_k(x, y) = 1 where a sample counts as client k's own,
+
+        own[k, c]       = #{j : y_j = c, m_k(x_j, y_j) = 1}
+        after_own[k, c] = #{j : y_j = c, m_k(x_j, y_j) = 1, argmax f(x_j; w_k) = c}
+
+    alike with the start's w for ``before_own``, and with m_k = 0 for ``others``. A row of outputs with a NaN counts as
+    misclassified, as in :class:`~fedscope.landscape.Evaluator`, whose error is 1 − Σ_c (after_own + after_others) / n.
+
+    Samples are streamed, and of the outputs only what is right is kept: O(K chunk) numbers beside the models and
+    ``members``.
+
+    Args:
+        module: the architecture; its own parameters are not used and not changed.
+        samples: the n samples.
+        start: the model [P] that the clients were sent.
+        clients: their models after local training, [K, P].
+        members: m_k for the rows of ``samples``, bool [K, n] (:func:`~fedscope.decomposition.membership_train`,
+            :func:`~fedscope.decomposition.membership_labels`); None where every sample counts as everyone's own.
+        number: of the round.
+        client_ids: [K].
+        labels: training samples of the clients by class, [K, classes].
+        device, precision, workers: as for :class:`~fedscope.landscape.Evaluator`.
+        progress: called with (samples done, n) after every chunk.
+        chunk: samples at a time, at most.
+
+    Raises:
+        FedscopeError: models, members or labels that do not fit.
+
+    >>> from fedscope.checkpoints import Layout
+    >>> module = torch.nn.Linear(1, 2, bias=False)
+    >>> samples = Samples(torch.ones(3, 1), torch.tensor([0, 1, 1]), 2, "toy", "train", np.arange(3))
+    >>> start = Weights(Layout.of(module), np.array([1, 0], np.float32), {})
+    >>> clients = Weights(start.layout, np.array([[0, 1]], np.float32), {})
+    >>> ids, own = np.array([4]), np.array([[False, True, False]])
+    >>> made = count_answers(module, samples, start, clients, own, number=1, client_ids=ids, labels=np.array([[0, 1]]))
+    >>> made.others.tolist(), made.before_others.tolist(), made.after_others.tolist()
+    ([[1, 1]], [[1, 0]], [[0, 1]])
+    """
+    n, count, classes = len(samples), len(client_ids), samples.classes
+    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    for name, w in (("start", start), ("client", clients)):
+        difference = evaluator.layout.difference(w.layout)
+        if difference is not None:
+            raise FedscopeError(f"the {name} model of round {number} does not fit the module: {difference}")
+    shapes = {"clients": (len(clients),), "labels": np.shape(labels)}
+    wanted = {"clients": (count,), "labels": (count, classes)}
+    if members is not None:
+        shapes["members"], wanted["members"] = members.shape, (count, n)
+    for name, shape in shapes.items():
+        if shape != wanted[name]:
+            raise FedscopeError(
+                f"{name} of round {number} has shape {list(shape)}, but its {count} client_ids, {n} samples and "
+                f"{classes} classes need {list(wanted[name])}"
+            )
+    models = [start, *(clients.row(k) for k in range(count))]
+    totals = np.zeros((6, count, classes))
+    size = max(16, min(chunk, CHUNK_NUMBERS // (len(models) * classes)))
+    for first in range(0, n, size):
+        rows = slice(first, min(first + size, n))
+        y = samples.y[rows].cpu()
+        right = _right(evaluator.logits(models, rows), y)
+        mine = np.ones((count, len(y)), np.bool_) if members is None else np.asarray(members)[:, rows]
+        of_class = np.eye(classes)[y.numpy()]
+        before, after = right[:1], right[1:]
+        which = (mine, ~mine, mine & before, mine & after, ~mine & before, ~mine & after)
+        for total, chosen in zip(totals, which, strict=True):
+            total += chosen @ of_class
+        if progress is not None:
+            progress(rows.stop, n)
+    counts = totals.astype(np.int64)
+    own, others, before_own, after_own, before_others, after_others = counts
+    return Answers(
+        number,
+        np.asarray(client_ids, np.int64),
+        np.asarray(labels, np.int64),
+        own=own,
+        others=others,
+        before_own=before_own,
+        after_own=after_own,
+        before_others=before_others,
+        after_others=after_others,
+    )
+
+
+def _right(outputs: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+    """Which rows of outputs [M, B, classes] have their greatest at y [B]: bool [M, B]."""
+    # argmax takes a NaN for the greatest value, which would make a broken model right now and then
+    found = (outputs.argmax(dim=-1) == y) & ~outputs.isnan().any(dim=-1)
+    return np.asarray(found.numpy())

@@ -1,0 +1,168 @@
+"""Accuracies before and after local training: a result that saves, loads and draws itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ...checkpoints import FedscopeError, Variable
+from ...landscape.storing import read_result, write_result
+from .records import Answers, Counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[np.float64]
+
+ACCURACIES = {
+    "before_own": "accuracy of the start on the client's own data",
+    "after_own": "accuracy of the client on its own data",
+    "before_others": "accuracy of the start on the others' data",
+    "after_others": "accuracy of the client on the others' data",
+}
+COUNTS = {
+    "labels": "training samples of the client",
+    "own": "samples that are the client's own",
+    "others": "samples that are the others'",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Forgetting:
+    """What local training does to the clients of R rounds, K in each, by true class.
+
+    Attributes:
+        rounds: [R], ascending.
+        client_ids: [R, K].
+        labels: training samples of the client, [R, K, classes].
+        own, others: samples measured on that are the client's own and the others', [R, K, classes]. Of training data
+            its own are those it trained on, of test data those of classes that it trained on.
+        before_own, after_own, before_others, after_others: shares of them classified rightly by the model that the
+            clients were sent and by the client after local training, [R, K, classes]; NaN where there is no sample.
+        attrs: provenance: data, split, samples, seed, device, versions.
+    """
+
+    rounds: Counts
+    client_ids: Counts
+    labels: Counts
+    own: Counts
+    others: Counts
+    before_own: Array
+    after_own: Array
+    before_others: Array
+    after_others: Array
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answers: Sequence[Answers], attrs: Mapping[str, Any] | None = None) -> Self:
+        """The result of one or more rounds.
+
+        Raises:
+            FedscopeError: no round; rounds with different numbers of clients.
+        """
+        if not answers:
+            raise FedscopeError("there is no round to look at; give at least one")
+        for one in answers:
+            if len(one.client_ids) != len(answers[0].client_ids):
+                raise FedscopeError(
+                    f"round {answers[0].round} has {len(answers[0].client_ids)} clients and round {one.round} has "
+                    f"{len(one.client_ids)}, which is no array; ask for rounds with equally many"
+                )
+
+        def of_all(name: str) -> Counts:
+            return np.stack([np.asarray(getattr(one, name), np.int64) for one in answers])
+
+        counts = {name: of_all(name) for name in ("client_ids", *COUNTS)}
+        shares = {name: _share(of_all(name), counts[name.partition("_")[2]]) for name in ACCURACIES}
+        arrays: dict[str, Any] = {**counts, **shares}
+        return cls(of_all("round"), **arrays, attrs=dict(attrs or {}))
+
+    @property
+    def own_gain(self) -> Array:
+        """Accuracy gained on the client's own data, all its samples alike, [R, K]; NaN where there are none."""
+        return _mean(self.after_own - self.before_own, self.own)
+
+    @property
+    def others_loss(self) -> Array:
+        """Accuracy lost on the others' data, all samples alike, [R, K]; NaN where there are none."""
+        return _mean(self.before_others - self.after_others, self.others)
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Client-class pairs [R, K, classes] of which the start classifies some of the others' samples rightly."""
+        return np.asarray(self.before_others > 0)
+
+    @property
+    def forgotten(self) -> npt.NDArray[np.bool_]:
+        """Those of :attr:`known` of which the client classifies none."""
+        return np.asarray(self.known & (self.after_others == 0))
+
+    def save(self, path: Path | str) -> None:
+        """Write ``BASE.nc``: dimensions ``round``, ``client`` (place in the cohort) and ``class``."""
+        dims = ("round", "client", "class")
+        write_result(
+            Path(path),
+            "forgetting",
+            coords={"round": (("round",), self.rounds, {"long_name": "round"})},
+            variables={
+                "client_ids": (dims[:2], self.client_ids, {"long_name": "client"}),
+                **{name: _variable(dims, getattr(self, name), about) for name, about in COUNTS.items()},
+                **{name: _variable(dims, getattr(self, name), about) for name, about in ACCURACIES.items()},
+            },
+            attrs=self.attrs,
+        )
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FedscopeError: no such file, or not a result of forgetting.
+        """
+        values, attrs = read_result(Path(path), "forgetting", ("round", "client_ids", *COUNTS, *ACCURACIES))
+        return cls(values.pop("round"), **values, attrs=attrs)
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """The last round's change by client and class, below the means over rounds; ``width`` in inches."""
+        from .figure import draw_forgetting
+
+        return draw_forgetting(self, width, title)
+
+
+def mean_over_clients(values: Array) -> tuple[Array, Array]:
+    """Means [R] of values [R, K] over the clients that have one, and their standard errors over clients, s / √K with
+    s² = Σ (x − x̄)² / (K − 1); NaN where there are too few.
+
+    >>> mean, stderr = mean_over_clients(np.array([[1.0, 3.0, np.nan], [2.0, np.nan, np.nan]]))
+    >>> mean.tolist(), stderr.tolist()
+    ([2.0, 2.0], [1.0, nan])
+    """
+    there = ~np.isnan(values)
+    count = there.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(there, values, 0.0).sum(axis=1) / count
+        squares = np.where(there, values - mean[:, None], 0.0) ** 2
+        stderr = np.sqrt(squares.sum(axis=1) / (count - 1) / count)
+    return mean, stderr
+
+
+def _variable(dims: tuple[str, ...], values: np.ndarray, about: str) -> Variable:
+    return dims, values, {"long_name": about, "units": "1"}
+
+
+def _share(right: Counts, of: Counts) -> Array:
+    """right / of, NaN where there is none."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(right / of)
+
+
+def _mean(values: Array, weights: Counts) -> Array:
+    """Σ_c weights · values / Σ_c weights, [R, K]; NaN where the weights are 0."""
+    total = np.where(weights > 0, values, 0.0) * weights
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total.sum(axis=2) / weights.sum(axis=2))

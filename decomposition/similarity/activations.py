@@ -1,0 +1,99 @@
+"""What a layer of a model answers: its outputs for a batch, recorded while the model is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...checkpoints import FedscopeError, Weights, nearest
+from ...checkpoints.errors import listed
+from ...landscape.replica import Replica
+
+#: the layer that stands for what the module itself returns
+OUTPUT = "output"
+
+
+def refuse_unknown(module: nn.Module, layers: Sequence[str]) -> None:
+    """Refuse layers that the module does not have.
+
+    Raises:
+        FedscopeError: no layer, one given twice, one that does not exist (says which do).
+    """
+    if not layers:
+        raise FedscopeError("there is no layer to compare; give at least one, as output")
+    have = [OUTPUT, *(name for name, _ in module.named_modules() if name and name != OUTPUT)]
+    for layer in layers:
+        if layer not in have:
+            raise FedscopeError(
+                f"the module has no layer {layer!r}, but {listed(have)}{nearest(layer, have) or '; give one of them'}"
+            )
+        if layers.count(layer) > 1:
+            raise FedscopeError(f"layer {layer} is given {layers.count(layer)} times; name each layer once")
+
+
+class Activations:
+    """A worker's own model, and what its layers answer.
+
+    Args:
+        module: the architecture; not changed.
+        layers: names of submodules, as in ``module.named_modules()``, and ``output`` for what the module returns.
+        batch: how many samples are passed through the model at a time.
+    """
+
+    def __init__(self, module: nn.Module, layers: Sequence[str], device: str, precision: str, batch: int) -> None:
+        refuse_unknown(module, layers)
+        self._replica = Replica(module, device, precision)
+        self._layers, self._batch = tuple(layers), batch
+        self._seen: dict[str, list[Any]] = {layer: [] for layer in layers}
+        for layer in layers:
+            if layer != OUTPUT:
+                self._replica.module.get_submodule(layer).register_forward_hook(partial(self._record, layer))
+
+    def of(self, model: Weights, x: Tensor) -> dict[str, list[Tensor]]:
+        """Each layer's outputs for the inputs ``x`` [n, ...], flattened to [n, d] and cut along n.
+
+        Raises:
+            FedscopeError: a layer that returns no tensor with a row a sample, that is not run or run more than once.
+        """
+        replica = self._replica
+        replica.load(model.parameters, model.buffers)
+        features: dict[str, list[Tensor]] = {layer: [] for layer in self._layers}
+        for part in torch.split(replica.prepare(x), self._batch):
+            for seen in self._seen.values():
+                seen.clear()
+            outputs = replica.logits(part)
+            if OUTPUT in self._seen:
+                self._seen[OUTPUT].append(outputs)
+            for layer, seen in self._seen.items():
+                features[layer].append(_one(layer, seen, len(part)))
+        return features
+
+    def _record(self, layer: str, _: nn.Module, __: Any, output: Any) -> None:
+        # a copy: what follows may work in place, as nn.ReLU(inplace=True) does
+        copy = output.clone(memory_format=torch.contiguous_format) if isinstance(output, Tensor) else output
+        self._seen[layer].append(copy)
+
+
+def _one(layer: str, seen: Sequence[Any], samples: int) -> Tensor:
+    """A layer's one answer to a batch, [samples, d]."""
+    if len(seen) != 1:
+        often = f"{len(seen)} times" if seen else "not"
+        raise FedscopeError(
+            f"layer {layer} is {often} run in one pass of the module, so it has no output of its own there; give a "
+            "layer that is run once"
+        )
+    if not isinstance(seen[0], Tensor):
+        raise FedscopeError(
+            f"layer {layer} returns a value of type {type(seen[0]).__name__}, and features are a tensor [n, ...]; "
+            "give a layer inside or behind it"
+        )
+    if seen[0].dim() == 0 or len(seen[0]) != samples:
+        raise FedscopeError(
+            f"layer {layer} returns shape {list(seen[0].shape)} for {samples} samples, and features are a row a "
+            "sample; give another layer"
+        )
+    return seen[0].reshape(samples, -1)

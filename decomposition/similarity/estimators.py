@@ -1,0 +1,129 @@
+"""HSIC of all pairs of models on a batch, and what follows from it: linear CKA and its standard error.
+
+Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019, eq. 4-5. The estimator of a batch
+is that of Song et al., "Feature Selection via Dependence Maximization", JMLR 2012, eq. 4; averaged over minibatches as
+in Nguyen et al., "Do Wide and Deep Networks Learn the Same Things?", ICLR 2021, eq. 2-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...checkpoints import FedscopeError
+
+Array = npt.NDArray[np.float64]
+Estimator = Literal["unbiased", "biased"]
+ESTIMATORS: tuple[str, ...] = get_args(Estimator)
+
+#: samples that a batch needs: HSIC_1 divides by n - 3, and of one sample nothing is left when it is centred
+LEAST = {"unbiased": 4, "biased": 2}
+
+# So many features are brought to float64 at a time: a convolution has more of them than fit beside the others'.
+BLOCK = 8192
+
+
+def known_estimator(estimator: str) -> Estimator:
+    """The estimator, if it is one.
+
+    Raises:
+        FedscopeError: it is neither unbiased nor biased.
+    """
+    if estimator not in ESTIMATORS:
+        raise FedscopeError(f"estimator {estimator!r} is unknown; take one of {', '.join(ESTIMATORS)}")
+    return "unbiased" if estimator == "unbiased" else "biased"
+
+
+def gram(parts: Sequence[Tensor]) -> Tensor:
+    """The linear kernel of centred features, K = H X X' H with H = 1 - 11'/n, float64 [n, n].
+
+    ``parts`` are X [n, d], cut along its rows. HSIC does not change when the features are centred, and what cancels
+    in it is then small. Features that do not vary give exactly 0.
+
+    >>> gram([torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0]])]).tolist()
+    [[1.0, -1.0], [-1.0, 1.0]]
+    """
+    n = sum(len(part) for part in parts)
+    kernel = torch.zeros(n, n, dtype=torch.float64, device=parts[0].device)
+    for start in range(0, parts[0].shape[1], BLOCK):
+        x = torch.cat([part[:, start : start + BLOCK] for part in parts]).double()
+        # first one row, which is exact: the mean of n equal numbers is not always that number
+        x -= x[0].clone()
+        x -= x.mean(dim=0)
+        kernel.addmm_(x, x.T)
+    return kernel
+
+
+def hsic(grams: Tensor, estimator: Estimator = "unbiased") -> Array:
+    """HSIC of every pair of M models on one batch, float64 [M, M], from their kernels [M, n, n] as :func:`gram` makes.
+
+    ``unbiased``, with K~ the kernel without its diagonal:
+
+        HSIC_1 = [tr(K~ L~) + 1'K~1 1'L~1 / ((n-1)(n-2)) - 2 1'K~L~1 / (n-2)] / (n (n-3))
+
+    which may be negative; ``biased``: tr(K L) / (n-1)^2. The traces are one matrix product of the kernels as rows
+    [M, n^2], the other terms are products of sums. ``grams`` is changed.
+
+    Raises:
+        FedscopeError: fewer samples than the estimator needs.
+
+    >>> x = torch.tensor([[0.0], [1.0], [2.0], [4.0]])
+    >>> hsic(torch.stack([gram([x]), gram([-2 * x])])).round(6).tolist()
+    [[4.666667, 18.666667], [18.666667, 74.666667]]
+    """
+    models, n = grams.shape[:2]
+    if n < LEAST[estimator]:
+        raise FedscopeError(
+            f"the {estimator} estimator of HSIC needs {LEAST[estimator]} samples in a batch, not {n}; give more"
+        )
+    if estimator == "biased":
+        rows = grams.reshape(models, n * n)
+        return _numbers(rows @ rows.T / (n - 1) ** 2)
+    grams.diagonal(dim1=1, dim2=2).zero_()
+    rows, sums = grams.reshape(models, n * n), grams.sum(dim=2)
+    whole = sums.sum(dim=1)
+    value = rows @ rows.T + torch.outer(whole, whole) / ((n - 1) * (n - 2)) - sums @ sums.T * (2 / (n - 2))
+    return _numbers(value / (n * (n - 3)))
+
+
+def cka(hsics: Array) -> Array:
+    """CKA_ab = H_ab / sqrt(H_aa H_bb) from HSICs averaged over batches, [..., M, M].
+
+    NaN where a model's own HSIC is not positive: its features do not vary, or the estimate of it is negative. Values
+    of the unbiased estimator may lie a little below 0 or above 1.
+
+    >>> cka(np.array([[4.0, 3.0], [3.0, 9.0]])).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    own = np.diagonal(hsics, axis1=-2, axis2=-1)
+    # each by itself: of two negative ones the product is positive
+    length = np.sqrt(np.where(own > 0, own, np.nan))
+    value: Array = hsics / (length[..., :, None] * length[..., None, :])
+    return value
+
+
+def jackknife(hsics: Array, statistic: Callable[[Array], Array]) -> Array:
+    """The standard error of ``statistic(mean over batches)``, each batch of ``hsics`` [B, M, M] left out in turn.
+
+    sqrt((B-1)/B Σ_b (θ_(-b) - mean θ_(-b))^2); ``statistic`` takes [..., M, M]. NaN where there is one batch.
+
+    >>> round(float(jackknife(np.array([1.0, 2.0, 6.0]).reshape(3, 1, 1), lambda h: h[..., 0, 0])), 6)  # s / sqrt(3)
+    1.527525
+    """
+    batches = len(hsics)
+    if batches == 1:
+        return np.full_like(statistic(hsics[0]), np.nan)
+    without = statistic((hsics.sum(axis=0) - hsics) / (batches - 1))
+    error: Array = np.sqrt((batches - 1) * without.var(axis=0))
+    return error
+
+
+def _numbers(values: Tensor) -> Array:
+    """As an array, symmetric to the last bit, which a matrix product need not be."""
+    symmetric: Array = ((values + values.T) / 2).cpu().numpy()
+    return symmetric

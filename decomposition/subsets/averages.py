@@ -1,0 +1,129 @@
+"""Losses and errors of averages of some of a round's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from math import comb
+
+import numpy as np
+import torch
+
+from ...checkpoints import FedscopeError, Weights
+from ...landscape.evaluator import Evaluator
+from ...landscape.replica import Replica
+from ...landscape.samples import Samples
+from .choosing import choose
+from .result import SizeRow
+
+
+def average_subsets(
+    module: torch.nn.Module,
+    samples: Samples,
+    clients: Weights,
+    shares: Sequence[float] | np.ndarray,
+    *,
+    sizes: Sequence[int],
+    subsets: int = 20,
+    seed: Sequence[int] = (0,),
+    device: str = "cpu",
+    precision: str = "float32",
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[SizeRow, ...]:
+    """Loss and error of w_S = Σ_{k in S} p_k w_k / Σ_{k in S} p_k over subsets S of m of the C clients, for every m.
+
+    For every size, ``subsets`` different S are drawn without replacement, or all of them taken where there are no more:
+    then S of size 1 are the clients themselves, and the one of size C is the whole average. Over the n subsets of N,
+
+        mean x̄ = Σ x / n,   std s² = Σ (x − x̄)² / (n − 1),   stderr = s / √n · √(1 − n/N),
+
+    the standard error of x̄ as an estimate of the mean over all N (it is that of drawing without replacement); where all
+    were taken there is none, and of one subset there is no std. They say nothing of another cohort or seed.
+
+    Averages are formed in place, one a worker at a time. Values that are not finite are kept.
+
+    Args:
+        module: the architecture; its own parameters are not used and not changed.
+        samples: what loss and error are measured on.
+        clients: [C, P].
+        shares: [C], what p is proportional to: the clients' numbers of samples, or ones.
+        sizes: the m, in the order of the rows.
+        seed: key of the draws; a size's subsets hang on it and on the size alone.
+        device, precision, workers: as for :class:`~fedscope.landscape.Evaluator`.
+        progress: called with (averages done, averages in all).
+
+    Raises:
+        FedscopeError: shares that are not positive numbers, one a client; sizes outside 1..C; clients that do not fit
+            the module.
+
+    Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
+    Figure 4 (model number). Sampling without replacement, and its standard error, are ours.
+
+    >>> from fedscope.checkpoints import Layout
+    >>> module = torch.nn.Linear(1, 2, bias=False)
+    >>> samples = Samples(torch.ones(1, 1), torch.tensor([0]), 2, "toy", "test", np.arange(1))
+    >>> clients = Weights(Layout.of(module), np.array([[3, 0], [0, 1], [0, 1]], np.float32), {})
+    >>> for row in average_subsets(module, samples, clients, [1, 1, 1], sizes=(1, 2, 3)):
+    ...     print(row.m, row.subsets, round(row.error_mean, 3), row.error_stderr)
+    1 3 0.667 None
+    2 3 0.333 None
+    3 1 0.0 None
+    """
+    count = len(clients)
+    shares = np.asarray(shares, dtype=np.float64)
+    if shares.shape != (count,):
+        raise FedscopeError(f"there are {count} clients, but {len(shares)} shares; give each client one")
+    for k, share in enumerate(shares.tolist()):
+        if not 0 < share < np.inf:
+            raise FedscopeError(
+                f"client {k} of the cohort has the share {share:g} in its averages; give each a positive one, or "
+                "weigh them alike (--weights uniform)"
+            )
+    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    difference = evaluator.layout.difference(clients.layout)
+    if difference is not None:
+        raise FedscopeError(f"the clients do not fit the module: {difference}")
+    rows = [clients.row(k) for k in range(count)]
+    chosen = [choose(count, m, subsets, np.random.default_rng([*seed, m])) for m in sizes]
+    every = [members for own in chosen for members in own]
+
+    def form(i: int, replica: Replica) -> None:
+        members = list(every[i])
+        replica.combine([rows[k] for k in members], (shares[members] / shares[members].sum()).tolist())
+
+    loss, error = np.empty(len(every)), np.empty(len(every))
+    with closing(evaluator.evaluate(len(every), form)) as measured:
+        for i, model_loss, model_error in measured:
+            loss[i], error[i] = model_loss[0], model_error[0]
+            if progress is not None:
+                progress(i + 1, len(every))
+    ends = np.cumsum([len(own) for own in chosen])[:-1]
+    return tuple(
+        size_row(m, comb(count, m), own_loss, own_error)
+        for m, own_loss, own_error in zip(sizes, np.split(loss, ends), np.split(error, ends), strict=True)
+    )
+
+
+def size_row(m: int, population: int, loss: np.ndarray, error: np.ndarray) -> SizeRow:
+    """The row of a size from the losses and errors [n] of n of its ``population`` subsets."""
+    return SizeRow(
+        m,
+        len(error),
+        len(error) == population,
+        *_moments(error, population),
+        *_moments(loss, population),
+        error_min=float(error.min()),
+        error_max=float(error.max()),
+    )
+
+
+def _moments(values: np.ndarray, population: int) -> tuple[float, float | None, float | None]:
+    """Mean, standard deviation and standard error of the mean, None where one does not exist."""
+    n = len(values)
+    with np.errstate(invalid="ignore"):  # infinite losses have no deviation
+        mean = float(values.mean())
+        if n == 1:
+            return mean, None, None
+        std = float(values.std(ddof=1))
+    return mean, std, None if n == population else std * float(np.sqrt((1 - n / population) / n))

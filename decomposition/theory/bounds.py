@@ -1,0 +1,164 @@
+"""Theorem 2: the variance of a client, and the discrepancy between its data and everybody's that bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ..membership import Members
+
+#: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
+RIDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class ClientBound:
+    """One client of a round in Theorem 2; K is the kernel, D the samples it was taken on.
+
+    `samples` n_k, those of D that are the client's; `eigenvalue` λ_k, the greatest of K_kk; `mmd2` MMD²(D, D_k) under
+    K²; `predicted` n_k/(2 λ_k) · MMD²; `gp_variance` E_D V_k and `bound` its upper bound, all three in units of K;
+    `replay_variance` E_D of the variance of the client's outputs over replays of its local training, in squared
+    units of the outputs, None where there are none.
+    """
+
+    round: int
+    client: int
+    samples: int
+    eigenvalue: float
+    mmd2: float
+    predicted: float
+    gp_variance: float
+    bound: float
+    replay_variance: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """For the store of an interrupted analysis; floats survive exactly."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ClientBound:
+        """The inverse of `to_json`."""
+        return cls(**value)
+
+
+def client_bounds(
+    kernel: np.ndarray, members: Members, client_ids: np.ndarray, *, round: int, ridge: float = RIDGE
+) -> tuple[ClientBound, ...]:
+    """Both sides of Theorem 2 for every client.
+
+    A Gaussian process with prior covariance K that has seen D_k has at x the posterior variance
+
+        V_k(x) = K(x,x) − K(x,X_k) (K_kk + σ²I)⁻¹ K(X_k,x).
+
+    With λ_k the greatest eigenvalue of K_kk, (K_kk + σ²I)⁻¹ ⪰ I/(λ_k + σ²), so that
+    V_k(x) ≤ K(x,x) − Σ_i K(x,x_i)²/(λ_k + σ²), and E_D Σ_i K(x,x_i)² = n_k E_{D,k} K². The discrepancy in the
+    reproducing-kernel space of the *squared* kernel,
+
+        MMD²(D, D_k) = E_{D,D} K² + E_{k,k} K² − 2 E_{D,k} K²,
+
+    holds that same mean, so that
+
+        E_D V_k ≤ E_D K(x,x) − n_k/(2(λ_k + σ²)) [E_{D,D} K² + E_{k,k} K² − MMD²]        (`bound`)
+
+    in which MMD² stands with the factor n_k/(2 λ_k): `predicted`. It orders clients as V_k does only as far as the
+    other terms (λ_k and E_{k,k} K² hang on the client too) are alike; the bound holds for every client and any kernel.
+
+    Args:
+        kernel: K over the samples of D, float64 [n, n], symmetric and positive semi-definite.
+        members: whose sample is whose, bool [C, n] (`membership_train`).
+        client_ids: [C].
+        round: its number, for the result.
+        ridge: σ² as a share of E_D K(x,x). Without it K_kk of like samples could not be inverted.
+
+    Raises:
+        FedscopeError: members that do not fit the kernel; a client without a sample in D.
+
+    Source: Zhou et al., Theorem 2; with K² where the paper writes K, which its algebra needs.
+
+    >>> kernel = np.array([[1.0, 0.5], [0.5, 1.0]])
+    >>> (one,) = client_bounds(kernel, np.array([[True, False]]), np.array([7]), round=1, ridge=0.0)
+    >>> one.eigenvalue, one.gp_variance, one.mmd2  # V = (0, 1 − 0.5²); MMD² = 0.625 + 1 − 2 · 0.625
+    (1.0, 0.375, 0.375)
+    >>> one.bound  # equal: a single sample has a single eigenvalue
+    0.375
+    """
+    if kernel.shape != (members.shape[1],) * 2 or len(members) != len(client_ids):
+        raise FedscopeError(
+            f"round {round} has a kernel of shape {list(kernel.shape)}, members of shape {list(members.shape)} and "
+            f"{len(client_ids)} clients; give the kernel [n, n] and members [C, n] of the same samples"
+        )
+    prior = float(np.diag(kernel).mean())
+    squared = kernel**2
+    of_all = float(squared.mean())
+    made = []
+    for client, own in zip(client_ids, members, strict=True):
+        n_k = int(own.sum())
+        if n_k == 0:
+            raise FedscopeError(f"client {client} of round {round} has no sample in D, so K_kk is empty; give more")
+        variance = posterior_variance(kernel, own, ridge * prior)  # first: it refuses what has no eigenvalue
+        greatest = float(np.linalg.eigvalsh(kernel[np.ix_(own, own)])[-1])
+        mmd = mmd2(squared, own)
+        within = float(squared[np.ix_(own, own)].mean())
+        made.append(
+            ClientBound(
+                round=round,
+                client=int(client),
+                samples=n_k,
+                eigenvalue=greatest,
+                mmd2=mmd,
+                predicted=n_k / (2 * greatest) * mmd,
+                gp_variance=float(variance.mean()),
+                bound=prior - n_k / (2 * (greatest + ridge * prior)) * (of_all + within - mmd),
+            )
+        )
+    return tuple(made)
+
+
+def mmd2(kernel: np.ndarray, own: np.ndarray) -> float:
+    """MMD²(D, D_k) = E_{D,D} K + E_{k,k} K − 2 E_{D,k} K between two empirical measures, diagonals included (so ≥ 0).
+
+    Theorem 2 takes it under K²: give ``kernel**2``.
+
+    Args:
+        kernel: [n, n] over D.
+        own: which rows are D_k, bool [n].
+
+    Source: Gretton et al., "A Kernel Two-Sample Test", JMLR 2012, equation (5).
+
+    >>> x = np.array([0.0, 1.0, 3.0])  # a linear kernel: the squared distance of the means
+    >>> round(mmd2(np.outer(x, x), np.array([True, True, False])), 6)  # (4/3 − 1/2)²
+    0.694444
+    """
+    return float(kernel.mean() + kernel[np.ix_(own, own)].mean() - 2 * kernel[:, own].mean())
+
+
+def posterior_variance(kernel: np.ndarray, own: np.ndarray, ridge: float) -> np.ndarray:
+    """V(x) = K(x,x) − K(x,X) (K_XX + σ²I)⁻¹ K(X,x) for every x of D, [n].
+
+    Args:
+        kernel: [n, n] over D.
+        own: which rows are X, bool [n].
+        ridge: σ², in units of K.
+
+    Raises:
+        FedscopeError: a kernel that is not positive semi-definite, or not finite.
+
+    Source: Rasmussen and Williams, "Gaussian Processes for Machine Learning", equation (2.26).
+    """
+    from scipy.linalg import LinAlgError, cholesky, solve_triangular
+
+    inner = kernel[np.ix_(own, own)] + ridge * np.eye(int(own.sum()))
+    try:
+        lower = cholesky(inner, lower=True)
+    except (LinAlgError, ValueError) as error:
+        raise FedscopeError(
+            f"the kernel of {int(own.sum())} samples cannot be inverted ({error}); the model's gradients are not "
+            "finite, or vanish there, or need a greater ridge"
+        ) from None
+    explained = solve_triangular(lower, kernel[own], lower=True)
+    variance: np.ndarray = np.diag(kernel) - np.square(explained).sum(axis=0)
+    return variance

@@ -1,0 +1,218 @@
+"""``fedscope cka`` as a user gives it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_file, write_round
+from fedscope.cli.cka import command
+from fedscope.cli.main import run
+from fedscope.decomposition.similarity import ClientCKA, ModelCKA
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
+    for name, extra in (
+        ("ima", ["--method", "ima", "--set", "average.start=3"]),
+        ("fma", ["--method", "fma"]),
+        ("few", ["--method", "fma", "--set", "record.clients=every:2"]),
+        ("one", ["--method", "fma", "--participation", "0.125", "--rounds", "1"]),
+    ):
+        assert run(["train", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    command.main(list(words), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def test_a_run_is_its_rounds_in_one_file_and_one_figure(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/ima")
+    base = "runs/ima/figures/cka-test-1-last"
+    assert words.splitlines()[1:] == [f"  {base}.{end}" for end in ("nc", "pdf", "png")]
+    made = ClientCKA.load(f"{base}.nc")
+    assert [one.round for one in made.rounds] == [1, 4]
+    first, last = made.rounds
+    np.testing.assert_array_equal(last.client_ids, Run.open("runs/ima").round(4).client_ids)
+    mean = f"{first.mean:.3g} ± {first.mean_stderr:.1g} in round 1, {last.mean:.3g} ± "
+    assert words.startswith(f"ima, output: mean CKA between clients {mean}")
+    assert f"with global {last.mean_global:.3g}" in words
+    assert (made.attrs["split"], made.attrs["samples"], made.attrs["batches"]) == ("test", 360, 8)
+    assert "addresses" not in made.attrs
+    # the same again is read back, another is not overwritten
+    png = Path(f"{base}.png").read_bytes()
+    assert said(capsys, "runs/ima") == words
+    assert Path(f"{base}.png").read_bytes() == png
+    with pytest.raises(FedscopeError, match=r"cka-test-1-last\.nc holds another result \(batch, batches differ\)"):
+        said(capsys, "runs/ima", "--batch", "60")
+    with pytest.raises(FedscopeError, match=r"\(seed differ\)"):
+        said(capsys, "runs/ima", "--seed", "1")
+
+
+def test_clients_and_addresses_give_the_same_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "runs/fma", "--rounds", "2", "--layer", "fc1", "--estimator", "biased")
+    made = ClientCKA.load("runs/fma/figures/cka-test-2-fc1-biased.nc")
+    (one,) = made.rounds
+    clients = [f"runs/fma@2/client-{k}" for k in one.client_ids]
+    words = said(capsys, *clients, "runs/fma@2/global", "--layer", "fc1", "--estimator", "biased", "--out", "m")
+    assert words.startswith("fc1: CKA 0.")
+    assert words.splitlines()[1:] == ["  m.nc", "  m.pdf", "  m.png"]
+    models = ModelCKA.load("m.nc")
+    np.testing.assert_allclose(models.cka[:4, :4], one.cka, rtol=1e-9)
+    np.testing.assert_allclose(models.cka[:4, 4], one.cka_global, rtol=1e-9)
+    assert models.labels[-1] == "fma@2/global"
+    assert models.attrs["estimator"] == "biased"
+
+
+def test_several_layers_and_runs_are_results_of_their_own(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["runs/ima", "runs/fma", "--layer", "fc1", "--layer", "output", "--limit", "60", "--batch", "20"]
+    out = json.loads(said(capsys, *words, "--json", "--out", "c"))
+    assert out["files"] == [
+        "c.ima.fc1.nc", "c.ima.output.nc", "c.fma.fc1.nc", "c.fma.output.nc",
+        "c.fc1.pdf", "c.fc1.png", "c.output.pdf", "c.output.png",
+    ]  # fmt: skip
+    assert all(Path(path).exists() for path in out["files"])
+    rows = [(row["run"], row["layer"], row["round"]) for row in out["rounds"]]
+    assert rows == [(name, layer, t) for name in ("ima", "fma") for layer in ("fc1", "output") for t in (1, 4)]
+    made = ClientCKA.load("c.fma.output.nc")
+    assert (made.run, made.layer, made.attrs["batches"]) == ("fma", "output", 3)
+    assert out["rounds"][-1]["mean"] == made.rounds[-1].mean
+    # a run and a layer alone are the same numbers
+    said(capsys, "runs/fma", "--limit", "60", "--batch", "20", "--out", "alone")
+    np.testing.assert_allclose(ClientCKA.load("alone.nc").rounds[1].cka, made.rounds[1].cka, rtol=1e-12)
+
+
+def test_every_option_reaches_the_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ways = {
+        "plain": [],
+        "biased": ["--estimator", "biased"],
+        "batch": ["--batch", "60"],
+        "seed": ["--seed", "1"],
+        "layer": ["--layer", "fc1"],
+        "split": ["--split", "train"],
+        "limit": ["--limit", "200"],
+        "precision": ["--precision", "bf16"],
+    }
+    found = []
+    for name, words in ways.items():
+        out = json.loads(said(capsys, "runs/fma", "--rounds", "2", *words, "--json", "--out", name))
+        found.append(out["rounds"][0]["mean"])
+    assert len(set(found)) == len(ways)
+
+
+def test_rounds_and_files_stand_side_by_side(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_file("best.pt", load_model("runs/fma@last/global").weights)
+    out = json.loads(said(capsys, "runs/fma@all/global", "best.pt", "--json", "--limit", "60"))
+    assert out["models"] == ["fma@1/global", "fma@2/global", "fma@3/global", "fma@4/global", "best"]
+    assert out["cka"]["output"][3][4] == pytest.approx(1.0)
+    assert Path(out["files"][0]).parent == Path("runs/fma/figures")
+
+
+def test_finished_rounds_are_kept(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.decomposition import similarity
+
+    measure, asked = similarity.round_similarity, []
+
+    def stopping(*given: object, **named: object) -> object:
+        asked.append(named["number"])
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return measure(*given, **named)
+
+    monkeypatch.setattr(similarity, "round_similarity", stopping)
+    with pytest.raises(click.Abort):
+        said(capsys, "runs/fma", "--out", "k")
+    assert not Path("k.nc").exists()
+    said(capsys, "runs/fma", "--rounds", "1,3,4", "--out", "k")
+    assert asked == [1, 4, 3, 4]
+    assert not Path("k.nc.partial").exists()
+    monkeypatch.setattr(similarity, "round_similarity", measure)
+    said(capsys, "runs/fma", "--rounds", "1,3,4", "--out", "whole")
+    for one, other in zip(ClientCKA.load("k.nc").rounds, ClientCKA.load("whole.nc").rounds, strict=True):
+        np.testing.assert_array_equal(one.cka, other.cka)
+
+
+def test_clients_without_their_start_suffice(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened = Run.open("runs/fma")
+    before = opened.round(2)
+    path = before.path
+    record = RoundRecord(
+        round=2,
+        start=None,
+        clients=before.clients(),
+        global_=None,
+        averaged=None,
+        client_ids=before.client_ids,
+        client_samples=before.client_samples,
+        client_steps=before.client_steps,
+        client_loss=before.client_loss,
+        weights=before.weights,
+        metrics=before.metrics,
+    )
+    path.unlink()
+    write_round(path, record)
+    assert Run.open("runs/fma").round(2).models == ()
+    words = said(capsys, "runs/fma", "--rounds", "2", "--out", "w")
+    assert "global" not in words
+    assert np.isnan(ClientCKA.load("w.nc").rounds[0].cka_global).all()
+
+
+def test_a_client_that_answers_all_alike_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live, dead = load_model("runs/fma@2/global").weights, load_model("runs/fma@2/start").weights
+    dead.parameters[:] = 0.0
+    write_file("live.pt", live)
+    write_file("dead.pt", dead)
+    given = ["live.pt", "dead.pt", "runs/fma@1/global", "--out", "d"]
+    words = said(capsys, *given)
+    assert "; not defined for dead, whose features are constant, not finite, or too noisy for so few samples" in words
+    assert np.isnan(ModelCKA.load("d.nc").cka[1]).all()
+    out = json.loads(said(capsys, *given, "--json"))
+    assert out["cka"]["output"][1] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/fma", "--layer", "f1"], r"the module has no layer 'f1', but output, flatten, fc1, .*; did you mean"),
+        (["runs/fma", "--layer", "fc1", "--layer", "fc1"], r"layer fc1 is given 2 times"),
+        (["runs/few", "--rounds", "1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2, 4 have them"),
+        (["runs/one", "--rounds", "1"], r"runs/one@1 has a cohort of one, so there is no pair; raise --participation"),
+        (["runs/fma", "--limit", "3"], r"the unbiased estimator of HSIC needs 4 samples, not 3 in all; give more"),
+        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
+        (["runs/fma@2", "--rounds", "1"], r"--rounds 1 is for whole runs, but runs/fma@2 names a model"),
+        (["runs/fma@2"], r"runs/fma@2 is one model, and .* compared by fedscope cka runs/fma --rounds 2\)"),
+        (["runs/fma", "runs/ima@2"], r"runs/fma is a run, and runs/ima@2 a model; give runs only, or models only"),
+        (["runs/fma", "runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
+        (["runs/fma@2", "runs/fma@2"], r"fma@2 stands for 2 of the models"),
+        (["runs/nothing"], r"runs/nothing is no address of a model; give RUN@ROUND"),
+        (["runs"], r"runs"),
+        (["best.pt"], r"best.pt is one model, and similarity is between two or more; name another$"),
+        (["runs/fma@1", "runs/fma@2", "--model", "cnn"], r"fma@1 does not fit the architecture of cnn: conv1"),
+        (["runs/fma", "--model", "mlp"], r"does not fit the architecture of mlp"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(FedscopeError, match=message) as caught:
+        said(capsys, *words)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,169 @@
+"""``fedscope explain`` as a user gives it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedscope.decomposition as decomposition
+from fedscope.checkpoints import FedscopeError
+from fedscope.cli.explain import command
+from fedscope.cli.main import run
+from fedscope.decomposition import Decomposition
+from fedscope.decomposition.explaining import Explanation, explain
+from fedscope.decomposition.similarity import ClientCKA
+
+QUICK = ["--rounds", "1,last", "--draws", "local:3"]
+FILES = ["html", "md", "explain.json", "factors.csv", "clients.csv", "factors.json", "pdf", "png"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[8]"]
+    for name, extra in (
+        ("ima", ["--method", "ima", "--set", "average.start=3"]),
+        ("fma", ["--method", "fma"]),
+        ("seed", ["--method", "fma", "--seed", "1"]),
+        ("third", ["--method", "fma", "--seed", "2"]),
+        ("few", ["--method", "fma", "--set", "record.clients=every:2"]),
+        ("none", ["--method", "fma", "--set", "record.clients=none"]),
+    ):
+        assert run(["train", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    command.main(list(words), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def test_a_page_is_printed_and_written_with_everything_behind_it(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = said(capsys, "runs/ima", *QUICK, "--out", "page/e")
+    made = Explanation.load("page/e")
+    assert words == made.as_text() + "\n\n" + "".join(f"  page/e.{kind}\n" for kind in FILES)
+    assert all(Path(f"page/e.{kind}").exists() for kind in FILES)
+    assert not list(Path("page").glob("*.partial"))
+    factors = Decomposition.load("page/e")
+    # its similarities are those of `fedscope cka` on the same samples
+    assert run(["cka", "runs/ima", "--rounds", "1,last", "--split", "train", "--out", "c"]) == 0
+    similar = ClientCKA.load("c.nc")
+    alike = [(one.round, one.mean, one.mean_stderr, similar.attrs["batches"]) for one in similar.rounds]
+    assert explain(factors, lengths={"ima": 4}, similarity={"ima": alike}) == made
+    assert made.of("more-alike", "ima") is not None
+    assert made.attrs["draws"] == "local:3"
+    assert Path("page/e.md").read_text() == made.as_markdown("e.png")
+    assert Path("page/e.html").read_text() == made.as_html(Path("page/e.png").read_bytes())
+    # exactly the numbers of decompose
+    assert run(["decompose", "runs/ima", *QUICK, "--out", "d"]) == 0
+    assert Decomposition.load("d").runs == factors.runs
+
+
+def test_the_same_again_is_read_back_and_another_is_not_overwritten(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = said(capsys, "runs/ima", *QUICK, "--out", "e")
+    kept = {kind: Path(f"e.{kind}").read_bytes() for kind in FILES}
+    with monkeypatch.context() as patched:
+        patched.setattr(decomposition, "decompose_round", None)
+        assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words
+        Path("e.md").unlink()
+        assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
+    assert {kind: Path(f"e.{kind}").read_bytes() for kind in FILES} == kept
+    with pytest.raises(FedscopeError, match=r"e\.factors\.json holds another result \(draws differ\)"):
+        said(capsys, "runs/ima", "--rounds", "1,last", "--draws", "local:4", "--out", "e")
+    Path("e.explain.json").unlink()
+    with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
+        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
+
+
+def test_an_interrupted_page_goes_on(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = decomposition.decompose_round, []
+
+    def stopping(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(decomposition, "decompose_round", stopping)
+    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 130
+    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 0
+    assert len(calls) == 3
+    monkeypatch.undo()
+    monkeypatch.chdir(runs)
+    assert run(["explain", "runs/ima", *QUICK, "--out", "whole"]) == 0
+    assert Path("e.html").read_bytes() == Path("whole.html").read_bytes()
+
+
+def test_several_runs_by_default_at_rounds_with_clients(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = json.loads(said(capsys, "runs/few", "runs/ima", "--draws", "local:3", "--json"))
+    assert Path(out["files"][0]) == Path("runs/few/figures/explain-train-local3-ima.html")
+    made = Explanation.load("runs/few/figures/explain-train-local3-ima")
+    assert made.runs == ("few", "ima")
+    assert made.notes[0].startswith("few: decomposed rounds 2 and 4; by thirds of the run, early is round 1, middle")
+    assert made.notes[1].startswith("ima: decomposed rounds 1, 2, 3 and 4;")
+    assert [one["claim"] for one in out["statements"]] == [one.claim for one in made.statements]
+    assert made.of("differs-most").run == "few, ima"
+    assert {one["verdict"] for one in out["statements"]} <= {"supported", "contradicted", "undecided"}
+
+
+def test_a_subset_and_test_data_say_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, words in enumerate((["--limit", "60"], ["--split", "test"])):
+        said(capsys, "runs/ima", *QUICK, *words, "--out", f"s{number}")
+        made = Explanation.load(f"s{number}")
+        assert any("with the error over samples added in quadrature" in note for note in made.notes)
+        assert any("do not follow from these samples and are left out" in note for note in made.notes)
+        assert "better-than-clients" not in {one.claim for one in made.statements}
+
+
+def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/fma", "runs/seed", "runs/third", "--draws", "runs", "--rounds", "1,4", "--out", "r")
+    assert "the covariance is measured" in " ".join(words.split())
+    assert Explanation.load("r").runs == ("fma+seed+third",)
+    assert "early is round 1," in Explanation.load("r").notes[0]
+
+
+def test_two_draws_decide_nothing_that_needs_an_interval(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/fma", "--rounds", "1,last", "--draws", "local:2", "--out", "two")
+    assert "R = 2 draws have no interval; --draws local:4 has." in " ".join(words.split())
+    assert Explanation.load("two").of("locality").verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/none"], r"the clients of round 4 were not recorded; no round of this run has them"),
+        (["runs/none", "--rounds", "2"], r"the clients of round 2 were not recorded"),
+        (["runs/few", "--rounds", "1,2"], r"the clients of round 1 were not recorded; rounds 2, 4 have them"),
+        (["runs/ima", "--draws", "local:1"], r"R = 1 gives no variance and no covariance"),
+        (["runs/ima", "--draws", "local"], r"--draws local: '' is not a number of draws"),
+        (["runs/ima", "--draws", "rounds:9"], r"--draws rounds:9: runs/ima has fewer than 9 rounds with their clients"),
+        (["runs/ima", "--rounds", "9"], r"--rounds 9: runs/ima has no round 9; it has 1 to 4"),
+        (["runs/ima", "runs/ima"], r"2 of the runs are called 'ima'; rename a folder"),
+        (["runs/nothing"], r"runs/nothing"),
+        (["runs/ima@2"], r"runs/ima@2 names a model, but a whole run is asked for"),
+        (["runs/ima", "--redraw", "--out", "no"], r"no\.factors\.json does not exist, so there is nothing to draw"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        said(capsys, *words)

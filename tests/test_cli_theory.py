@@ -1,0 +1,207 @@
+"""``fedscope theory`` as a user gives it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.cli.main import run
+from fedscope.cli.theory import command
+from fedscope.decomposition.theory import (
+    Theory,
+    client_bounds,
+    kernel_rows,
+    locality_gaps,
+    replay_variances,
+    tangent_kernel,
+)
+from fedscope.training import Replayer, data_of, module_of
+
+QUICK = ["--limit", "60", "--kernel-samples", "80", "--dimension", "64"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = ["train", "--method", "fma", "--clients", "8", "--participation", "0.5", "--set", "model.hidden=[16]"]
+    assert run([*words, "--rounds", "4", "--out", str(folder / "runs" / "fma")]) == 0
+    assert run([*words, "--rounds", "2", "--set", "record.clients=[1]", "--out", str(folder / "runs" / "some")]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    command.main(list(words), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def foreign(folder: Path) -> None:
+    """A run as another program records it: no configuration, no partition."""
+    for name in ("config.toml", "partition.h5", "metrics.csv"):
+        (folder / name).unlink()
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, "source": "another program"}))
+
+
+def test_a_run_gives_a_table_and_a_figure(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/fma", *QUICK, "--out", "t")
+    lines = words.splitlines()
+    made = Theory.load("t")
+    slope, found = made.slope, made.correlation(4, "replay_variance")
+    assert slope is not None
+    assert found is not None
+    assert f"gap against Δ² over 4 rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (dependent" in lines[0]
+    assert "clients of round 4 shrunk 64-fold" in lines[0]
+    assert lines[1].startswith("fma@4, Theorem 2, 4 clients: prediction and Gaussian-process variance r = ")
+    assert f"; and replay variance r = {found.pearson:.2f} [" in lines[1]
+    assert lines[2:] == ["  t.theory.csv", "  t.theory.json", "  t.pdf", "  t.png"]
+    assert [one.round for one in made.rounds] == [1, 2, 3, 4]
+    assert [one.shrink for one in made.paths[4]] == [2.0**-i for i in range(7)]
+    assert (made.attrs["samples"], made.attrs["kernel_samples"], made.attrs["draws"]) == (60, 80, "local:4")
+    recorded = Run.open("runs/fma")
+    assert [one.client for one in made.bounds] == recorded.round(4).client_ids.tolist()
+    assert sum(one.samples for one in made.bounds) == pytest.approx(40, abs=4)  # half of the clients
+    assert all(one.gp_variance <= one.bound for one in made.bounds)
+    with Path("t.theory.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["client"] for row in rows if row["quantity"] == "gap"} == {""}
+    # the same again is read back, another is not overwritten
+    png = Path("t.png").read_bytes()
+    assert said(capsys, "runs/fma", *QUICK, "--out", "t") == words
+    assert said(capsys, "runs/fma", "--redraw", "--out", "t") == words
+    assert Path("t.png").read_bytes() == png
+    with pytest.raises(FedscopeError, match=r"t\.theory\.json holds another result \(dimension differ\)"):
+        said(capsys, "runs/fma", *QUICK[:-1], "65", "--out", "t")
+
+
+def test_the_gaps_are_of_the_asked_rounds_models_and_samples(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["runs/fma", "--rounds", "2,4", "--shrink", "none", "--kernel", "none", "--split", "test", "--json"]
+    out = json.loads(said(capsys, *words))
+    recorded = Run.open("runs/fma")
+    round_ = recorded.round(2)
+    (gap,) = locality_gaps(
+        module_of(recorded), data_of(recorded).samples("test"), round_.clients(), round_.weights, round=2
+    )
+    assert [one["round"] for one in out["gaps"]] == [2, 4]
+    assert out["gaps"][0] == {**vars(gap), "ratio": gap.ratio}
+    assert (out["slope"], out["clients"], out["correlations"]) == (None, [], [])
+    assert Path(out["files"][0]).parent == Path("runs/fma/figures")
+
+
+def test_the_clients_are_those_of_the_theorem(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rounds", "3", "--shrink", "none", "--draws", "local:3", "--seed", "5", "--outputs", "logits"]
+    said(capsys, "runs/fma", *QUICK, *words, "--out", "t")
+    recorded = Run.open("runs/fma")
+    round_, module, whole = recorded.round(3), module_of(recorded), data_of(recorded).samples("train")
+    rows, members = kernel_rows(recorded.partition, round_.client_ids, 80, 5, 3)
+    data = replace(whole, x=whole.x[rows], y=whole.y[rows], indices=rows)
+    kernel = tangent_kernel(module, data.x, round_.read("start"), dimension=64, seed=5)
+    spread = replay_variances(module, data, Replayer.of(recorded).local_draws(3, 3), outputs="logits")
+    expected = client_bounds(kernel, members, round_.client_ids, round=3)
+    for found, bound, variance in zip(Theory.load("t").bounds, expected, spread, strict=True):
+        assert found == replace(bound, replay_variance=float(variance))
+
+
+def test_without_replays_and_with_several_rounds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["runs/fma", *QUICK, "--draws", "none", "--rounds", "1,2", "--kernel", "1,4", "--shrink", "1,2"]
+    out = json.loads(said(capsys, *words, "--json", "--out", "t"))
+    assert [(one["round"], one["variance"]) for one in out["correlations"]] == [(1, "gp_variance"), (4, "gp_variance")]
+    assert {one["replay_variance"] for one in out["clients"]} == {None}
+    assert sorted(Theory.load("t").paths) == [1, 2]
+
+
+def test_only_rounds_with_clients_count(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/some", *QUICK, "--draws", "none", "--out", "t")
+    assert "gaps of 1 rounds, and a slope over rounds needs three" in words
+    assert [one.round for one in Theory.load("t").rounds] == [1]
+
+
+def test_an_interrupted_analysis_goes_on(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.decomposition import theory
+
+    asked: list[int] = []
+    real = theory.locality_gaps
+
+    def counted(*given: object, **named: object) -> object:
+        asked.append(named["round"])  # type: ignore[arg-type]
+        if asked == [1, 2, 3]:
+            raise KeyboardInterrupt
+        return real(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(theory, "locality_gaps", counted)
+    words = ["runs/fma", *QUICK, "--kernel", "none", "--out", "t"]
+    with pytest.raises(click.Abort):
+        command.main(words, standalone_mode=False)
+    said(capsys, *words, "--rounds", "1,2,3")  # other rounds, and another one's clients shrunk
+    assert asked == [1, 2, 3, 3, 3]
+    assert not Path("t.theory.json.partial").exists()
+
+
+def test_a_run_of_another_program(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = json.loads(said(capsys, "runs/fma", "--split", "test", "--kernel", "none", "--json", "--out", "own"))
+    foreign(Path("runs/fma"))
+    words = ["runs/fma", "--data", "digits", "--model", "small:make", "--out", "t"]
+    Path("small.py").write_text(
+        "from fedscope.training.models.mlp import MLP\ndef make():\n    return MLP(hidden=(16,)).build((1, 8, 8), 10)\n"
+    )
+    with pytest.raises(FedscopeError, match=r"no partition\.h5\), and Theorem 2 needs it; give --split test --kernel"):
+        said(capsys, *words, "--split", "test")
+    with pytest.raises(
+        FedscopeError, match=r"no partition\.h5\), and --split train is all clients' data; give --split"
+    ):
+        said(capsys, *words, "--kernel", "none")
+    out = json.loads(said(capsys, *words, "--kernel", "none", "--split", "test", "--json"))
+    assert out["gaps"] == own["gaps"]
+
+
+def test_a_partition_without_a_configuration_needs_no_replays(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = Path("runs/fma/partition.h5").read_bytes()
+    foreign(Path("runs/fma"))
+    Path("runs/fma/partition.h5").write_bytes(kept)
+    with pytest.raises(
+        FedscopeError, match=r"recorded by another program, whose training cannot be replayed; give --dr"
+    ):
+        said(capsys, "runs/fma", "--data", "digits", "--model", "mlp")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/fma@last"], r"runs/fma@last names a model, but a whole run is asked for"),
+        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
+        (["runs/some", "--rounds", "2"], r"runs/some@2: the clients of round 2 were not recorded; rounds 1 have them"),
+        (["runs/some", "--kernel", "2"], r"--kernel 2: runs/some has no round 2"),
+        (["runs/fma", "--shrink", "1", "--rounds", "3,4"], r"--shrink 1: round 1 is not asked for by --rounds"),
+        (["runs/fma", "--precision", "bf16"], r"--precision bf16 cannot see a gap .* in float64; leave it out"),
+        (["runs/fma", "--draws", "runs"], r"--draws runs: the variance here is one over replays; use local:R"),
+        (["runs/fma", "--draws", "4"], r"--draws 4: the variance here is one over replays; use local:R"),
+        (["runs/fma", "--draws", "local:1"], r"--draws local:1: R = 1 gives no variance"),
+        (["runs/fma", "--kernel-samples", "3"], r"client \d of round 4 holds .* give --kernel-samples \d+ or"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        said(capsys, *words)
+
+
+def test_counts_are_refused_by_the_command_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["theory", "runs/fma", "--dimension", "0"]) == 2
+    assert "0 is too small; give 1 or more" in capsys.readouterr().err

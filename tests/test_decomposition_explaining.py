@@ -1,0 +1,539 @@
+"""Statements on decompositions whose verdicts are known, and the pages made of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import t
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
+from fedscope.decomposition.explaining import Explanation, Reading, explain, spread_rounds
+from fedscope.decomposition.explaining.intervals import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explaining.models import client_loss
+from fedscope.decomposition.explaining.phases import phases
+from fedscope.decomposition.explaining.wording import shown
+
+ROUNDS = (1, 20, 30, 40, 50, 60)
+SPLIT = ("heter_bias", "train_bias", "bias_cross")
+# Falling, with locality below 0 from round 30 on; every statement is supported where errors are small.
+USUAL = {
+    "heter_bias": (0.8, 0.7, 0.6, 0.5, 0.4, 0.3),
+    "train_bias": (2e-3, 1e-3, 5e-4, 2e-4, 1e-4, 5e-5),
+    "bias_cross": (1e-2, 5e-3, 1e-3, 5e-4, 2e-4, 1e-4),
+    "variance": (0.01, 0.008, 0.006, 0.004, 0.002, 0.001),
+    "covariance": (1e-5, -1e-5, 1e-5, -1e-5, 1e-5, -1e-5),
+    "locality": (0.05, -0.3, -0.29, -0.28, -0.25, -0.2),
+    "delta_max": (3.0, 2.9, 2.8, 2.6, 2.0, 1.0),
+    "averaged_loss": (None, None, None, None, 0.10, 0.05),
+}
+
+
+def made(
+    name: str = "ima",
+    changes: dict[str, tuple[float | None, ...]] | None = None,
+    *,
+    error: float = 0.001,
+    count: int = 4,
+    draws: str = "local:4",
+    split: bool = True,
+    population: bool = True,
+    independent: bool = True,
+    own: float = 0.01,
+    others: float = 1.0,
+    clients: int = 10,
+) -> RunFactors:
+    """A run of USUAL with `changes`; `error` is every standard error over draws."""
+    series = {**USUAL, **(changes or {})}
+    rounds = []
+    for i, number in enumerate(ROUNDS):
+        value = {factor: numbers[i] for factor, numbers in series.items()}
+        five = [value[factor] or 0.0 for factor in (*SPLIT, "variance", "covariance")]
+        value["bias"] = sum(five[:3])
+        value.setdefault("ensemble_loss", sum(five))
+        value.setdefault("fma_loss", sum(five) + (value["locality"] or 0.0))
+        value.setdefault("global_loss", value["fma_loss"])
+        value.setdefault("server_step", 0.0)
+        known = count > 2 and independent
+        rows = []
+        for factor, number_ in value.items():
+            drawn = factor not in ("global_loss", "averaged_loss", "server_step")
+            measured = factor in ("ensemble_loss", "fma_loss", "delta_max") or not drawn
+            shown_ = None if factor in SPLIT and not split else number_
+            kind = "measured" if measured else "unbiased" if independent else "plugin"
+            over_draws = error if known and drawn and shown_ is not None else None
+            rows.append(FactorRow(factor, kind, shown_, over_draws, None if population or shown_ is None else 0.002))
+        each = tuple(
+            ClientRow(k, 20, 1 / clients, own * (1 + k / 100) if split else None, others if split else None, 0.02, 1.0)
+            for k in range(clients)
+        )
+        rounds.append(
+            RoundFactors(
+                number, draws, count, independent, "probabilities", 1000, 10, population, split, tuple(rows), each
+            )
+        )
+    return RunFactors(name, "global", tuple(rounds))
+
+
+def explained(*runs: RunFactors, draws: str = "local:4", **options) -> Explanation:
+    split = "train" if all(one.population for run in runs for one in run.rounds) else "test"
+    return explain(Decomposition(runs, split=split, draws=draws, attrs={"seed": 0}), **options)
+
+
+def verdicts(explanation: Explanation) -> dict[str, str]:
+    return {one.claim: one.verdict for one in explanation.statements}
+
+
+RUNS = {
+    "usual": lambda: explained(made()),
+    "two": lambda: explained(made("fma"), made("ima", {"heter_bias": (0.8, 0.7, 0.6, 0.5, 0.4, 0.2)})),
+    "wide": lambda: explained(made(error=0.2)),
+    "pair": lambda: explained(made(count=2, draws="local:2"), draws="local:2"),
+    "test": lambda: explained(made(split=False, population=False)),
+    "dependent": lambda: explained(made(independent=False, draws="rounds:4"), draws="rounds:4"),
+    "similar": lambda: explained(made(), similarity={"ima": [(1, 0.2, 0.01, 8), (60, 0.8, 0.01, 8)]}),
+}
+
+
+def test_everything_is_supported_where_the_numbers_say_so():
+    found = verdicts(RUNS["usual"]())
+    assert set(found) == {
+        "greatest-part/early",
+        "greatest-part/middle",
+        "greatest-part/late",
+        "own-data",
+        "heterogeneous-bias-falls",
+        "scatter-is-small",
+        "locality",
+        "better-than-clients",
+        "averaging-over-rounds",
+    }
+    assert set(found.values()) == {"supported"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "claim"),
+    [
+        ({"variance": (0.9,) * 6}, {}, "greatest-part/late"),
+        ({"heter_bias": (0.3, 0.3, 0.4, 0.5, 0.6, 0.7)}, {}, "heterogeneous-bias-falls"),
+        ({"variance": (0.01, 0.01, 0.01, 0.01, 0.2, 0.01)}, {}, "scatter-is-small"),
+        ({"locality": (-0.1, -0.1, 0.1, 0.1, 0.1, 0.1)}, {}, "locality"),
+        ({"averaged_loss": (None, None, None, None, 0.9, 0.9)}, {}, "averaging-over-rounds"),
+        ({"locality": (0.9,) * 6}, {"others": 0.5}, "better-than-clients"),
+        ({}, {"own": 0.5}, "own-data"),
+        ({"server_step": (0.1,) * 6}, {}, "server-step"),
+    ],
+)
+def test_each_claim_can_be_contradicted(changes, options, claim):
+    statement = explained(made(changes=changes, **options)).of(claim)
+    assert statement.verdict == "contradicted"
+    assert statement.decide == ""
+
+
+def test_wide_error_bars_decide_nothing():
+    found = RUNS["wide"]()
+    drawn = [one for one in found.statements if one.claim not in ("own-data", "averaging-over-rounds")]
+    for one in drawn:
+        assert one.verdict == "undecided", one
+        assert "--draws local:8" in one.decide, one
+    assert found.of("greatest-part/late").sentence == (
+        "In round 50 heterogeneous bias (0.4 ± 0.6) and locality (-0.2 ± 0.6) are not apart; in round 60 heterogeneous "
+        "bias (0.3 ± 0.6) and locality (-0.2 ± 0.6) are not apart."
+    )
+
+
+@pytest.mark.parametrize("name", ["pair", "dependent"])
+def test_without_intervals_what_needs_them_is_undecided(name):
+    found = RUNS[name]()
+    for one in found.statements:
+        assert (one.verdict == "supported") == (one.claim in ("own-data", "averaging-over-rounds")), one
+        assert one.verdict == "supported" or "interval" in one.decide, one
+    assert any("no interval over draws exists" in note for note in found.notes)
+
+
+# The definition of t's and the normal's quantile, as tables print them.
+@pytest.mark.parametrize(("count", "quantile"), [(3, 4.303), (4, 3.182), (8, 2.365)])
+def test_intervals_are_t_over_draws_and_samples_are_added_in_quadrature(count, quantile):
+    one = made(count=count, error=0.01).rounds[0]
+    assert read(one, "locality").half == pytest.approx(quantile * 0.01, abs=1e-4)
+    assert read(one, "global_loss").half == 0.0
+    limited = made(count=count, error=0.01, population=False).rounds[0]
+    assert read(limited, "locality").half == pytest.approx(np.hypot(quantile * 0.01, 1.96 * 0.002), abs=1e-4)
+    assert read(limited, "server_step").half == pytest.approx(1.96 * 0.002)
+    assert read(one, "averaged_loss") == Reading("averaged_loss", 1, None)
+    assert read(one, "no such factor") == Reading("no such factor", 1, None)
+
+
+def test_the_mean_of_clients_has_the_interval_of_a_mean():
+    one = made(clients=4).rounds[0]
+    values = np.array([1.0, 2.0, 4.0, 9.0])
+    got = mean_of_clients("x", one, list(zip(one.clients, values.tolist(), strict=True)))
+    assert got.value == pytest.approx(4.0)
+    assert got.half == pytest.approx(t.ppf(0.975, 3) * values.std(ddof=1) / 2)
+    alone = mean_of_clients("x", one, [(one.clients[0], 3.0)])
+    assert (alone.value, alone.half) == (3.0, None)
+    weighted = [(replace(one.clients[0], weight=0.3), 0.0), (replace(one.clients[1], weight=0.1), 4.0)]
+    assert mean_of_clients("x", one, weighted).value == pytest.approx(1.0)
+
+
+NUMBERS = st.floats(-2, 2, allow_nan=False)
+ERRORS = st.sampled_from([0.0, 1e-4, 0.01, 0.1, 1.0])
+
+
+@given(values=st.lists(NUMBERS, min_size=6, max_size=6), other=st.lists(NUMBERS, min_size=6, max_size=6), error=ERRORS)
+def test_nothing_is_decided_where_intervals_overlap(values, other, error):
+    """Recomputed from the readings of each statement, by the definition: two intervals overlap or they do not."""
+    found = explained(made(changes={"heter_bias": tuple(values), "locality": tuple(other)}, error=error))
+    for phase in ("early", "middle", "late"):
+        one = found.of(f"greatest-part/{phase}")
+        if one.verdict == "undecided":
+            continue
+        winners = set()
+        for number in {reading.round for reading in one.readings}:
+            parts = {r.name: magnitude(r) for r in one.readings if r.round == number and not r.name.endswith("_loss")}
+            first = max(parts, key=lambda name: parts[name].value)
+            winners.add(first)
+            assert all(parts[first].low > part.high for name, part in parts.items() if name != first)
+        assert len(winners) == 1
+    falls = found.of("heterogeneous-bias-falls")
+    first, last = falls.readings[0], falls.readings[-1]
+    overlap = first.low <= last.high and last.low <= first.high
+    assert (falls.verdict == "undecided") == overlap
+    assert falls.verdict != "supported" or first.value > last.value
+    signs = found.of("locality")
+    later = [r for r in signs.readings if r.name == "locality" and r.round > 20]
+    if signs.verdict == "supported":
+        assert all(r.high < 0 for r in later)
+    if signs.verdict == "contradicted":
+        assert all(r.low > 0 for r in later)
+
+
+@given(a=st.tuples(NUMBERS, ERRORS), b=st.tuples(NUMBERS, ERRORS))
+def test_a_difference_holds_0_exactly_where_intervals_meet(a, b):
+    one, two = (Reading("x", 1, value, value - half, value + half) for value, half in (a, b))
+    gap = difference(one, two)
+    assert (gap.low > 0) == (one.low > two.high)
+    assert gap.value == one.value - two.value
+    assert above(one, two) == (one.low > two.high)
+    assert magnitude(one).low >= 0
+    assert magnitude(one).low <= abs(one.value) <= magnitude(one).high
+
+
+def test_what_is_not_comparable_is_never_above():
+    nothing, number = Reading("x", 1, 5.0), Reading("x", 1, 1.0, 0.9, 1.1)
+    broken = Reading("x", 1, float("nan"), float("nan"), float("nan"))
+    for a, b in ((nothing, number), (number, nothing), (broken, number), (number, broken)):
+        assert not above(a, b)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_a_value_that_does_not_exist_is_said_and_decides_nothing(value):
+    found = explained(made(changes={"heter_bias": (value,) * 6}))
+    late = found.of("greatest-part/late")
+    assert late.verdict == "undecided"
+    assert "in round 60 there is no finite value of heterogeneous bias" in late.sentence
+    assert found.of("heterogeneous-bias-falls").verdict == "undecided"
+    assert found.of("scatter-is-small").verdict == "undecided"
+    assert "0.00" not in found.of("heterogeneous-bias-falls").sentence
+    lost = explained(made(changes={"locality": (value,) * 6})).of("locality")
+    assert lost.verdict == "undecided"
+    assert "without a finite value in rounds 1, 20, 30, 40, 50 and 60" in lost.sentence
+
+
+def test_a_factor_of_another_phase_or_another_factor_first_leaves_a_phase_undecided():
+    swapped = explained(made(changes={"locality": (0.05, -0.3, -0.9, -0.28, -0.25, -0.2)}))
+    middle = swapped.of("greatest-part/middle")
+    assert middle.verdict == "undecided"
+    assert "locality in round 30 and heterogeneous bias in round 40" in middle.sentence
+    assert verdicts(swapped)["greatest-part/late"] == "supported"
+
+
+def test_a_small_factor_with_a_wide_interval_is_not_apart():
+    """It is not the next in value."""
+    run = made()
+    last = run.rounds[-1]
+    rows = tuple(replace(row, stderr_draws=0.5) if row.factor == "bias_cross" else row for row in last.rows)
+    late = explained(replace(run, rounds=(*run.rounds[:-1], replace(last, rows=rows)))).of("greatest-part/late")
+    assert late.verdict == "undecided"
+    assert "(0.300 ± 0.003) and the cross term (0.0 ± 1.6) are not apart" in late.sentence
+
+
+def test_between_small_and_large_is_undecided():
+    found = explained(made(changes={"variance": (0.01, 0.008, 0.006, 0.004, 0.04, 0.001)})).of("scatter-is-small")
+    assert found.verdict == "undecided"  # 0.04 ± 0.003 is a tenth of 0.4
+    assert "at most 10 % of it: 0.040 ± 0.003 beside 0.400 ± 0.003 in round 50" in found.sentence
+
+
+def test_rounds_that_disagree_are_undecided():
+    averaged = explained(made(changes={"averaged_loss": (None, None, None, None, 0.9, 0.05)}))
+    statement = averaged.of("averaging-over-rounds")
+    assert statement.verdict == "undecided"
+    assert "lower in 1 and higher in 1 of 2 rounds" in statement.sentence
+    step = explained(made(changes={"server_step": (-0.1, 0.1, -0.1, -0.1, -0.1, -0.1)})).of("server-step")
+    assert step.verdict == "undecided"
+    assert explained(made(changes={"server_step": (-0.1,) * 6})).of("server-step").verdict == "supported"
+    assert any("the server's step is 0 in every round" in note for note in averaged.notes)
+    signs = explained(made(changes={"locality": (0.05, -0.3, 0.29, -0.28, -0.25, -0.2)})).of("locality")
+    assert signs.verdict == "undecided"
+    assert "It is above 0 in rounds 1 and 30." in signs.sentence
+    assert signs.decide == "Rounds between these would say where its sign changes."
+
+
+def test_a_phase_without_rounds_says_which_round_would_decide():
+    run = made()
+    found = explained(replace(run, rounds=run.rounds[:2]), lengths={"ima": 60})
+    for claim, span in (("middle", "from 21 to 40"), ("late", "from 41 to 60")):
+        assert found.of(f"greatest-part/{claim}").verdict == "undecided"
+        assert span in found.of(f"greatest-part/{claim}").decide
+    assert found.of("own-data").verdict == found.of("locality").verdict == "undecided"
+    assert found.notes[0] == (
+        "ima: decomposed rounds 1 and 20; by thirds of the run, early is rounds 1 to 20, middle is rounds 21 to 40 and "
+        "late is rounds 41 to 60."
+    )
+
+
+def test_training_bias_is_judged_by_clients_and_never_by_the_factor():
+    statement = explained(made(own=0.05, others=0.2)).of("own-data")
+    assert statement.verdict == "contradicted"
+    # uniform outputs: sum_k p_k^2 n_k / n (1 - 1/C) = 10 * 0.01 * 0.02 * 0.9
+    assert "it carries p_k², and these clients would give 0.002 with uniform outputs" in statement.sentence
+    assert explained(made(clients=5)).of("own-data").verdict == "undecided", "five clients are too few"
+    assert explained(made(clients=6)).of("own-data").verdict == "supported"
+    assert explained(made(split=False)).of("own-data").verdict == "undecided"
+
+
+def test_the_covariance_of_replays_is_no_finding_and_that_of_runs_is_measured():
+    changes = {"covariance": (0.9,) * 6}
+    local = explained(made(changes=changes))
+    assert local.of("scatter-is-small").verdict == "supported"
+    assert local.of("greatest-part/late").verdict == "supported"
+    assert "0 by construction" in local.of("scatter-is-small").sentence
+    assert not any(reading.name == "covariance" for one in local.statements for reading in one.readings)
+    runs = explained(made(changes=changes, draws="runs"), draws="runs")
+    assert runs.of("scatter-is-small").verdict == "contradicted"
+    assert runs.of("greatest-part/late").verdict == "contradicted"
+    assert "the covariance is measured" in runs.of("scatter-is-small").sentence
+
+
+def test_a_variance_of_full_batches_says_where_it_comes_from():
+    found = explained(made(changes={"variance": (3e-16,) * 6}, error=0.0)).of("scatter-is-small")
+    assert "comes of full batches" in found.sentence
+    assert "full batches" not in explained(made()).of("scatter-is-small").sentence
+
+
+def test_a_clients_loss_is_the_mean_over_draws_exactly():
+    rng = np.random.default_rng(0)
+    n, own, draws = 50, 20, 4
+    y, f = rng.normal(size=(n, 3)), rng.normal(size=(draws, n, 3))
+    centre = f.mean(0)
+    bias = np.square(y - centre).sum(-1)
+    variance = np.square(f - centre).sum(-1).mean()
+    row = ClientRow(0, own, 0.1, bias[:own].mean(), bias[own:].mean(), variance, 1.0)
+    one = replace(made().rounds[0], samples=n)
+    assert client_loss(one, row) == pytest.approx(np.square(y - f).sum(-1).mean(), rel=1e-12)
+    assert client_loss(replace(one, population=False), row) is None
+    assert client_loss(one, replace(row, heter_bias=None)) is None
+    assert client_loss(one, replace(row, samples=n, heter_bias=None)) is not None
+    names = verdicts(explained(made(population=False)))
+    assert "better-than-clients" not in names
+
+
+def test_ranks_of_locality_and_squared_distance_are_spearmans():
+    from scipy.stats import rankdata
+
+    found = explained(made()).of("locality").readings[-1]
+    a, b = rankdata(np.abs(USUAL["locality"])), rankdata(np.square(USUAL["delta_max"]))
+    assert found.value == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert found.half is None
+    few = made()
+    assert explained(replace(few, rounds=few.rounds[:4])).of("locality").readings[-1].value is None
+    same = explained(made(changes={"delta_max": (1.0,) * 6})).of("locality")
+    assert same.readings[-1].value is None
+
+
+def test_between_runs_the_greatest_difference_must_be_apart():
+    two = RUNS["two"]()
+    statement = two.of("differs-most")
+    assert (statement.verdict, statement.run) == ("supported", "fma, ima")
+    assert "Heterogeneous bias differs most" in statement.sentence
+    assert "says nothing about other seeds" in statement.sentence
+    gap = next(r for r in statement.readings if r.name == "heter_bias: fma - ima")
+    assert gap.value == pytest.approx(0.1)
+    assert gap.half == pytest.approx(2 * t.ppf(0.975, 3) * 0.001)
+    seeds = explained(made("fma", draws="runs"), made("ima", draws="runs"), draws="runs").of("differs-most")
+    assert "other seeds" not in seeds.sentence
+    same = explained(made("fma"), made("ima")).of("differs-most")
+    assert same.verdict == "undecided"
+    assert "the same, to the last digit" in same.sentence
+    changed = {"heter_bias": (0.8, 0.7, 0.6, 0.5, 0.4, 0.2), "locality": (0.05, -0.3, -0.29, -0.28, -0.25, -0.1)}
+    assert explained(made("fma"), made("ima", changed)).of("differs-most").verdict == "undecided"
+    apart = made("ima")
+    apart = replace(apart, rounds=apart.rounds[:1]), replace(made("fma"), rounds=made().rounds[1:])
+    assert "no decomposed round in common" in explained(*apart).of("differs-most").sentence
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([(1, 0.2, 0.01, 8), (60, 0.8, 0.01, 8)], "supported"),
+        ([(60, 0.2, 0.01, 8), (1, 0.8, 0.01, 8)], "contradicted"),
+        ([(1, 0.2, 0.4, 8), (60, 0.8, 0.4, 8)], "undecided"),
+        # t of two minibatches, on one degree of freedom, is 12.7
+        ([(1, 0.2, 0.03, 2), (60, 0.8, 0.03, 2)], "undecided"),
+        ([(1, 0.2, 0.03, 8), (60, 0.8, 0.03, 8)], "supported"),
+        ([(1, 0.2, None, 1), (60, 0.8, None, 1)], "undecided"),
+        ([(60, 0.8, 0.1, 8)], "undecided"),
+        ([], "undecided"),
+    ],
+)
+def test_similarity_is_judged_where_it_is_given(values, verdict):
+    assert explained(made(), similarity={"ima": values}).of("more-alike").verdict == verdict
+    assert "more-alike" not in verdicts(explained(made(), similarity={"fma": values}))
+
+
+def test_what_cannot_be_explained_is_refused():
+    with pytest.raises(FedscopeError, match="of the zero-one loss, but only factors of the squared error"):
+        explain(Decomposition((made(),), split="train", draws="local:4", loss="zero-one"))
+    with pytest.raises(FedscopeError, match="ima has no decomposed round, so there is nothing to explain"):
+        explained(RunFactors("ima", "global", ()))
+
+
+def test_an_average_over_rounds_is_told_from_the_global_model():
+    averaged = replace(made(), model="averaged")
+    found = explained(made(), averaged)
+    assert found.runs == ("ima", "ima (averaged)")
+    assert found.of("differs-most").run == "ima, ima (averaged)"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_page_comes_back_exactly_and_is_the_same_again(name, tmp_path):
+    found = RUNS[name]()
+    path = found.save(tmp_path / "figures" / "e.v1")
+    assert path.name == "e.v1.explain.json"
+    again = Explanation.load(tmp_path / "figures" / "e.v1")
+    assert again == found
+    assert again.as_html(b"png") == RUNS[name]().as_html(b"png")
+    assert again.as_text() == found.as_text()
+
+
+def test_what_is_no_page_is_refused(tmp_path):
+    with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist; run `fedscope explain` again"):
+        Explanation.load(tmp_path / "e")
+    (tmp_path / "e.explain.json").write_text("{}")
+    with pytest.raises(FedscopeError, match=r"e\.explain\.json is no result of `fedscope explain`"):
+        Explanation.load(tmp_path / "e")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_markdown_has_every_number_of_the_json(name, tmp_path):
+    found = RUNS[name]()
+    info = json.loads(found.save(tmp_path / "e").read_text())
+    page = found.as_markdown("e.png")
+    table = page[page.index("| statement | number") :].splitlines()[2:]
+    shown_ = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    kept = [
+        [str(number), r["name"], "" if r["round"] is None else str(r["round"]), r["value"], r["low"], r["high"]]
+        for number, one in enumerate(info["statements"], start=1)
+        for r in one["readings"]
+    ]
+    assert len(shown_) == len(kept)
+    for cells, numbers in zip(shown_, kept, strict=True):
+        assert cells[:3] == numbers[:3]
+        for text, value in zip(cells[3:], numbers[3:], strict=True):
+            assert (text == "") == (value is None)
+            assert value is None or float(text) == pytest.approx(value, rel=1e-5)
+    assert "![The factors over rounds](e.png)" in page
+    assert "![" not in found.as_markdown()
+    for one in found.statements:
+        assert one.sentence in page
+        assert f"{one.title}: {one.verdict}" in page
+        assert (one.decide != "") == (one.verdict == "undecided"), one
+
+
+class Checked(HTMLParser):
+    """Every tag that is opened is closed, in order; nothing outside of the page is named."""
+
+    EMPTY = ("meta", "img", "!doctype")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [value for key, value in attrs if key in ("src", "href")]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_html_is_whole_and_needs_no_other_file(name):
+    found = RUNS[name]()
+    page = found.as_html(b"\x89PNG")
+    parser = Checked()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    assert parser.sources == ["data:image/png;base64,iVBORw=="]
+    assert not re.search(r"https?:|url\(|@import|<script|<link", page)
+    words = "".join(parser.words).replace("\N{NO-BREAK SPACE}", " ")
+    for one in found.statements:
+        for part in (one.title, one.sentence, one.decide, one.paper):
+            assert part in words
+    assert found.as_html().count("<img") == 0
+
+
+def test_names_are_escaped():
+    page = explained(made("<b>&"), made("ima")).as_html()
+    assert "<b>" not in page
+    assert "&lt;b&gt;&amp;" in page
+
+
+def test_text_is_wrapped_and_numbers_stay_whole():
+    found = RUNS["two"]()
+    text = found.as_text(80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\N{NO-BREAK SPACE}" not in text
+    assert not re.search(r"(±|^\s*%|^\s*±)$|^\s*[%±]", text, re.MULTILINE)
+    flat = " ".join(text.split())
+    for one in found.statements:
+        assert f"{one.title}: {one.verdict.upper()} {one.sentence}" in flat
+        assert one.decide in flat
+
+
+@given(st.floats(-10, 10), st.floats(1e-9, 10))
+def test_shown_numbers_round_to_their_interval(value, half):
+    text = shown(Reading("x", 1, value, value - half, value + half))
+    number, _, bar = text.partition(" ± ")
+    if bar:
+        assert float(bar) == pytest.approx(half, rel=0.35)
+        # Half a unit of the digit that the bar ends with, which is less than the bar itself.
+        assert abs(float(number) - value) <= 0.5 * float(bar) + 1e-12
+
+
+def test_phases_are_thirds_and_rounds_are_spread():
+    names = [[one.round for one in phase.rounds] for phase in phases(made().rounds, 60)]
+    assert names == [[1, 20], [30, 40], [50, 60]]
+    assert [phase.span for phase in phases((), 2)] == ["round 1", "round 2"]
+    assert spread_rounds([7]) == [7]
+    for available in (range(1, 501), range(10, 61, 10), [2, 3], [1, 15, 30]):
+        chosen = spread_rounds(available)
+        assert set(chosen) <= set(available)
+        assert {chosen[0], chosen[-1]} == {available[0], available[-1]}
+        assert len(chosen) <= 9
+    late = [number for number in spread_rounds(range(1, 501)) if number > 333]
+    assert len(late) == 2
