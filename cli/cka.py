@@ -102,17 +102,13 @@ def command(
 
 def _runs(paths: Sequence[Path], rounds: str, asked: Asked, output: Output) -> None:
     """The clients of whole runs over rounds: a result a run and layer, a figure a layer."""
-    from ..checkpoints import FedscopeError
     from ..decomposition.similarity import clients_sentence, draw_clients
     from .names import slug
     from .results import figures, say
-    from .sources import open_run, pose
+    from .sources import open_runs, pose
 
-    opened = [open_run(path) for path in paths]
+    opened = open_runs(paths)
     names = [run.name for run in opened]
-    for name in names:
-        if (count := names.count(name)) > 1:
-            raise FedscopeError(f"{count} of the runs are called {name!r}; rename a folder")
     numbers = [parse_rounds(rounds, run.rounds, str(run.path)) for run in opened]
     cohorts = [[_cohort(run, number) for number in own] for run, own in zip(opened, numbers, strict=True)]
     each = zip(opened, numbers, cohorts, strict=True)

@@ -81,17 +81,14 @@ def command(
     from .draws import groups_of, parse_draws
     from .factors import as_numbers, sentence
     from .results import figures, obtain, say
-    from .sources import identity, open_run
+    from .sources import identity, open_runs
 
     models = ("global", "averaged") if of == "both" else (of,)
     asked = Asked(parse_draws(draws), models, loss, outputs, on)
     refuse_idle_options(asked, source)
     rounds = rounds or ("last" if asked.draws.kind == "rounds" else "1,last")
-    opened = [open_run(path) for path in runs]
+    opened = open_runs(runs)
     names = [run.name for run in opened]
-    for name in names:
-        if names.count(name) > 1:
-            raise FedscopeError(f"{names.count(name)} of the runs are called {name!r}; rename a folder")
     numbers = [parse_rounds(rounds, run.rounds, str(run.path)) for run in opened]
     groups = groups_of(opened, asked.draws)
     if asked.draws.kind == "runs" and len({tuple(own) for own in numbers}) > 1:

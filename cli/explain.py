@@ -37,20 +37,17 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
 
     The page is printed and written as .md and .html, beside the decomposition's own files and figure.
     """
-    from ..checkpoints import FedscopeError, write_durably
+    from ..checkpoints import write_durably
     from ..decomposition import Decomposition
     from ..decomposition.explaining import Explanation, explain
     from ..training import resolve_device
     from .draws import groups_of, parse_draws
     from .results import figures, obtain, say, write_page
-    from .sources import identity, open_run
+    from .sources import identity, open_runs
 
     asked = parse_draws(draws)
-    opened = [open_run(path) for path in runs]
+    opened = open_runs(runs)
     names = [run.name for run in opened]
-    for name in names:
-        if names.count(name) > 1:
-            raise FedscopeError(f"{names.count(name)} of the runs are called {name!r}; rename a folder")
     groups = groups_of(opened, asked)
     numbers = [rounds_of(run, rounds, asked) for run in opened]
     if asked.kind == "runs":
@@ -135,13 +132,10 @@ def similarity(
 
     from ..decomposition.similarity import LEAST, minibatches, round_similarity, usual_batch
     from ..training import data_of, module_of
-    from .factors import global_training_data
     from .progress import progress
+    from .sources import common_samples
 
-    dataset, partition = data_of(run), run.partition
-    assert partition is not None, "data_of has refused runs from other programs"
-    samples = global_training_data(dataset, partition) if source.split == "train" else dataset.samples("test")
-    samples = samples if source.limit is None else samples.limit(source.limit, source.seed)
+    samples = common_samples([run], data_of(run), source)
     if len(samples) < LEAST["unbiased"]:
         return []
     module, found, batch = module_of(run), [], usual_batch(len(samples))

@@ -31,8 +31,7 @@ def command(run: Path, rounds: str, source: Source, output: Output) -> None:
     from ..training import data_of, resolve_device
     from .names import slug
     from .results import figures, obtain, say
-    from .sources import describe_samples, identity, open_run
-    from .subsets import common_samples
+    from .sources import common_samples, describe_samples, identity, open_run
 
     opened = open_run(run)
     opened.require("config.toml")
@@ -93,8 +92,7 @@ def counted(
     from ..decomposition import membership_labels, membership_train
     from ..decomposition.forgetting import Answers, count_answers
     from ..training import module_of
-    from .progress import progress
-    from .subsets import within
+    from .progress import progress, within
 
     partition = run.partition
     assert partition is not None, "the command has required it"

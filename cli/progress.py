@@ -80,6 +80,15 @@ def progress(label: str) -> Iterator[Report]:
         yield report
 
 
+def within(report: Report, before: int, expected: int) -> Report:
+    """Progress of a part as progress of the whole, of which ``before`` is done already."""
+
+    def tell(done: int, of: int) -> None:
+        report(before + done, expected)
+
+    return tell
+
+
 class TrainingWatcher:
     """Rounds > clients, as nested bars or as a line a round now and then."""
 

@@ -147,6 +147,22 @@ def open_run(path: Path) -> Run:
     return Run.open(path)
 
 
+def open_runs(paths: Sequence[Path]) -> list[Run]:
+    """Runs that are told apart by their names.
+
+    Raises:
+        FedscopeError: as :func:`open_run`; two of one name.
+    """
+    from ..checkpoints import FedscopeError
+
+    opened = [open_run(path) for path in paths]
+    names = [run.name for run in opened]
+    for name in names:
+        if (count := names.count(name)) > 1:
+            raise FedscopeError(f"{count} of the runs are called {name!r}; rename a folder")
+    return opened
+
+
 def identity(run: Run) -> dict[str, Any]:
     """What tells this run from another that has stood in the same folder."""
     return {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
@@ -155,6 +171,34 @@ def identity(run: Run) -> dict[str, Any]:
 def limited(dataset: Dataset, source: Source) -> Samples:
     """A split of the data, or the subset that --limit asks for."""
     samples = dataset.samples(cast(Any, source.split))
+    return samples if source.limit is None else samples.limit(source.limit, source.seed)
+
+
+def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Samples:
+    """What whole runs are measured on: the test split, or the training data D of all clients, of --limit a part.
+
+    Raises:
+        FedscopeError: runs with other data, so that their numbers would not lie on one axis.
+    """
+    import numpy as np
+
+    from ..checkpoints import FedscopeError
+    from .factors import global_training_data
+
+    samples: Samples | None = None
+    for run in runs:
+        same = run.info.get("data", {}).get("sha256") == dataset.sha256
+        own = dataset.samples("test")
+        if same and source.split == "train":
+            run.require("partition.h5")
+            assert run.partition is not None, "just required"
+            own = global_training_data(dataset, run.partition)
+        if not same or (samples is not None and not np.array_equal(own.indices, samples.indices)):
+            raise FedscopeError(
+                f"{runs[0].path} and {run.path} were trained on different data; ask for one of them at a time"
+            )
+        samples = own
+    assert samples is not None, "a command has a run"
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..checkpoints import Partial, Run
     from ..decomposition.subsets import RoundSubsets, Subsets
     from ..landscape import Samples
-    from ..training import Dataset
-    from .progress import Report
 
 
 @click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
@@ -57,18 +55,15 @@ def command(
     A cohort of C clients has C averages of one, the clients themselves, and one of all. --split train takes all
     clients' training data.
     """
-    from ..checkpoints import FedscopeError, Partial, recorded_clients, versions
+    from ..checkpoints import Partial, recorded_clients, versions
     from ..decomposition.subsets import Subsets
     from ..training import data_of, resolve_device
     from .names import slug
     from .results import figures, obtain, say
-    from .sources import describe_samples, identity, open_run
+    from .sources import common_samples, describe_samples, identity, open_runs
 
-    opened = [open_run(path) for path in runs]
+    opened = open_runs(runs)
     names = [run.name for run in opened]
-    for name in names:
-        if names.count(name) > 1:
-            raise FedscopeError(f"{names.count(name)} of the runs are called {name!r}; rename a folder")
     for run in opened:
         run.require("config.toml")
     asked = []
@@ -122,7 +117,7 @@ def measured(
 
     from ..decomposition.subsets import RoundSubsets, average_subsets
     from ..training import module_of
-    from .progress import progress
+    from .progress import progress, within
 
     def models(run: Run, number: int, sizes: tuple[int, ...]) -> int:
         return sum(min(settings["subsets"], comb(len(run.round(number).client_ids), m)) for m in sizes)
@@ -156,15 +151,6 @@ def measured(
     return tuple(done)
 
 
-def within(report: Report, before: int, expected: int) -> Report:
-    """Progress of a part as progress of the whole, of which ``before`` is done already."""
-
-    def tell(done: int, of: int) -> None:
-        report(before + done, expected)
-
-    return tell
-
-
 def sizes_of(text: str | None, clients: int, where: str) -> tuple[int, ...]:
     """``1,2,5,10`` or ``all`` as sizes of subsets of a cohort, ascending; None for the default ones.
 
@@ -191,34 +177,6 @@ def sizes_of(text: str | None, clients: int, where: str) -> tuple[int, ...]:
             )
         found.add(size)
     return tuple(sorted(found))
-
-
-def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Samples:
-    """What all runs are measured on: the test split, or the training data D of all clients, of --limit a part.
-
-    Raises:
-        FedscopeError: runs with other data, so that their errors would not lie on one axis.
-    """
-    import numpy as np
-
-    from ..checkpoints import FedscopeError
-    from .factors import global_training_data
-
-    samples: Samples | None = None
-    for run in runs:
-        same = run.info.get("data", {}).get("sha256") == dataset.sha256
-        own = dataset.samples("test")
-        if same and source.split == "train":
-            run.require("partition.h5")
-            assert run.partition is not None, "just required"
-            own = global_training_data(dataset, run.partition)
-        if not same or (samples is not None and not np.array_equal(own.indices, samples.indices)):
-            raise FedscopeError(
-                f"{runs[0].path} and {run.path} were trained on different data; ask for one of them at a time"
-            )
-        samples = own
-    assert samples is not None, "a command has a run"
-    return samples if source.limit is None else samples.limit(source.limit, source.seed)
 
 
 def sentence(one: RoundSubsets, split: str) -> str:
