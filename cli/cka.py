@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .options import Count, Output, Source, output_options, parse_rounds, source_options
+from .options import Count, Output, Source, output_options, source_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
@@ -45,7 +45,11 @@ class Asked:
     "fedscope cka runs/fma@last runs/ima@last runs/ima@1/start",
 )
 @click.argument("models", nargs=-1, required=True, metavar="RUN [RUN ...] | A B [C ...]")
-@click.option("--rounds", metavar="1,20,last", help="Which rounds of every RUN, or all.  [default: 1,last]")
+@click.option(
+    "--rounds",
+    metavar="1,20,last",
+    help="Which rounds of every RUN, or all with their clients.  [default: the first and last of these]",
+)
 @click.option(
     "--layer",
     "layers",
@@ -86,7 +90,8 @@ def command(
     from ..checkpoints import FedscopeError
 
     asked = Asked(layers or ("output",), estimator, batch, source)
-    whole = [given for given in models if "@" not in Path(given).name and Path(given).is_dir()]
+    # what is neither an address nor a file is meant for a run, and is refused with those that there are
+    whole = [given for given in models if Path(given).is_dir() or ("@" not in given and not Path(given).suffix)]
     others = [given for given in models if given not in whole]
     if whole and others:
         raise FedscopeError(
@@ -95,25 +100,25 @@ def command(
     if others and rounds is not None:
         raise FedscopeError(f"--rounds {rounds} is for whole runs, but {others[0]} names a model; give its run instead")
     if whole:
-        _runs([Path(path) for path in whole], rounds or "1,last", asked, output)
+        _runs([Path(path) for path in whole], rounds, asked, output)
     else:
         _models(models, asked, output)
 
 
-def _runs(paths: Sequence[Path], rounds: str, asked: Asked, output: Output) -> None:
+def _runs(paths: Sequence[Path], rounds: str | None, asked: Asked, output: Output) -> None:
     """The clients of whole runs over rounds: a result a run and layer, a figure a layer."""
     from ..decomposition.similarity import clients_sentence, draw_clients
     from .names import slug
     from .results import figures, say
-    from .sources import open_runs, pose
+    from .sources import client_rounds, open_runs, pose
 
     opened = open_runs(paths)
     names = [run.name for run in opened]
-    numbers = [parse_rounds(rounds, run.rounds, str(run.path)) for run in opened]
+    numbers = [client_rounds(run, rounds) for run in opened]
     cohorts = [[_cohort(run, number) for number in own] for run, own in zip(opened, numbers, strict=True)]
     each = zip(opened, numbers, cohorts, strict=True)
     question = pose([f"{run.path}@{own[0]}/client-{ids[0][0]}" for run, own, ids in each], asked.source)
-    what = "-".join([asked.source.split, *names[1:], slug(rounds)]) + _variant(asked)
+    what = "-".join([asked.source.split, *names[1:], slug(rounds or "1,last")]) + _variant(asked)
     base = output.out or opened[0].path / "figures" / f"cka-{what}"
     made, written = [], []
     for run, own in zip(opened, numbers, strict=True):

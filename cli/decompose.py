@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .options import Output, Source, output_options, parse_rounds, source_options
+from .options import Output, Source, output_options, source_options
 
 if TYPE_CHECKING:
     from ..decomposition import Decomposition, Outputs
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @click.option(
     "--rounds",
     metavar="1,20,last",
-    help="Which rounds, or all.  [default: 1,last; with rounds:R the last, because R rounds come before it]",
+    help="Which rounds, or all with their clients.  [default: the first and last of these; with rounds:R the last, "
+    "because R rounds come before it]",
 )
 @click.option(
     "--draws",
@@ -81,22 +82,24 @@ def command(
     from .draws import groups_of, parse_draws
     from .factors import as_numbers, sentence
     from .results import figures, obtain, say
-    from .sources import identity, open_runs
+    from .sources import client_rounds, identity, open_runs, refuse_other_data
 
     models = ("global", "averaged") if of == "both" else (of,)
     asked = Asked(parse_draws(draws), models, loss, outputs, on)
     refuse_idle_options(asked, source)
-    rounds = rounds or ("last" if asked.draws.kind == "rounds" else "1,last")
     opened = open_runs(runs)
     names = [run.name for run in opened]
-    numbers = [parse_rounds(rounds, run.rounds, str(run.path)) for run in opened]
+    refuse_other_data(opened)
+    usual = "last" if asked.draws.kind == "rounds" else "1,last"
+    numbers = [client_rounds(run, rounds, last=asked.draws.kind == "rounds") for run in opened]
     groups = groups_of(opened, asked.draws)
     if asked.draws.kind == "runs" and len({tuple(own) for own in numbers}) > 1:
         raise FedscopeError(
-            f"--rounds {rounds} names other rounds in other runs, but --draws runs needs the same; write numbers"
+            f"--rounds {rounds or '(none given)'} means other rounds in other runs, but --draws runs needs the same; "
+            "write numbers"
         )
     rounds_of = dict(zip(names, numbers, strict=True))
-    base = output.out or default_base(opened[0].path, names, rounds, asked, source)
+    base = output.out or default_base(opened[0].path, names, rounds or usual, asked, source)
     settings: dict[str, Any] = {
         "run": [identity(run) for run in opened],
         "rounds": numbers,

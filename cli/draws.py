@@ -45,7 +45,7 @@ def parse_draws(text: str) -> Draws:
         if colon:
             raise FedscopeError(f"--draws {text}: every run that is given is a draw; write --draws runs")
         return Draws("runs", 0)
-    if not number.isdigit():
+    if not (number.isascii() and number.isdecimal()):
         raise FedscopeError(f"--draws {text}: {number!r} is not a number of draws; write {source}:4")
     if int(number) < 2:
         raise FedscopeError(f"--draws {text}: R = {number} gives no variance and no covariance; use {source}:2 or more")

@@ -64,8 +64,18 @@ def sentence(run: RunFactors) -> str:
     which = "" if run.model == "global" else f", {run.model}"
     return (
         f"{run.run}{which}, round {last.round}: {parts} = loss {shown('fma_loss')} (closes to {closure:.0e})"
+        + _steps(run.model, last)
         + _without_samples(last)
     )
+
+
+def _steps(model: str, one: RoundFactors) -> str:
+    """What the servers' steps in the window of an average over rounds add to the average of its clients; rounding is
+    not worth a word."""
+    step, loss = one.row("server_step").value, one.row("averaged_loss").value
+    if model == "global" or step is None or loss is None or abs(step) <= 1e-4 * abs(loss):
+        return ""
+    return f"; the servers' steps add {step:.3g} to it: the recorded averaged model has loss {loss:.3g}"
 
 
 def _without_samples(one: RoundFactors) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Output, Source, output_options, parse_rounds, source_options
+from .options import Output, Source, output_options, source_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Partial, Run
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 @click.command("forgetting", epilog="Example:  fedscope forgetting runs/ima --rounds 1,20,last")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--rounds", default="1,last", show_default=True, metavar="1,20,last", help="Which rounds, or all.")
+@click.option(
+    "--rounds",
+    metavar="1,20,last",
+    help="Which rounds, or all with their clients.  [default: the first and last of these]",
+)
 @source_options("train", files=False)
 @output_options
-def command(run: Path, rounds: str, source: Source, output: Output) -> None:
+def command(run: Path, rounds: str | None, source: Source, output: Output) -> None:
     """What a client's local training does to its accuracy on its own data and on the others', class by class.
 
     --split train takes all clients' training data; in the test data, a client's own are those of its classes.
@@ -31,15 +35,15 @@ def command(run: Path, rounds: str, source: Source, output: Output) -> None:
     from ..training import data_of, resolve_device
     from .names import slug
     from .results import figures, obtain, say
-    from .sources import common_samples, describe_samples, identity, open_run
+    from .sources import client_rounds, common_samples, describe_samples, identity, open_run
 
     opened = open_run(run)
     opened.require("config.toml")
     opened.require("partition.h5")
-    asked = parse_rounds(rounds, opened.rounds, str(opened.path))
+    asked = client_rounds(opened, rounds)
     refuse_unrecorded(opened, asked)
     samples = common_samples([opened], data_of(opened), source)
-    base = output.out or opened.path / "figures" / f"forgetting-{source.split}-{slug(rounds)}"
+    base = output.out or opened.path / "figures" / f"forgetting-{source.split}-{slug(rounds or '1,last')}"
     settings: dict[str, Any] = {
         "run": identity(opened),
         "rounds": asked,

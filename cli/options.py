@@ -50,6 +50,8 @@ class Count(_Type):
             self.fail(f"{value!r} is not a whole number", param, ctx)
         if number < self.least:
             self.fail(f"{number} is too small; give {self.least} or more", param, ctx)
+        if number >= 2**63:
+            self.fail(f"{number} is too large; give less than 2^63", param, ctx)
         return number
 
 

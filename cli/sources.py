@@ -159,13 +159,62 @@ def open_runs(paths: Sequence[Path]) -> list[Run]:
     names = [run.name for run in opened]
     for name in names:
         if (count := names.count(name)) > 1:
-            raise FedscopeError(f"{count} of the runs are called {name!r}; rename a folder")
+            same = len({run.path.resolve() for run in opened if run.name == name}) < count
+            raise FedscopeError(
+                f"{count} of the runs are called {name!r}; rename a folder"
+                + (", and give a run only once" if same else "")
+            )
     return opened
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """What tells this run from another that has stood in the same folder."""
-    return {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
+    """What tells this run from another that has stood in the same folder.
+
+    A run of another program does not say when it was made: its files do.
+    """
+    import hashlib
+
+    said = {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
+    if said["created"] is not None:
+        return said
+    files = [file.stat() for file in sorted((run.path / "rounds").glob("*.h5"))]
+    told = repr(([(file.st_size, file.st_mtime_ns) for file in files], run.info)).encode()
+    return {**said, "files": hashlib.sha256(told).hexdigest()}
+
+
+def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
+    """The rounds asked for, where their clients are needed: ``all`` are those whose clients were recorded, and without
+    a word it is the first and the last of these, or with ``last`` the last.
+
+    Raises:
+        FedscopeError: rounds that the run does not have, or of which it did not record the clients.
+    """
+    from ..checkpoints import recorded_clients, rounds_with_clients
+    from .options import parse_rounds
+
+    have = rounds_with_clients(run)
+    if rounds is None and have:
+        return [have[-1]] if last else sorted({have[0], have[-1]})
+    asked = rounds or "last"
+    found = parse_rounds(asked, have if have and asked.strip() == "all" else run.rounds, str(run.path))
+    for number in found:
+        recorded_clients(run, number, start=False)
+    return found
+
+
+def refuse_other_data(runs: Sequence[Run]) -> None:
+    """Refuse runs whose numbers would not lie on one axis.
+
+    Raises:
+        FedscopeError: they were trained on different data.
+    """
+    from ..checkpoints import FedscopeError
+
+    for run in runs[1:]:
+        if run.info.get("data", {}).get("sha256") != runs[0].info.get("data", {}).get("sha256"):
+            raise FedscopeError(
+                f"{runs[0].path} and {run.path} were trained on different data; ask for one of them at a time"
+            )
 
 
 def limited(dataset: Dataset, source: Source) -> Samples:
@@ -194,9 +243,8 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Sam
             assert run.partition is not None, "just required"
             own = global_training_data(dataset, run.partition)
         if not same or (samples is not None and not np.array_equal(own.indices, samples.indices)):
-            raise FedscopeError(
-                f"{runs[0].path} and {run.path} were trained on different data; ask for one of them at a time"
-            )
+            why = "different data" if not same else "different parts of the data (their clients keep test parts)"
+            raise FedscopeError(f"{runs[0].path} and {run.path} were trained on {why}; ask for one of them at a time")
         samples = own
     assert samples is not None, "a command has a run"
     return samples if source.limit is None else samples.limit(source.limit, source.seed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Count, Output, Source, output_options, parse_rounds, source_options
+from .options import Count, Output, Source, output_options, source_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Partial, Run
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--rounds", default="1,last", show_default=True, metavar="1,20,last", help="Which rounds, or all.")
+@click.option(
+    "--rounds",
+    metavar="1,20,last",
+    help="Which rounds, or all with their clients.  [default: the first and last of these]",
+)
 @click.option(
     "--sizes",
     metavar="1,2,5,10",
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 @output_options
 def command(
     runs: tuple[Path, ...],
-    rounds: str,
+    rounds: str | None,
     sizes: str | None,
     subsets: int,
     weights: str,
@@ -55,12 +59,12 @@ def command(
     A cohort of C clients has C averages of one, the clients themselves, and one of all. --split train takes all
     clients' training data.
     """
-    from ..checkpoints import Partial, recorded_clients, versions
+    from ..checkpoints import Partial, versions
     from ..decomposition.subsets import Subsets
     from ..training import data_of, resolve_device
     from .names import slug
     from .results import figures, obtain, say
-    from .sources import common_samples, describe_samples, identity, open_runs
+    from .sources import client_rounds, common_samples, describe_samples, identity, open_runs
 
     opened = open_runs(runs)
     names = [run.name for run in opened]
@@ -68,11 +72,14 @@ def command(
         run.require("config.toml")
     asked = []
     for run in opened:
-        for number in parse_rounds(rounds, run.rounds, str(run.path)):
-            cohort = len(recorded_clients(run, number, start=False).client_ids)
+        for number in client_rounds(run, rounds):
+            cohort = len(run.round(number).client_ids)
             asked.append((run, number, sizes_of(sizes, cohort, f"{run.path}@{number}")))
     samples = common_samples(opened, data_of(opened[0]), source)
-    base = output.out or opened[0].path / "figures" / f"subsets-{'-'.join([source.split, *names[1:], slug(rounds)])}"
+    base = (
+        output.out
+        or opened[0].path / "figures" / f"subsets-{'-'.join([source.split, *names[1:], slug(rounds or '1,last')])}"
+    )
     settings: dict[str, Any] = {
         "run": [identity(run) for run in opened],
         "rounds": [[run.name, number] for run, number, _ in asked],

@@ -84,8 +84,9 @@ def refuse_unequal_runs(runs: Sequence[Run]) -> None:
 def join(cohorts: Sequence[CohortDraws], shares: npt.ArrayLike, round: int) -> CohortDraws:
     """The cohorts of several rounds as one, for a model that averages those rounds' averages.
 
-    `averaged` = Σ_τ a_τ w_FMA^τ = Σ_τ Σ_k a_τ p_k^τ w_k^τ is again a weighted average of client models, with the
-    weights a_τ p_k^τ: the theorem holds for it as it stands. Draw r takes the r-th draw of every round.
+    Σ_τ a_τ w_FMA^τ = Σ_τ Σ_k a_τ p_k^τ w_k^τ is again a weighted average of client models, with the weights a_τ p_k^τ:
+    the theorem holds for it as it stands. Draw r takes the r-th draw of every round. Where the server makes more than
+    w_FMA of the clients, the recorded `averaged` differs from it by those steps (`server_step` of the result).
 
     Args:
         cohorts: of the rounds τ.
@@ -182,6 +183,6 @@ def _settings(one: Run, other: Run) -> list[tuple[str, object, object]]:
             continue
         for key in sorted({*mine, *its}):
             # the data are compared by their content, wherever they lie
-            if (section != "run" or key == "participation") and (section, key) != ("data", "name"):
+            if (section != "run" or key in ("participation", "precision")) and (section, key) != ("data", "name"):
                 found.append((f"{section}.{key}", mine.get(key), its.get(key)))
     return found

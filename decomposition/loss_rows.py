@@ -70,4 +70,5 @@ def loss_client_rows(total: LossSums, cohort: CohortDraws, distance: Array) -> I
             heter_bias=None,
             variance=float(total.clients[k] / total.n),
             distance=float(distance[k].mean()),
+            trained=None if cohort.trained is None else int(cohort.trained[k]),
         )

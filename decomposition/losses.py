@@ -131,7 +131,7 @@ def decompose_loss(
         progress=progress,
         chunk=chunk,
     ):
-        sums = _sums(kind, part, p.to(part.clients.device))
+        sums = _sums(kind, part, p.to(part.clients.device), "global" if cohort.trained is None else "averaged")
         total = sums if total is None else total.merge(sums)
     assert total is not None, "Samples has refused n = 0"
     distance = distances(cohort, fma)
@@ -151,13 +151,13 @@ def decompose_loss(
     )
 
 
-def _sums(kind: _Kind, part: Chunk, p: Tensor) -> LossSums:
+def _sums(kind: _Kind, part: Chunk, p: Tensor, deployed: str) -> LossSums:
     outputs, y = kind.prepare(part.clients), part.y
     # Measured from the losses of single models and not from the factors: closure compares the two.
     client_loss = torch.tensordot(p, kind.losses(outputs, y), dims=1)
     fma_loss = kind.losses(kind.prepare(part.fma), y)
     models = {f"{name}_loss": kind.losses(kind.prepare(f), y) for name, f in part.recorded.items()}
-    if "global_loss" in models:
-        models["server_step"] = models["global_loss"] - fma_loss[0]
+    if f"{deployed}_loss" in models:
+        models["server_step"] = models[f"{deployed}_loss"] - fma_loss[0]
     over_draws = {"client_loss": client_loss, "fma_loss": fma_loss, "remainder": fma_loss - client_loss}
     return chunk_sums(kind.split(outputs, y, p), over_draws, models)

@@ -56,6 +56,8 @@ class ClientRow:
     = mean_r ||w_k^r - w_FMA^r||; `samples` it trained with and its `weight` p_k. All plug-in, so that sum_k p_k^2
     variance_k is the plug-in variance.
 
+    `trained` is the round in which the model was trained, where that is not the decomposed one for all.
+
     Of the other losses the biases are empty; `variance` is, for cross-entropy, the mean KL divergence of the client
     from f̂, and sum_k p_k variance_k the variance; for 0-1 loss the share of predictions unlike the main one."""
 
@@ -66,6 +68,7 @@ class ClientRow:
     heter_bias: float | None
     variance: float
     distance: float
+    trained: int | None = None
 
 
 @dataclass(frozen=True)

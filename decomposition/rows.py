@@ -36,6 +36,8 @@ def factor_rows(
 
     def row(factor: str, kind: str, value: float, error: float | None = None) -> FactorRow:
         combination = by_sample.get((factor, kind))
+        if factor == "server_step":
+            combination = {deployed: 1.0, "fma_1": -1.0} if by_sample else None
         over_samples = None if combination is None else sample_error(combination, total.comoment, n)
         return FactorRow(factor, kind, float(value), error, over_samples)
 
@@ -52,9 +54,11 @@ def factor_rows(
 
     over_draws = {"ensemble_loss": wens, "fma_loss": fma, "delta_max": distance.max(0), "delta_mean": distance.mean(0)}
     mean = dict(zip(COLUMNS, total.mean.tolist(), strict=True))
+    # of an average over rounds it is what the servers' steps in its window add
+    deployed = "global" if cohort.trained is None else "averaged"
     models = {
         "global_loss": mean["global"] if "global" in recorded else None,
-        "server_step": mean["global"] - mean["fma_1"] if "global" in recorded else None,
+        "server_step": mean[deployed] - mean["fma_1"] if deployed in recorded else None,
         "averaged_loss": mean["averaged"] if "averaged" in recorded else None,
     }
     for factor in MEASURED:
@@ -81,13 +85,11 @@ def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Ar
 
 
 def corollary_rows(total: Moments, cohort: CohortDraws) -> Iterator[FactorRow]:
-    """Corollary 1 in both estimates (empty for one client, who has no pair, and where there is none) and Corollary 2,
-    see `factors.decompose_round`."""
-    clients, draws = len(cohort.client_ids), cohort.count
+    """Corollary 1, plug-in (a minimum over pairs has no unbiased estimate; empty for one client, who has no pair), and
+    Corollary 2, see `factors.decompose_round`."""
+    clients = len(cohort.client_ids)
     least = (clients - 1) / clients * total.least / total.n if clients > 1 else None
     yield FactorRow("corollary_1", "plugin", least)
-    unbiased = None if least is None or not cohort.independent else least * draws / (draws - 1)
-    yield FactorRow("corollary_1", "unbiased", unbiased)
     yield FactorRow("corollary_2", "measured", total.equal / total.n)
 
 
@@ -105,4 +107,5 @@ def client_rows(total: Moments, cohort: CohortDraws, distance: Array, *, split: 
             heter_bias=float(total.other[k] / other_count[k]) if split and other_count[k] else None,
             variance=float(variance[k]),
             distance=float(distance[k].mean()),
+            trained=None if cohort.trained is None else int(cohort.trained[k]),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
 from ..checkpoints.tables import beside, number, read_csv, read_info, write_csv, write_info
@@ -27,7 +27,18 @@ FACTOR_COLUMNS = (
     "stderr_draws",
     "stderr_samples",
 )
-CLIENT_COLUMNS = ("run", "round", "client", "samples", "train_bias", "heter_bias", "variance", "distance", "model")
+CLIENT_COLUMNS = (
+    "run",
+    "round",
+    "client",
+    "samples",
+    "train_bias",
+    "heter_bias",
+    "variance",
+    "distance",
+    "model",
+    "trained",
+)
 # What a round's tables do not say and a figure needs.
 ROUND_FIELDS = (
     *("round", "draws", "count", "independent", "outputs"),
@@ -47,7 +58,7 @@ def write_tables(result: Decomposition, base: Path) -> list[Path]:
     clients = (
         (
             *(run.run, one.round, row.client, row.samples),
-            *(row.train_bias, row.heter_bias, row.variance, row.distance, run.model),
+            *(row.train_bias, row.heter_bias, row.variance, row.distance, run.model, row.trained),
         )
         for run, one, row in result.clients()
     )
@@ -62,6 +73,7 @@ def write_tables(result: Decomposition, base: Path) -> list[Path]:
                 "rounds": [
                     {
                         **{name: getattr(one, name) for name in ROUND_FIELDS},
+                        "rows": len(one.rows),
                         "weights": [row.weight for row in one.clients],
                     }
                     for one in run.rounds
@@ -85,8 +97,6 @@ def write_tables(result: Decomposition, base: Path) -> list[Path]:
 
 def read_tables(base: Path) -> Decomposition:
     """Read what `write_tables` wrote."""
-    from .results import Decomposition, ErrorCurve, RunFactors
-
     paths = [beside(base, suffix) for suffix in (".factors.json", ".factors.csv", ".clients.csv")]
     for path in paths:
         if not path.exists():
@@ -95,12 +105,24 @@ def read_tables(base: Path) -> Decomposition:
                 f"{base.name}.factors.json in one folder; run `fedscope decompose` again without --redraw"
             )
     info = read_info(paths[0], FORMAT, VERSION, "decompose")
+    try:
+        return _assembled(info, paths[1], paths[2])
+    except (KeyError, ValueError, TypeError):
+        raise FedscopeError(
+            f"{paths[1].name}, {paths[2].name} and {paths[0]} do not fit each other, so one was changed or cut; "
+            "compute them again with --force"
+        ) from None
+
+
+def _assembled(info: Any, factor_table: Path, client_table: Path) -> Decomposition:
+    from .results import Decomposition, ErrorCurve, RunFactors
+
     factors: defaultdict[tuple[str, str, int], list[FactorRow]] = defaultdict(list)
-    for row in read_csv(paths[1], FACTOR_COLUMNS, "decompose"):
+    for row in read_csv(factor_table, FACTOR_COLUMNS, "decompose"):
         numbers = (number(row[name]) for name in ("value", "stderr_draws", "stderr_samples"))
         factors[row["run"], row["model"], int(row["round"])].append(FactorRow(row["factor"], row["estimate"], *numbers))
     clients: defaultdict[tuple[str, str, int], list[dict[str, str]]] = defaultdict(list)
-    for row in read_csv(paths[2], CLIENT_COLUMNS, "decompose"):
+    for row in read_csv(client_table, CLIENT_COLUMNS, "decompose"):
         clients[row["run"], row["model"], int(row["round"])].append(row)
     runs = []
     for run in info["runs"]:
@@ -108,7 +130,7 @@ def read_tables(base: Path) -> Decomposition:
         rounds = tuple(
             RoundFactors(
                 **{name: one[name] for name in ROUND_FIELDS},
-                rows=tuple(factors[*name, one["round"]]),
+                rows=_whole(factors[*name, one["round"]], one["rows"]),
                 clients=tuple(
                     _client(row, weight)
                     for row, weight in zip(clients[*name, one["round"]], one["weights"], strict=True)
@@ -121,6 +143,12 @@ def read_tables(base: Path) -> Decomposition:
     return Decomposition(tuple(runs), info["split"], info["draws"], info["loss"], info["attrs"])
 
 
+def _whole(rows: list[FactorRow], count: int) -> tuple[FactorRow, ...]:
+    if len(rows) != count:
+        raise ValueError(f"{len(rows)} rows of a round that has {count}")
+    return tuple(rows)
+
+
 def _client(row: dict[str, str], weight: float) -> ClientRow:
     return ClientRow(
         client=int(row["client"]),
@@ -130,4 +158,5 @@ def _client(row: dict[str, str], weight: float) -> ClientRow:
         heter_bias=number(row["heter_bias"]),
         variance=float(row["variance"]),
         distance=float(row["distance"]),
+        trained=int(row["trained"]) if row["trained"] else None,
     )

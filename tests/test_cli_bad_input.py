@@ -180,6 +180,8 @@ CASES = [
     ("decompose runs/ima --draws local:1", "R = 1 gives no variance and no covariance"),
     ("decompose runs/ima --draws local:x", "'x' is not a number of draws"),
     ("decompose runs/ima --draws replays", "'replays' is not a source of draws; use local:R (replays"),
+    ("decompose runs/ima --draws local:²", "'²' is not a number of draws; write local:4"),
+    ("cka runs/ima --batch 99999999999999999999999", "99999999999999999999999 is too large; give less than 2^63"),
     ("decompose runs/ima --draws rounds:1", "R = 1 gives no variance and no covariance; use rounds:2 or more"),
     ("decompose runs/ima --draws runs:2", "every run that is given is a draw; write --draws runs"),
     ("decompose runs/ima --draws runs", "runs/ima is the only run with its configuration; give two or more"),
@@ -188,6 +190,7 @@ CASES = [
     ("decompose runs/wide --of averaged", "has no plain average over rounds in round 1; choose later rounds"),
     ("decompose runs/ima --loss zero-one --outputs logits", "--outputs logits is for the squared loss"),
     ("decompose runs/ima --split test --on cohort", "--on cohort chooses among training data"),
+    ("decompose runs/ima runs/ima", "rename a folder, and give a run only once"),
     ("decompose runs/few --rounds 1,2", "clients of round 1 were not recorded; rounds 2, 4 have them"),
     ("decompose runs/ima runs/ima", "2 of the runs are called 'ima'"),
     ("decompos runs/ima", "did you mean 'decompose'?"),
@@ -345,6 +348,27 @@ def test_a_result_torn_between_its_files_is_made_again(runs: Path) -> None:
         Path(last).unlink()
         assert run(words) == 0
         assert Path(last).exists()
+
+
+def test_a_replaced_run_of_another_program_is_another_run(runs: Path) -> None:
+    """It does not say when it was made, so its files do; of one that does, only this counts."""
+    import json
+
+    from fedscope.cli.results import _same
+    from fedscope.cli.sources import identity
+
+    said = identity(Run.open("runs/ima"))
+    assert set(said) == {"path", "created", "versions"}
+    assert _same("run", [said], [{**said, "path": str(Path("runs/ima").resolve())}])
+    assert not _same("run", [said], [{**said, "created": "another day"}])
+    info = json.loads(Path("runs/ima/run.json").read_text())
+    foreign = {key: value for key, value in info.items() if key not in ("created", "versions")}
+    Path("runs/ima/run.json").write_text(json.dumps({**foreign, "source": "another program"}))
+    before = identity(Run.open("runs/ima"))
+    assert identity(Run.open("runs/ima")) == before
+    file = Path("runs/ima/rounds/00002.h5")
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+    assert not _same("run", before, identity(Run.open("runs/ima")))
 
 
 def test_a_run_of_another_program_needs_its_model_and_data_named(

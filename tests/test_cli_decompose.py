@@ -176,7 +176,7 @@ def test_clients_without_samples_are_named(runs: Path, capsys: pytest.CaptureFix
 def test_runs_need_the_same_rounds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "runs/fma-1/rounds/00004.h5").unlink()
     assert run(["decompose", "runs/fma-0", "runs/fma-1", "--draws", "runs"]) == 2
-    assert "names other rounds in other runs, but --draws runs needs the same" in capsys.readouterr().err
+    assert "means other rounds in other runs, but --draws runs needs the same" in capsys.readouterr().err
 
 
 def test_an_interrupted_average_goes_on(
@@ -202,3 +202,43 @@ def test_an_interrupted_average_goes_on(
         assert Path(f"cut.{kind}.csv").read_bytes() == Path(f"whole.{kind}.csv").read_bytes()
     values = np.genfromtxt("cut.factors.csv", delimiter=",", names=True, usecols=("round", "value"))
     assert len(values) > 40
+
+
+def test_what_servers_add_to_an_average_over_rounds_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With FedAvgM the recorded average is not that of the clients; with FMA it is, to rounding."""
+    changes = merge(preset("ima"), SMALL, {"server": {"method": "fedavgm"}, "average": {"start": 2, "window": 2}})
+    train(Config.read(changes), runs / "runs/avgm")
+    words = ["--rounds", "4", "--of", "averaged", "--draws", "local:2"]
+    (one,) = decomposed(capsys, "runs/avgm", *words, "--out", "m")
+    assert one["server_step"] == pytest.approx(one["averaged_loss"] - one["fma_loss"], abs=0.05)
+    assert abs(one["server_step"]) > 1e-3
+    assert run(["decompose", "runs/avgm", *words, "--out", "m"]) == 0
+    said = capsys.readouterr().out
+    assert f"the servers' steps add {one['server_step']:.3g} to it: the recorded averaged model has loss" in said
+    assert run(["decompose", "runs/ima-0", *words, "--out", "plain"]) == 0
+    assert "servers' steps" not in capsys.readouterr().out
+    (other,) = decomposed(capsys, "runs/avgm", *words, "--loss", "cross-entropy", "--out", "x")
+    assert other["server_step"] == pytest.approx(other["averaged_loss"] - other["fma_loss"], abs=0.3)
+    assert abs(other["server_step"]) > 1e-3
+
+
+def test_thinned_recordings_are_asked_for_the_rounds_they_have(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(Config.read(merge(preset("fma"), SMALL, {"record": {"clients": [2, 3]}})), runs / "runs/thin")
+    words = ["runs/thin", "--draws", "local:2"]
+    assert [one["round"] for one in decomposed(capsys, *words)] == [2, 3]
+    assert [one["round"] for one in decomposed(capsys, *words, "--rounds", "all", "--out", "all")] == [2, 3]
+    for command in ("cka", "subsets", "forgetting"):
+        assert run([command, "runs/thin"]) == 0, capsys.readouterr()
+    capsys.readouterr()
+    assert run(["cka", "runs/thin", "--rounds", "1"]) == 2
+    assert "clients of round 1 were not recorded; rounds 2, 3 have them" in capsys.readouterr().err
+
+
+def test_runs_on_other_data_are_not_laid_side_by_side(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 64)).astype(np.float32), np.arange(60) % 10
+    np.savez(runs / "other.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    changes = merge(preset("fma"), SMALL, {"data": {"name": f"npz:{runs}/other.npz", "partition": "iid"}})
+    train(Config.read(changes), runs / "runs/other")
+    assert run(["decompose", "runs/fma-0", "runs/other", "--rounds", "4"]) == 2
+    assert "were trained on different data; ask for one of them at a time" in capsys.readouterr().err

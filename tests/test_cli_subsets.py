@@ -199,7 +199,7 @@ def test_the_start_is_not_needed(runs: Path, capsys: pytest.CaptureFixture[str])
         (["runs/fma", "--sizes", "5"], r"--sizes 5: runs/fma@1 has 4 clients, so there is no average of 5; .* 1 to 4"),
         (["runs/fma", "--sizes", "0,1"], r"--sizes 0,1: runs/fma@1 has 4 clients, so there is no average of 0"),
         (["runs/fma", "--sizes", "1,x"], r"--sizes 1,x: 'x' is no number; write 1,2,5,10 or all"),
-        (["runs/fma", "./runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
+        (["runs/fma", "./runs/fma"], r"2 of the runs are called 'fma'; rename a folder, and give a run only once"),
         (["runs/fma", "--redraw"], r"figures/subsets-test-1-last.subsets.json does not exist"),
     ],
 )
@@ -239,7 +239,7 @@ def test_runs_that_cannot_be_measured_are_refused(
 def test_training_data_of_other_clients_are_other_data(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "--method", "fma", "--out", "runs/held", *SMALL, "--set", "data.client_test=0.2"]
     assert run(words) == 0
-    with pytest.raises(FedscopeError, match=r"runs/fma and runs/held were trained on different data"):
+    with pytest.raises(FedscopeError, match=r"runs/fma and runs/held were trained on different parts of the data"):
         said(capsys, "runs/fma", "runs/held", "--rounds", "1", "--split", "train")
     assert said(capsys, "runs/fma", "runs/held", "--rounds", "1")
     said(capsys, "runs/held", "--rounds", "1", "--split", "train", "--out", "held")

@@ -105,7 +105,7 @@ def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path):
     ]
     clients = list(csv.DictReader(paths[1].open()))
     named = ["run", "round", "client", "samples", "train_bias", "heter_bias", "variance", "distance"]
-    assert list(clients[0]) == [*named, "model"]
+    assert list(clients[0]) == [*named, "model", "trained"]
     assert len(clients) == 50
 
 
@@ -165,6 +165,29 @@ def test_what_is_no_result_is_refused(tmp_path):
         result(plausible(), plausible())
 
 
+@pytest.mark.parametrize("kind", ["factors", "clients"])
+def test_a_cut_or_edited_table_is_no_result(tmp_path, kind):
+    result().save(tmp_path / "r")
+    table = tmp_path / f"r.{kind}.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    for spoilt in (lines[:-1], [*lines[:-1], lines[-1].replace(",60,", ",sixty,")]):
+        table.write_text("".join(spoilt))
+        with pytest.raises(
+            FedscopeError, match=r"do not fit each other, so one was changed or cut; compute them"
+        ):
+            Decomposition.load(tmp_path / "r")
+
+
+def test_a_client_of_an_average_over_rounds_keeps_its_round(tmp_path):
+    run = plausible()
+    old = run.rounds[0]
+    averaged = replace(old, clients=tuple(replace(row, trained=old.round) for row in old.clients))
+    result(run, replace(run, model="averaged", rounds=(averaged,))).save(tmp_path / "r")
+    loaded = Decomposition.load(tmp_path / "r")
+    assert {row.trained for row in loaded.runs[0].rounds[0].clients} == {None}
+    assert {row.trained for row in loaded.runs[1].rounds[0].clients} == {old.round}
+
+
 def test_the_figure_is_the_same_byte_for_byte(tmp_path):
     first = save_figure(result().figure(), tmp_path / "a")
     result().save(tmp_path / "r")
@@ -196,6 +219,25 @@ def test_the_figure_says_what_it_shows_and_what_it_cannot():
     assert "drift counts as variance" in note
     assert "Plug-in" in note
     assert "bars 95" not in note
+
+
+def test_the_note_says_whose_data_a_cohort_is_measured_on():
+    run = plausible()
+    sizes = (168, 200, 346, 300, 250)
+    run = replace(run, rounds=tuple(replace(one, samples=n) for one, n in zip(run.rounds, sizes, strict=True)))
+    own = replace(result(run), attrs={"on": "cohort"})
+
+    def note(of: Decomposition) -> str:
+        return " ".join(text.get_text() for text in reversed(of.figure().texts))
+
+    assert "on all 168 to 346 samples of the cohort's own data, another D each round." in note(own)
+    assert "samples of D" not in note(own)
+    one = replace(own, runs=(replace(run, rounds=run.rounds[:1]),))
+    assert "on all 168 samples of the cohort's own data." in note(one)
+    some = replace(own, runs=(replace(run, rounds=tuple(replace(each, population=False) for each in run.rounds)),))
+    assert "on a sample of 168 to 346 samples of the cohort's own data" in note(some)
+    assert "its own error is not in the bars" in note(some)
+    assert "on all 168 to 346 samples of D." in note(replace(own, attrs={"on": "all"}))
 
 
 def test_the_figure_draws_the_numbers():

@@ -250,7 +250,7 @@ def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
     for text, message in (
         ("{", r"is not JSON"),
         (json.dumps({**info, "format": "other"}), r'does not say "format": "fedscope-sharpness"'),
-        (json.dumps({**info, "version": 9}), r"has version 9, but this fedscope reads version 1; update fedscope"),
+        (json.dumps({**info, "version": 9}), r"has version 9, but this fedscope reads version 1; upgrade it"),
     ):
         main.write_text(text)
         with pytest.raises(FedscopeError, match=message):
