@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from .options import Output, Source, output_options, parse_rounds, source_option
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
-    from ..decomposition import Decomposition
     from .draws import Draws
 
 
@@ -39,24 +38,30 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
     """
     from ..checkpoints import write_durably
     from ..decomposition import Decomposition
-    from ..decomposition.explaining import Explanation, explain
     from ..training import resolve_device
     from .draws import groups_of, parse_draws
+    from .explaining import decomposed, explained, kept_explanation
     from .results import figures, obtain, say, write_page
-    from .sources import identity, open_runs
+    from .sources import identity, open_runs, refuse_other_data
 
     asked = parse_draws(draws)
     opened = open_runs(runs)
+    refuse_other_data(opened)
     names = [run.name for run in opened]
     groups = groups_of(opened, asked)
     numbers = [rounds_of(run, rounds, asked) for run in opened]
     if asked.kind == "runs":
         numbers = same_rounds(numbers)
     base = output.out or default_base(opened, rounds, asked, source)
+    # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
     settings: dict[str, Any] = {
         "run": [identity(run) for run in opened],
         "rounds": numbers,
         "draws": str(asked),
+        "of": "global",
+        "loss": "squared",
+        "outputs": "probabilities",
+        "on": "all",
         "split": source.split,
         "limit": source.limit,
         "seed": source.seed if source.limit else None,
@@ -64,23 +69,20 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
         "precision": source.precision,
     }
 
+    rounds_by_run = dict(zip(names, numbers, strict=True))
+
     def compute(attrs: dict[str, Any], partial: Path) -> Decomposition:
-        rounds_by_run = dict(zip(names, numbers, strict=True))
         return decomposed(groups, rounds_by_run, asked, source, settings, attrs, partial)
 
+    def save(made: Decomposition) -> None:
+        Path(f"{base}.explain.json").unlink(missing_ok=True)  # it is of the factors that are replaced
+        made.save(base)
+
     main = Path(f"{base}.factors.json")
-    result = obtain(compute, lambda _: Decomposition.load(base), lambda made: made.save(base), main, settings, output)
-    if output.redraw:
-        explanation = Explanation.load(base)
-    else:
-        lengths = {"+".join(run.name for run in group): group[0].rounds[-1] for group in groups}
-        rounds_by_run = dict(zip(names, numbers, strict=True))
-        alike = {
-            "+".join(run.name for run in group): similarity(group[0], rounds_by_run[group[0].name], source, settings)
-            for group in groups
-        }
-        explanation = explain(result, lengths=lengths, similarity=alike)
-        explanation.save(base)
+    result = obtain(compute, lambda _: Decomposition.load(base), save, main, settings, output)
+    explanation = kept_explanation(base, result, redraw=output.redraw)
+    if explanation is None:
+        explanation = explained(base, result, groups, rounds_by_run, source, settings)
     drawn = figures(base, result.figure(output.inches, output.title))
     picture = next(path for path in drawn if path.suffix == ".png")
     pages = [write_page(base, explanation.as_html(picture.read_bytes())), Path(f"{base}.md")]
@@ -96,70 +98,6 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
             for one in explanation.statements
         ],
     )
-
-
-def decomposed(
-    groups: Sequence[Sequence[Run]],
-    rounds: Mapping[str, Sequence[int]],
-    draws: Draws,
-    source: Source,
-    settings: Mapping[str, Any],
-    attrs: dict[str, Any],
-    partial: Path,
-) -> Decomposition:
-    """The decomposition, exactly as ``fedscope decompose`` makes it; finished rounds are kept in ``partial``."""
-    from ..checkpoints import Partial, versions
-    from ..decomposition import Decomposition
-    from .decomposing import Asked, decompose_runs
-
-    # Rounds do not enter the fingerprint: asking for more of them goes on with those that are done.
-    question = {key: value for key, value in {**settings, "versions": versions()}.items() if key != "rounds"}
-    with Partial(partial, question) as store:
-        parts = tuple(
-            part
-            for group in groups
-            for part in decompose_runs(group, rounds[group[0].name], Asked(draws), source, settings["device"], store)
-        )
-    return Decomposition(parts, split=source.split, draws=str(draws), attrs=attrs)
-
-
-def similarity(
-    run: Run, rounds: Sequence[int], source: Source, settings: Mapping[str, Any]
-) -> list[tuple[int, float, float | None, int]]:
-    """The mean CKA of a round's clients' outputs on the same samples, with its standard error, a round each; of rounds
-    with two clients or more, where it exists."""
-    from math import isfinite
-
-    from ..decomposition.similarity import LEAST, minibatches, round_similarity, usual_batch
-    from ..training import data_of, module_of
-    from .progress import progress
-    from .sources import common_samples
-
-    samples = common_samples([run], data_of(run), source)
-    if len(samples) < LEAST["unbiased"]:
-        return []
-    module, found, batch = module_of(run), [], usual_batch(len(samples))
-    batches = len(minibatches(len(samples), batch, source.seed))
-    for number in rounds:
-        round_ = run.round(number)
-        if len(round_.client_ids) < 2:
-            continue
-        with progress(f"{run.path}@{number} similarity") as report:
-            (one,) = round_similarity(
-                module,
-                samples,
-                round_.clients(),
-                number=number,
-                client_ids=round_.client_ids,
-                batch=batch,
-                seed=source.seed,
-                device=settings["device"],
-                precision=source.precision,
-                progress=report,
-            )
-        if isfinite(one.mean):
-            found.append((number, one.mean, one.mean_stderr if isfinite(one.mean_stderr) else None, batches))
-    return found
 
 
 def rounds_of(run: Run, rounds: str | None, draws: Draws) -> list[int]:

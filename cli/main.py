@@ -14,7 +14,7 @@ import click
 COMMANDS = (
     *("train", "ls", "curves", "line", "plane", "sharpness"),
     *("decompose", "explain", "cka", "subsets", "forgetting", "theory"),
-    *("updates", "synergy", "reaggregate"),
+    *("disperse", "updates", "synergy", "reaggregate", "parameters"),
     *("export", "import", "demo"),
 )
 

@@ -73,7 +73,7 @@ def command(
     from .names import slug
     from .options import parse_rounds
     from .results import figures, obtain, say
-    from .sources import describe_samples, identity, open_run
+    from .sources import describe_samples, identity, open_run, pose
 
     if source.precision != "float32":
         raise FedscopeError(
@@ -94,8 +94,8 @@ def command(
     for number in kernels:  # refused now, not after Lemma 1
         recorded_clients(opened, number)
         kernel_rows(opened.partition, opened.round(number).client_ids, kernel_samples, source.seed, number)
-    question = posed(opened, numbers[0], source)
-    samples = samples_of(question, opened, source)
+    question = pose([f"{opened.path}@{numbers[0]}/client-{opened.round(numbers[0]).client_ids[0]}"], source)
+    samples = samples_of(question, opened, source, kernels)
     settings: dict[str, Any] = {
         **{key: question.settings[key] for key in ("architecture", "behaviour", "precision", "device")},
         **describe_samples(samples, source.seed if source.limit or kernels else None),
@@ -149,11 +149,7 @@ def replays(text: str) -> int:
 
 
 def refuse_without_partition(run: Run, split: str, kernels: Sequence[int], count: int) -> None:
-    """Say what a run of another program lacks before anything is computed.
-
-    Raises:
-        FedscopeError: no partition where D or D_k is needed; no configuration to replay.
-    """
+    """Say what a run of another program lacks (a partition, a configuration) before anything is computed."""
     from ..checkpoints import FedscopeError
 
     if run.partition is None and (kernels or split == "train"):
@@ -168,18 +164,27 @@ def refuse_without_partition(run: Run, split: str, kernels: Sequence[int], count
         )
 
 
-def posed(run: Run, number: int, source: Source) -> Question:
-    """The module and the data of the run, by one of its clients."""
-    from .sources import pose
+def samples_of(question: Question, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
+    """The samples of Lemma 1.
 
-    return pose([f"{run.path}@{number}/client-{run.round(number).client_ids[0]}"], source)
-
-
-def samples_of(question: Question, run: Run, source: Source) -> Samples:
-    """The samples of Lemma 1."""
+    Raises:
+        FedscopeError: the partition is used, but is of other data.
+    """
+    from ..checkpoints import FedscopeError
+    from ..decomposition.theory import refuse_outside
     from .factors import global_training_data
 
-    if source.split == "test" or run.partition is None:
+    if run.partition is None or (source.split == "test" and not kernels):
+        return question.samples
+    seen = run.info.get("data", {}).get("sha256")
+    if seen is None:
+        refuse_outside(run.partition, len(question.dataset.samples("train")), str(run.path), str(source.data))
+    elif seen != question.dataset.sha256:
+        raise FedscopeError(
+            f"--data {source.data} is not the data that {run.path} was trained on, so that its clients hold other "
+            "samples; leave out --data, or give --split test --kernel none"
+        )
+    if source.split == "test":
         return question.samples
     samples = global_training_data(question.dataset, run.partition)
     return samples if source.limit is None else samples.limit(source.limit, source.seed)

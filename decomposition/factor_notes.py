@@ -36,6 +36,11 @@ def notes(result: Decomposition) -> str:
 
 def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
     counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
+    if result.attrs.get("on") == "cohort":
+        several = ", another D each round" if len({one.round for one in rounds}) > 1 else ""
+        whole = all(one.population for one in rounds)
+        drawn, bars = ("all", "") if whole else ("a sample of", "; its own error is not in the bars")
+        return f"{drawn} {counts} samples of the cohort's own data{several}{bars}"
     if all(one.population for one in rounds):
         return f"all {counts} samples of D"
     return f"a sample of {counts} from the {result.split} split; its own error is not in the bars"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import COLOURS, GREY
+from ..landscape.paper import CHARACTER, COLOURS, GREY, SMALL
 from .records import ClientRow, RoundFactors
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ LOOKS = {
 }
 # Only the bias of the squared error is a square.
 LOOKS_OF_OTHERS = {**LOOKS, "bias": Look("bias", VERMILION, "s")}
+UNIFORM = "uniform\noutputs"
 # Large, whatever their size: they are what a figure is read for.
 LEADING = ("heter_bias", "bias", "locality", "remainder")
 # Below this share of the greatest factor, a factor is a line along zero: it gets a panel where it can be read.
-SMALL = 0.05
+TINY = 0.05
 CLOUD: dict[str, Any] = {
     "linestyle": "none",
     "marker": "o",
@@ -67,7 +68,7 @@ def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]
     top = {
         name: max((abs(value) for value in _values(rounds, name) if np.isfinite(value)), default=0.0) for name in names
     }
-    limit = SMALL * max(top.values())
+    limit = TINY * max(top.values())
     large = [name for name in names if top[name] >= limit or name in LEADING]
     return large, [name for name in names if name not in large]
 
@@ -140,7 +141,7 @@ def draw_clients(ax: Axes, rounds: Sequence[RoundFactors], split: str) -> None:
         )
     if rounds and all(one.outputs == "probabilities" for one in rounds):
         # A client that knows nothing: ||y - 1/C||^2 = 1 - 1/C.
-        ax.axhline(1 - 1 / rounds[0].classes, color=GREY, linestyle=":", linewidth=0.8, label="uniform\noutputs")
+        ax.axhline(1 - 1 / rounds[0].classes, color=GREY, linestyle=":", linewidth=0.8, label=UNIFORM)
 
 
 def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
@@ -154,6 +155,36 @@ def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
             label=curve.label,
             zorder=2 + number,
         )
+
+
+def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> None:
+    """An axis of whole rounds, `wide` in inches; with `two` numbers alone, of the first and of the last round."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    first, last = min(rounds, default=0), max(rounds, default=1)
+    # Room for what stands beside its round, and for half a marker.
+    beside = max(0.04, 0.03 / wide) * (last - first) or 0.5
+    ax.set_xlim(first - beside, last + beside)
+    # More digits than these would run into each other.
+    fit = len(f"{first}{last}") * CHARACTER / 2 < wide
+    ends = FixedLocator([first, last] if fit else [last])
+    ax.xaxis.set_major_locator(
+        ends if two else MaxNLocator(int(min(9, max(2, wide / 0.3))), integer=True, steps=[1, 2, 5, 10])
+    )
+
+
+def say_where_empty(axes: Sequence[Axes], wide: float) -> None:
+    """Write into the panels of one row, each `wide` inches, which of them have nothing to show, and why."""
+    empty = 0
+    for ax in axes:
+        lines = [line for line in ax.lines if not str(line.get_label()).startswith("_") and line.get_label() != UNIFORM]
+        if any(np.isfinite(np.asarray(line.get_ydata(orig=True), dtype=np.float64)).any() for line in lines):
+            continue
+        empty += 1
+        words = ("not finite" if wide > 11 * CHARACTER else "not\nfinite") if lines else "none"
+        ax.text(0.5, 0.6, words, color=GREY, size=SMALL, ha="center", va="center", transform=ax.transAxes)
+    if empty == len(axes):
+        axes[0].set_yticks([])
 
 
 def _values(rounds: Sequence[RoundFactors], factor: str) -> list[float]:

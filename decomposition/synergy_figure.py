@@ -1,13 +1,17 @@
-"""The share of high entries of each layer above the clients' similarities. Drawing only."""
+"""The share of high entries of each layer, the clients' similarities and how they group, the micro-classes and the
+clusters' weights. Drawing only."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..landscape.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
 from ..landscape.plane_figure import Sheet
+from .synergy_maps import draw_maps, height_of_maps, shown_masks
+from .synergy_tree import cluster_colour, draw_tree, has_tree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,10 +26,15 @@ NAMED, BAR, NUMBERED = 16, 0.135, 1.0
 BAR_GAP, COLOUR_BAR, BAR_LABELS = 0.07, 0.09, 0.5
 # Up to so many clients each has its id beside the matrix.
 IDS = 30
+# The dendrogram, the strip of clusters below it, the room for ids; from WIDE on it stands beside the matrix.
+TREE, STRIP, NAMES, WIDE = 0.8, 0.1, 0.42, 5.5
 
 
 def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
-    """Bars above, the matrix below with its clients sorted by cluster; ``width`` in inches."""
+    """Bars above, the matrix with its clients sorted by cluster and their dendrogram below; ``width`` in inches.
+
+    Where the masks were kept, the micro-classes of the clients and the weights of the clusters follow.
+    """
     with paper_style(width):
         named = len(result.layers) <= NAMED
         longest = max((len(layer.name) for layer in result.layers), default=0)
@@ -35,21 +44,41 @@ def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) 
         top = EDGE + (0.2 if title else 0.04)
         matrix = top + bars + 0.62
         said = _remarks(result, width)
-        below = matrix + side + 0.4
-        sheet = Sheet(width, below + LINE * len(said) + EDGE)
+        after = matrix + side + 0.4
+        tree, aside = has_tree(result), width >= WIDE
+        under = after
+        if tree and not aside:
+            after += TREE + STRIP + NAMES
+        maps = after
+        of_maps = (LEFT, width - LEFT - BAR_GAP - COLOUR_BAR - BAR_LABELS - RIGHT)
+        order, spans = _sorted_clients(result)
+        masks = shown_masks(result, order, of_maps[1])
+        if masks is not None:
+            after += height_of_maps(masks)
+        sheet = Sheet(width, after + LINE * len(said) + EDGE)
         if title:
             sheet.text(width / 2, EDGE + 0.08, title, ha="center")
-        room = 0.85 if named else RIGHT  # what stands behind the bars
-        _draw_shares(sheet.axes(names, top, width - names - room, bars), result, named)
+        wide = width - names - (0.85 if named else RIGHT)  # without what stands behind the bars
+        _draw_shares(sheet.axes(names, top, wide, bars), result, named, wide, wide if named else 2 * bars)
         axes = sheet.axes(LEFT, matrix, side, side)
         colour_bar = sheet.axes(LEFT + side + BAR_GAP, matrix, COLOUR_BAR, side)
         _draw_similarity(axes, colour_bar, result, side)
+        if tree:
+            left = LEFT + side + BAR_GAP + COLOUR_BAR + BAR_LABELS + LEFT if aside else LEFT
+            wide = min(width - left - RIGHT, 2.6) if aside else side
+            begins, high = (matrix, side - STRIP) if aside else (under, TREE)
+            leaves, strip = sheet.axes(left, begins, wide, high), sheet.axes(left, begins + high + 0.02, wide, STRIP)
+            draw_tree(leaves, strip, result, wide, IDS)
+            leaves.yaxis.set_label_coords(-0.36 / wide, 0.5)
+        if masks is not None:
+            draw_maps(sheet, masks, maps, of_maps, result.classes, [last for _, _, last in spans[:-1]])
         for i, line in enumerate(said):
-            sheet.text(EDGE + 0.04, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
+            sheet.text(EDGE + 0.04, after + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
     return sheet.figure
 
 
-def _draw_shares(axes: Axes, result: Synergy, named: bool) -> None:
+def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: float) -> None:
+    """``wide`` is the panel, and ``long`` the axis of shares, both in inches."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     shares = np.array([100 * layer.high_share for layer in result.layers])
@@ -59,7 +88,7 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool) -> None:
         axes.set_ylim(len(shares) + 0.5, 0.5)
         axes.set_yticks(at, [shortened(layer.name, 26) for layer in result.layers])
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("high-dispersion entries (%)")
+        axes.set_xlabel("high-dispersion entries (%)" if long > 1.3 else "high entries (%)")
         behind = axes.get_yaxis_transform()
         for i, layer in enumerate(result.layers, start=1):
             words = f"{layer.high_count:,} of {_short(layer.entries)}"
@@ -68,7 +97,7 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool) -> None:
         axes.bar(at, shares, width=0.8, color=COLOURS[0])
         axes.set_xlim(0, len(shares) + 1)
         axes.set_xticks([1, *range(10, len(shares) + 1, 10 * (1 + len(shares) // 100))])
-        axes.set_xlabel("layer, in the order of the model")
+        axes.set_xlabel("layer, in the order of the model" if wide > 1.8 else "layer")
         axes.set_ylabel("high entries (%)")
     axis = axes.xaxis if named else axes.yaxis
     drawn = shares[shares > 0]
@@ -76,7 +105,7 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool) -> None:
         # it begins below the least share, whose bar would have no length otherwise
         (axes.set_xscale if named else axes.set_yscale)("log")
         (axes.set_xlim if named else axes.set_ylim)(drawn.min() / 2, 1.6 * drawn.max())
-        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_major_locator(LogLocator(numticks=max(2, min(6, int(long / 0.3)))))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     else:
@@ -89,7 +118,7 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
     from matplotlib.ticker import MaxNLocator
 
     order, spans = _sorted_clients(result)
-    similarity = _similarity(result)[np.ix_(order, order)]
+    similarity = result.mean_similarity[np.ix_(order, order)]
     count = len(order)
     others = similarity[~np.eye(count, dtype=bool)]
     others = others[np.isfinite(others)]
@@ -108,12 +137,12 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
             # inside its cells, so that neighbours and the frame leave it whole
             inset = 0.016 * count / side
             corner, size = first - 0.5 + inset, last - first + 1 - 2 * inset
-            for colour, wide in (("white", 2.4), (COLOURS[1], 1.3)):
+            for colour, wide in (("white", 2.4), (cluster_colour(int(name) - 1), 1.3)):
                 axes.add_patch(
                     Rectangle((corner, corner), size, size, fill=False, edgecolor=colour, linewidth=wide, zorder=4)
                 )
         look: dict[str, Any] = {
-            "color": COLOURS[1] if name else GREY,
+            "color": cluster_colour(int(name) - 1) if name else GREY,
             "fontsize": SMALL,
             "ha": "center",
             "va": "center",
@@ -139,15 +168,6 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
     bar.outline.set_linewidth(0.6)
 
 
-def _similarity(result: Synergy) -> np.ndarray:
-    """[K, K]: the model's, or the mean over the layers that have high entries."""
-    if result.scope == "model":
-        return np.array(result.similarity[0])
-    with_high = [layer.high_count > 0 for layer in result.layers]
-    chosen = result.similarity[with_high] if any(with_high) else result.similarity
-    return np.asarray(chosen.mean(axis=0))
-
-
 def _sorted_clients(result: Synergy) -> tuple[list[int], list[tuple[str, int, int]]]:
     """Rows in the order they are drawn, and (cluster's number, first place, last place); "" for those in none."""
     if result.scope == "layer":
@@ -168,6 +188,10 @@ def _remarks(result: Synergy, width: float) -> list[str]:
     said = [f"{count:,} of {everything:,} entries are of high dispersion ({100 * result.high_share:.2g} %)"]
     if result.scope == "model" and result.left_out[0]:
         said.append("– in no cluster")
+    if has_tree(result):
+        said.append("dendrogram: average linkage")
+    if result.masks() is not None and count:
+        said.append("MIC: class of a client's squared deviation")
     if result.scope == "layer":
         said.append("similarity: mean over layers; each has its own clusters")
     broken = sum(not np.isfinite(layer.cv).all() for layer in result.layers)
@@ -175,7 +199,7 @@ def _remarks(result: Synergy, width: float) -> list[str]:
         said.append(f"{broken:,} of {len(result.layers):,} layers not finite: nothing high there")
     if "source" in result.attrs:
         said.append(str(result.attrs["source"]))
-    return [shortened(line, int((width - EDGE) / CHARACTER)) for line in said]
+    return [row for line in said for row in textwrap.wrap(line, int((width - 2 * EDGE) / (0.88 * CHARACTER)))]
 
 
 def _short(count: int) -> str:

@@ -89,6 +89,15 @@ class Synergy:
         rows = range(len(self.client_ids))
         return tuple(tuple(k for k in rows if not any(k in own for own in clusters)) for clusters in self.clusters)
 
+    @property
+    def mean_similarity(self) -> npt.NDArray[np.float64]:
+        """[K, K]: the model's, or the mean over the layers that have high entries (over all where none has)."""
+        if self.scope == "model":
+            return np.array(self.similarity[0])
+        with_high = [layer.high_count > 0 for layer in self.layers]
+        chosen = self.similarity[with_high] if any(with_high) else self.similarity
+        return np.asarray(chosen.mean(axis=0))
+
     def save(self, path: Path | str) -> None:
         """Write ``BASE.nc``: dimensions ``group``, ``client``, ``with_client``, ``layer`` and ``cv_quantile``; with the
         masks also ``high_entry``, whose values are places in the flat vector [P], and ``macro_class``."""
@@ -121,7 +130,7 @@ class Synergy:
             ),
             "cluster": (("group", "client"), cluster, {"long_name": "cluster, -1 for none"}),
         }
-        kept = self._masks()
+        kept = self.masks()
         if kept is not None:
             about = {"long_name": "place in the flat vector of parameters"}
             coords["high_entry"] = (("high_entry",), kept[0], about)
@@ -170,13 +179,14 @@ class Synergy:
         )
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The share of high entries of each layer above the clients' similarities, their clusters outlined; ``width``
+        """The share of high entries of each layer above the clients' similarities, their clusters outlined, and the
+        dendrogram of the same similarities; with the masks, the micro-classes and the clusters' weights too. ``width``
         in inches."""
         from .synergy_figure import draw_synergy
 
         return draw_synergy(self, width, title)
 
-    def _masks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def masks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Places [sum M_high], mic [K, sum M_high] and alpha [S, sum M_high] of all layers, NaN where a layer has fewer
         clusters; None where they were not kept."""
         places, classes, weights = [], [], []

@@ -24,7 +24,7 @@ def losses(predicted: Tensor, y: Tensor) -> Tensor:
 
 def split(predicted: Tensor, y: Tensor, p: Tensor) -> Split:
     """Bias and variance of every sample about the main prediction y*: the class with the greatest p-weighted share of
-    the votes of clients and draws, among equal ones the lowest.
+    the votes of clients and draws, among equal ones the lowest; −1, which is no class and wrong, where nobody votes.
 
         bias = 1[y* != y]
         variance_where_right = P(f != y*) where y* = y, else 0        variance_where_wrong = P(f = y) where y* != y,
@@ -53,10 +53,11 @@ def split(predicted: Tensor, y: Tensor, p: Tensor) -> Split:
 def _about_main(shares: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """(y*, factors) from shares [..., B, C + 1] of the votes."""
     classes = shares[..., :-1]
-    main = (classes >= classes.amax(-1, keepdim=True) - TIE).to(torch.uint8).argmax(-1)
+    most = classes.amax(-1, keepdim=True)
+    main = (classes >= most - TIE).to(torch.uint8).argmax(-1).masked_fill(most.squeeze(-1) <= TIE, -1)
     right = main == y
     # A sum over the other columns and not 1 − share, which is rarely exactly 0 where all agree.
-    unlike = shares.scatter(-1, main.unsqueeze(-1), 0.0).sum(-1)
+    unlike = shares.scatter(-1, main.unsqueeze(-1) % shares.shape[-1], 0.0).sum(-1)
     hits = shares.gather(-1, y.expand(main.shape).unsqueeze(-1)).squeeze(-1)
     where_right, where_wrong = unlike.masked_fill(~right, 0.0), hits.masked_fill(right, 0.0)
     return main, {

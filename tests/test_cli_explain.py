@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import fedscope.decomposition as decomposition
+import fedscope.decomposition.similarity as similarity
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.explain import command
 from fedscope.cli.main import run
@@ -80,6 +81,7 @@ def test_the_same_again_is_read_back_and_another_is_not_overwritten(
     kept = {kind: Path(f"e.{kind}").read_bytes() for kind in FILES}
     with monkeypatch.context() as patched:
         patched.setattr(decomposition, "decompose_round", None)
+        patched.setattr(similarity, "round_similarity", None)
         assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words
         Path("e.md").unlink()
         assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
@@ -112,6 +114,103 @@ def test_an_interrupted_page_goes_on(
     assert Path("e.html").read_bytes() == Path("whole.html").read_bytes()
 
 
+def test_interrupted_similarities_go_on(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = similarity.round_similarity, []
+
+    def stopping(*args: Any, **options: Any) -> Any:
+        calls.append(options["number"])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(similarity, "round_similarity", stopping)
+    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 130
+    assert Path("e.factors.json").exists()
+    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 0
+    assert calls == [1, 4, 4]
+    assert not list(Path().glob("*.partial"))
+    # computed anew, so is its page, and not the one of before
+    assert run(["explain", "runs/ima", *QUICK, "--out", "e", "--force"]) == 0
+    assert calls == [1, 4, 4, 1, 4]
+
+
+def test_an_interrupted_page_of_a_new_result_is_not_the_old_ones(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    with monkeypatch.context() as patched:
+        patched.setattr(similarity, "round_similarity", interrupt)
+        assert run(["explain", "runs/ima", *QUICK, "--out", "e", "--force"]) == 130
+    with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
+        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
+
+
+def interrupt(*args: Any, **options: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("words", "differ"),
+    [
+        (["--on", "cohort", "--outputs", "logits"], "on, outputs"),
+        (["--of", "averaged"], "of"),
+        (["--loss", "zero-one"], "loss, outputs"),
+    ],
+)
+def test_another_question_of_decompose_is_not_taken_for_this_one(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], differ: str
+) -> None:
+    asked = ["--rounds", "4", "--draws", "local:3", "--out", "b"]
+    assert run(["decompose", "runs/ima", *asked, *words]) == 0
+    with pytest.raises(FedscopeError, match=rf"b\.factors\.json holds another result \({differ} differ\)"):
+        said(capsys, "runs/ima", *asked)
+
+
+def test_the_same_question_of_decompose_is_gone_on_with(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["decompose", "runs/ima", *QUICK, "--out", "b"]) == 0
+    monkeypatch.setattr(decomposition, "decompose_round", None)
+    said(capsys, "runs/ima", *QUICK, "--out", "b")
+    assert Explanation.load("b").attrs == Decomposition.load("b").attrs
+
+
+def test_a_page_of_another_decomposition_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "runs/ima", *QUICK, "--out", "b")
+    assert run(["decompose", "runs/ima", *QUICK, "--on", "cohort", "--out", "b", "--force"]) == 0
+    with pytest.raises(FedscopeError, match=r"b\.explain\.json explains another result than b\.factors\.json holds"):
+        said(capsys, "runs/ima", *QUICK, "--out", "b", "--redraw")
+
+
+def test_runs_on_other_data_are_refused_before_anything_is_computed(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = json.loads(Path("runs/fma/run.json").read_text())
+    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[8]"]
+    assert run(["train", "--out", "runs/kept", *words, "--set", "data.client_test=0.3"]) == 0
+    monkeypatch.setattr(decomposition, "decompose_round", None)
+    with pytest.raises(
+        FedscopeError, match=r"runs/ima and runs/kept were trained on .*; ask for one of them at a time"
+    ):
+        said(capsys, "runs/ima", "runs/kept", *QUICK, "--out", "e")
+    info["data"]["sha256"] = "another"
+    Path("runs/fma/run.json").write_text(json.dumps(info))
+    with pytest.raises(FedscopeError, match=r"runs/ima and runs/fma were trained on different data; ask for one"):
+        said(capsys, "runs/ima", "runs/fma", *QUICK, "--out", "e")
+
+
+def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--clients", "8", "--rounds", "3", "--set", "model.hidden=[8]", "--set", "client.batch=2000"]
+    assert run(["train", "--out", "runs/full", *words]) == 0
+    said(capsys, "runs/full", "--rounds", "1,last", "--draws", "local:3", "--out", "f")
+    made = Explanation.load("f")
+    assert all(one.half is None for one in made.of("locality").readings)
+    assert {made.of(claim).verdict for claim in ("greatest-part/late", "locality", "scatter-is-small")} == {"undecided"}
+    assert any(note.startswith("The replays are all alike, because clients take full batches") for note in made.notes)
+
+
 def test_several_runs_by_default_at_rounds_with_clients(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = json.loads(said(capsys, "runs/few", "runs/ima", "--draws", "local:3", "--json"))
     assert Path(out["files"][0]) == Path("runs/few/figures/explain-train-local3-ima.html")
@@ -138,6 +237,8 @@ def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.Cap
     assert "the covariance is measured" in " ".join(words.split())
     assert Explanation.load("r").runs == ("fma+seed+third",)
     assert "early is round 1," in Explanation.load("r").notes[0]
+    assert Explanation.load("r").of("more-alike").sentence.startswith("Of the run fma alone. ")
+    assert any("of the first of them (fma)." in note for note in Explanation.load("r").notes)
 
 
 def test_two_draws_decide_nothing_that_needs_an_interval(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

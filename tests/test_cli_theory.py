@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
@@ -24,6 +25,8 @@ from fedscope.decomposition.theory import (
 )
 from fedscope.training import Replayer, data_of, module_of
 
+# The architecture of the runs below, as a user's own.
+MADE = "from fedscope.training.models.mlp import MLP\ndef make():\n    return MLP(hidden=(16,)).build((1, 8, 8), 10)\n"
 QUICK = ["--limit", "60", "--kernel-samples", "80", "--dimension", "64"]
 
 
@@ -157,9 +160,7 @@ def test_a_run_of_another_program(runs: Path, capsys: pytest.CaptureFixture[str]
     own = json.loads(said(capsys, "runs/fma", "--split", "test", "--kernel", "none", "--json", "--out", "own"))
     foreign(Path("runs/fma"))
     words = ["runs/fma", "--data", "digits", "--model", "small:make", "--out", "t"]
-    Path("small.py").write_text(
-        "from fedscope.training.models.mlp import MLP\ndef make():\n    return MLP(hidden=(16,)).build((1, 8, 8), 10)\n"
-    )
+    Path("small.py").write_text(MADE)
     with pytest.raises(FedscopeError, match=r"no partition\.h5\), and Theorem 2 needs it; give --split test --kernel"):
         said(capsys, *words, "--split", "test")
     with pytest.raises(
@@ -178,6 +179,55 @@ def test_a_partition_without_a_configuration_needs_no_replays(runs: Path, capsys
         FedscopeError, match=r"recorded by another program, whose training cannot be replayed; give --dr"
     ):
         said(capsys, "runs/fma", "--data", "digits", "--model", "mlp")
+
+
+def other_data(n: int) -> None:
+    """small.npz: images of the digits' shape and labels that are none."""
+    draw = np.random.default_rng(0)
+    x, y = draw.random((n, 1, 8, 8), dtype=np.float32), np.arange(n) % 10
+    np.savez("small.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
+
+
+@pytest.mark.parametrize("n", [50, 1437])  # indices that are not there, and indices of others' samples
+def test_a_partition_is_not_applied_to_other_data(runs: Path, capsys: pytest.CaptureFixture[str], n: int) -> None:
+    other_data(n)
+    words = ["runs/fma", *QUICK, "--data", "npz:small.npz", "--draws", "none", "--out", "t"]
+    for parts in ([], ["--kernel", "none"], ["--split", "test"]):
+        with pytest.raises(
+            FedscopeError, match=r"--data npz:small\.npz is not the data that runs/fma was trained on.*leave out --data"
+        ):
+            said(capsys, *words, *parts)
+    assert not Path("t.theory.json").exists()
+    assert "Lemma 1" in said(capsys, *words, "--split", "test", "--kernel", "none")
+    # the run's own data by name are no other data
+    assert "Theorem 2" in said(capsys, *words, "--data", "digits", "--out", "own")
+
+
+def test_a_partition_of_another_program_must_fit_the_data(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = Path("runs/fma/partition.h5").read_bytes()
+    foreign(Path("runs/fma"))
+    Path("runs/fma/partition.h5").write_bytes(kept)
+    info = json.loads(Path("runs/fma/run.json").read_text())
+    Path("runs/fma/run.json").write_text(json.dumps({key: value for key, value in info.items() if key != "data"}))
+    Path("small.py").write_text(MADE)
+    other_data(50)
+    words = ["runs/fma", *QUICK, "--model", "small:make", "--draws", "none", "--out", "t"]
+    with pytest.raises(
+        FedscopeError, match=r"client \d of runs/fma holds sample [\d,]+, but the train split of npz:sm"
+    ):
+        said(capsys, *words, "--data", "npz:small.npz")
+    assert "Theorem 2" in said(capsys, *words, "--data", "digits")
+
+
+def test_a_cut_table_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["runs/fma", *QUICK, "--draws", "none", "--out", "t"]
+    said(capsys, *words)
+    whole = Path("t.theory.csv").read_text()
+    Path("t.theory.csv").write_text(whole[:300])
+    with pytest.raises(FedscopeError, match=r"t\.theory\.csv is not whole.*; compute it again with --force"):
+        said(capsys, *words, "--redraw")
+    said(capsys, *words, "--force")
+    assert Path("t.theory.csv").read_text() == whole
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,20 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from math import floor, log10
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.stats import t
+from scipy.stats import t, ttest_ind
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.explaining import Explanation, Reading, explain, spread_rounds
+from fedscope.decomposition.explaining.cohorts import welch
 from fedscope.decomposition.explaining.intervals import above, difference, magnitude, mean_of_clients, read
-from fedscope.decomposition.explaining.models import client_loss
+from fedscope.decomposition.explaining.models import client_floor, client_loss
 from fedscope.decomposition.explaining.phases import phases
 from fedscope.decomposition.explaining.wording import shown
 
@@ -49,11 +51,14 @@ def made(
     own: float = 0.01,
     others: float = 1.0,
     clients: int = 10,
+    scatter: float = 1e-4,
+    cohorts: tuple[int, ...] = (0,) * 6,
 ) -> RunFactors:
-    """A run of USUAL with `changes`; `error` is every standard error over draws."""
+    """A run of USUAL with `changes`; `error` is every standard error over draws, `scatter` every client's variance; the
+    ids of a round's clients begin with that of `cohorts`."""
     series = {**USUAL, **(changes or {})}
     rounds = []
-    for i, number in enumerate(ROUNDS):
+    for i, (number, first) in enumerate(zip(ROUNDS, cohorts, strict=True)):
         value = {factor: numbers[i] for factor, numbers in series.items()}
         five = [value[factor] or 0.0 for factor in (*SPLIT, "variance", "covariance")]
         value["bias"] = sum(five[:3])
@@ -71,8 +76,9 @@ def made(
             over_draws = error if known and drawn and shown_ is not None else None
             rows.append(FactorRow(factor, kind, shown_, over_draws, None if population or shown_ is None else 0.002))
         each = tuple(
-            ClientRow(k, 20, 1 / clients, own * (1 + k / 100) if split else None, others if split else None, 0.02, 1.0)
+            ClientRow(first + k, 20, 1 / clients, *(numbers if split else (None, None)), scatter, 1.0)
             for k in range(clients)
+            for numbers in [(own * (1 + k / 100), others)]
         )
         rounds.append(
             RoundFactors(
@@ -521,8 +527,10 @@ def test_shown_numbers_round_to_their_interval(value, half):
     number, _, bar = text.partition(" ± ")
     if bar:
         assert float(bar) == pytest.approx(half, rel=0.35)
-        # Half a unit of the digit that the bar ends with, which is less than the bar itself.
-        assert abs(float(number) - value) <= 0.5 * float(bar) + 1e-12
+        # Half a unit of the digit that the bar ends with, which is less than the bar itself, or of the fourth digit.
+        fourth = 10.0 ** (floor(log10(abs(value))) - 3) if value else 0.0
+        assert abs(float(number) - value) <= 0.5 * max(float(bar), fourth) + 1e-12
+        assert len(re.sub(r"e.*|[^0-9]", "", number).lstrip("0")) <= 5, "rounding up may add one"
 
 
 def test_phases_are_thirds_and_rounds_are_spread():
@@ -537,3 +545,163 @@ def test_phases_are_thirds_and_rounds_are_spread():
         assert len(chosen) <= 9
     late = [number for number in spread_rounds(range(1, 501)) if number > 333]
     assert len(late) == 2
+
+
+# Of 10 clients each, without one in common between rounds.
+DRAWN = (0, 10, 20, 30, 40, 50)
+EARLY = (1, 5, 12, 45, 50, 60)
+
+
+def drawn(values: tuple[float, ...], cohorts: tuple[int, ...] = DRAWN, rounds: tuple[int, ...] = EARLY, **options):
+    """A run whose heterogeneous bias is `values` in `rounds`, of which the third and the fourth part the thirds."""
+    run = made(changes={"heter_bias": values}, cohorts=cohorts, **options)
+    moved = tuple(replace(one, round=number) for one, number in zip(run.rounds, rounds, strict=True))
+    return replace(run, rounds=moved)
+
+
+FALLING = (0.9, 0.85, 0.8, 0.3, 0.25, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("values", "cohorts", "verdict", "decide"),
+    [
+        (FALLING, DRAWN, "supported", ""),
+        (FALLING[::-1], DRAWN, "contradicted", ""),
+        # the first and the last are apart, but a round between them is as low: clients, or training
+        ((0.9, 0.25, 0.8, 0.3, 0.25, 0.2), DRAWN, "undecided", "full participation would decide it"),
+        # every round is apart from every other, but the scatter within thirds is as large as between them
+        ((2.0, 0.31, 0.31, 0.3, 0.3, 0.3), DRAWN, "undecided", "more rounds would decide it"),
+        # the same clients in all rounds, or in the first and the last: these two are compared
+        ((0.9, 0.25, 0.8, 0.3, 0.25, 0.2), (0,) * 6, "supported", ""),
+        ((0.9, 0.25, 0.8, 0.3, 0.25, 0.2), (0, 10, 20, 30, 40, 0), "supported", ""),
+    ],
+)
+def test_a_fall_between_different_clients_must_be_more_than_their_scatter(values, cohorts, verdict, decide):
+    run = drawn(values, cohorts)
+    statement = explained(run).of("heterogeneous-bias-falls")
+    assert statement.verdict == verdict
+    assert decide in statement.decide
+    # rising similarity is the same question, with the sign turned around
+    alike = [(one.round, 1 - value, 1e-3, 8) for one, value in zip(run.rounds, values, strict=True)]
+    assert explained(run, similarity={"ima": alike}).of("more-alike").verdict == verdict
+
+
+def test_two_rounds_with_different_clients_decide_nothing():
+    """As `--rounds 59,60` of a run in which each round draws its clients anew."""
+    whole = drawn(FALLING)
+    for rounds in (whole.rounds[-2:], (whole.rounds[0], *whole.rounds[3:]), whole.rounds[:4]):
+        run = replace(whole, rounds=rounds)
+        alike = [(one.round, 0.1 * one.round / 60, 1e-5, 8) for one in rounds]
+        found = explained(run, lengths={"ima": 60}, similarity={"ima": alike})
+        for claim in ("heterogeneous-bias-falls", "more-alike"):
+            assert found.of(claim).verdict == "undecided"
+            assert found.of(claim).decide == (
+                "The rounds have different clients; more rounds would decide it, at least two from 1 to 20 and two "
+                "from 41 to 60."
+            )
+    short = replace(whole, rounds=tuple(replace(one, round=t) for t, one in enumerate(whole.rounds[2:4], start=1)))
+    assert "a longer run would decide it" in explained(short).of("heterogeneous-bias-falls").decide
+
+
+def test_a_similarity_of_rounds_that_are_not_decomposed_is_one_of_other_clients():
+    alike = [(2, 0.1, 1e-3, 8), (59, 0.9, 1e-3, 8)]
+    assert explained(made(), similarity={"ima": alike}).of("more-alike").verdict == "undecided"
+
+
+def test_rises_between_different_clients_are_not_told():
+    values = (0.8, 0.85, 0.9, 0.3, 0.25, 0.2)
+    assert "rises from round 1 to 5, and from 5 to 12" in (
+        explained(drawn(values, (0,) * 6)).of("heterogeneous-bias-falls").sentence
+    )
+    assert "rises" not in explained(drawn(values)).of("heterogeneous-bias-falls").sentence
+
+
+def test_that_clients_differ_between_rounds_is_noted():
+    words = "ima: the clients differ between rounds. Intervals are over draws of the same clients"
+    assert any(note.startswith(words) for note in explained(drawn(FALLING)).notes)
+    assert not any("clients differ" in note for note in explained(made()).notes)
+
+
+@given(st.lists(st.floats(-2, 2), min_size=2, max_size=5), st.lists(st.floats(-2, 2), min_size=2, max_size=5))
+def test_thirds_are_compared_by_welchs_t(a, b):
+    assume(np.std(a) > 1e-3 and np.std(b) > 1e-3)
+    found = welch(*([Reading("x", 1, value) for value in values] for values in (a, b)))
+    low, high = ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
+    assert welch([Reading("x", 1, 1.0)] * 2, [Reading("x", 1, 3.0)] * 2).half == 0.0
+
+
+def test_runs_with_different_clients_in_a_round_are_not_compared():
+    changed = {"heter_bias": (0.8, 0.7, 0.6, 0.5, 0.4, 0.2)}
+    statement = explained(made("fma"), made("ima", changed, cohorts=DRAWN)).of("differs-most")
+    assert statement.verdict == "undecided"
+    assert "The round has different clients in them." in statement.sentence
+
+
+@given(st.integers(0, 2**31), st.floats(0, 3), st.integers(3, 6))
+def test_no_interval_of_a_clients_loss_lies_lower_than_its_floor(seed, size, draws):
+    """Against Student's interval of the losses of the single draws, which the records do not keep."""
+    rng = np.random.default_rng(seed)
+    n, own = 20, 8
+    y, f = rng.normal(size=(n, 3)), rng.normal(size=(n, 3))
+    # some draws far away, in the direction of the bias: that is where the bound is nearest
+    f = f + size * rng.normal(size=(draws, 1, 1)) ** 3 * (y - f) + 0.1 * rng.normal(size=(draws, n, 3))
+    losses = np.square(y - f).sum(-1).mean(-1)
+    bias = np.square(y - f.mean(0)).sum(-1)
+    variance = np.square(f - f.mean(0)).sum(-1).mean()
+    row = ClientRow(0, own, 0.1, bias[:own].mean(), bias[own:].mean(), variance, 1.0)
+    one = replace(made(count=draws).rounds[0], samples=n)
+    low = losses.mean() - t.ppf(0.975, draws - 1) * losses.std(ddof=1) / np.sqrt(draws)
+    assert client_floor(one, row) <= low + 1e-9
+    assert client_floor(replace(one, count=2), row) is client_floor(replace(one, independent=False), row) is None
+
+
+def test_a_client_whose_draws_may_reach_the_averaged_model_leaves_it_undecided():
+    """Of loss 1, which V = 0.02 lets fall to 1 - 3.18 (2 sqrt(0.02) + 0.02 sqrt(3)) / sqrt(3) = 0.42."""
+    statement = explained(made(scatter=0.02)).of("better-than-clients")
+    assert statement.verdict == "undecided"
+    assert "It is below every client's in every round, and apart from all of them in rounds 20, 30, 40, 50 and 60." in (
+        statement.sentence
+    )
+    assert "A single client's loss has no interval: it is a mean over R draws" in statement.sentence
+
+
+def test_what_an_interval_of_similarity_is_over_is_said():
+    alike = [(1, 0.2, 0.01, 8), (60, 0.8, 0.01, 8)]
+    sentence = explained(made(), similarity={"ima": alike}).of("more-alike").sentence
+    assert "± is over minibatches of samples" in sentence
+    assert not sentence.startswith("Of the run")
+    runs = made("a+b+c", draws="runs")
+    found = explained(runs, draws="runs", similarity={"a+b+c": alike}, stand_ins={"a+b+c": "a"})
+    assert found.of("more-alike").sentence.startswith("Of the run a alone. Their mean CKA")
+    assert any("similarity and the figure's test errors are of the first of them (a)." in note for note in found.notes)
+
+
+@pytest.mark.parametrize("error", [1e-12, 0.0])
+def test_replays_that_are_all_alike_have_no_interval(error):
+    found = explained(made(changes={"variance": (3e-16,) * 6}, error=error))
+    words = "The replays are all alike, because clients take full batches: no interval over draws exists."
+    for one in found.statements:
+        if one.claim in ("own-data", "averaging-over-rounds"):  # over clients, and without draws
+            assert one.verdict == "supported"
+        else:
+            assert (one.verdict, one.decide) == ("undecided", words), one
+    assert any(note.startswith(words) for note in found.notes)
+    assert not any("t on 3 degrees" in note for note in found.notes)
+    some = explained(made(changes={"variance": (3e-16, *USUAL["variance"][1:])}))
+    assert "In round 1 the replays are all alike" in some.of("heterogeneous-bias-falls").decide
+    assert some.of("greatest-part/late").verdict == "supported"
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [
+        (0.89922261582, 4e-11, "0.8992 ± 4e-11"),
+        (0.0456, 1e-9, "0.04560 ± 1e-09"),
+        (1.2345, 0.0012, "1.234 ± 0.001"),
+        (1234.56, 0.01, "1235 ± 0.01"),
+        (0.685, 0.0013, "0.6850 ± 0.0013"),
+    ],
+)
+def test_not_more_than_four_digits_are_shown(value, half, text):
+    assert shown(Reading("x", 1, value, value - half, value + half)) == text

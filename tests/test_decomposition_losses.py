@@ -380,11 +380,30 @@ def test_a_model_that_diverged_is_nan_in_nats_and_a_wrong_answer_among_votes():
     measured = np.mean([cohort.p @ evaluator.models(draw)[1] for draw in cohort.draws])
     assert votes["client_loss"] == pytest.approx(measured, rel=1e-12)
     assert votes["bias"] + votes["variance"] == pytest.approx(measured, rel=1e-12)
-    # Nobody votes: class 0 is the main prediction by default, and everybody differs from it.
-    for draw in cohort.draws:
-        draw.parameters[:] = np.nan
-    votes = values(decompose(module, replace(samples, y=torch.zeros(20, dtype=torch.int64)), cohort, "zero-one"))
-    assert [votes[name] for name in ("bias", "variance", "client_loss")] == pytest.approx([0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("voting", [(), (1,)])  # one draw's clients, so that leaving it out leaves nobody
+def test_where_nobody_votes_there_is_no_main_prediction_and_the_bias_is_1(voting):
+    """Class 0, the lowest, must not win: it is the label of some samples."""
+    module, samples, cohort = case(12, 3, 3, 23, 3)
+    assert 0 < int((samples.y == 0).sum()) < 23
+    for r, draw in enumerate(cohort.draws):
+        if r not in voting:
+            draw.parameters[:] = np.nan
+    result = decompose(module, samples, cohort, "zero-one")
+    votes = values(result)
+    assert votes["bias"] + votes["variance"] == pytest.approx(votes["client_loss"], rel=1e-12)
+    if not voting:
+        assert [votes[name] for name in ("bias", "variance", "client_loss", "fma_loss")] == [1.0, 0.0, 1.0, 1.0]
+        assert votes["variance_where_right"] == votes["variance_where_wrong"] == 0.0
+        assert [row.variance for row in result.clients] == [0.0] * 3  # they agree
+    else:
+        assert votes["client_loss"] > 2 / 3
+        # R = 3: the jackknife over two draws that change nothing and one without which the bias is 1
+        with_, without = votes["bias"], 1.0
+        theta = np.array([with_, without, with_])
+        expected = np.sqrt(2 / 3 * np.sum((theta - theta.mean()) ** 2))
+        assert result.row("bias").stderr_draws == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")  # infinite weights have no distance
@@ -483,10 +502,12 @@ def test_the_average_over_rounds_is_a_column_of_its_own():
     runs = over_rounds(LOSSES[0]), over_rounds(LOSSES[0], model="averaged")
     figure, note = drawn(*runs, loss=LOSSES[0])
     said = [text.get_text() for ax in figure.axes for text in ax.texts]
-    assert "ima" in said
-    assert "ima, averaged" in said
+    assert {"global", "averaged"} <= set(said)
+    assert figure.texts[0].get_text() == "ima"  # once, above both
     assert "Averaged: the average over rounds" in note
     figure, note = drawn(runs[0], loss=LOSSES[0])
     assert "Averaged" not in note
     figure, _ = drawn(runs[1], loss=LOSSES[0])
     assert "ima, averaged" in [text.get_text() for text in figure.texts]
+    figure, _ = drawn(*runs, over_rounds(LOSSES[0], run="fma"), loss=LOSSES[0], width=7.0)
+    assert {"ima", "ima, averaged", "fma"} <= {text.get_text() for ax in figure.axes for text in ax.texts}

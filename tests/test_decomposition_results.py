@@ -172,9 +172,7 @@ def test_a_cut_or_edited_table_is_no_result(tmp_path, kind):
     lines = table.read_text().splitlines(keepends=True)
     for spoilt in (lines[:-1], [*lines[:-1], lines[-1].replace(",60,", ",sixty,")]):
         table.write_text("".join(spoilt))
-        with pytest.raises(
-            FedscopeError, match=r"do not fit each other, so one was changed or cut; compute them"
-        ):
+        with pytest.raises(FedscopeError, match=r"do not fit each other, so one was changed or cut; compute them"):
             Decomposition.load(tmp_path / "r")
 
 
@@ -273,6 +271,95 @@ def test_several_runs_are_columns_on_common_axes():
                     y = np.asarray(line.get_ydata(), dtype=float)
                     assert np.nanmax(y, initial=low) <= top
                     assert np.nanmin(y, initial=top) >= low
+
+
+def few(run: RunFactors) -> RunFactors:
+    return replace(run, rounds=tuple(replace(one, round=i + 1) for i, one in enumerate(run.rounds[:3])), curves=())
+
+
+def nowhere(run: RunFactors) -> RunFactors:
+    """A run that diverged."""
+    nan = float("nan")
+    rounds = (
+        replace(
+            one,
+            rows=tuple(replace(row, value=nan, stderr_draws=None) for row in one.rows),
+            clients=tuple(replace(row, train_bias=nan, heter_bias=nan) for row in one.clients),
+        )
+        for one in run.rounds
+    )
+    return replace(run, rounds=tuple(rounds))
+
+
+def boxes(figure) -> list:
+    """Every text that is seen, with its place in pixels."""
+    figure.draw_without_rendering()
+    texts = list(figure.texts)
+    for ax in figure.axes:
+        texts += [*ax.texts, ax._left_title, ax.xaxis.label, ax.yaxis.label]
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = axis.get_view_interval()
+            texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    return [(text.get_text(), text.get_window_extent()) for text in texts if text.get_visible() and text.get_text()]
+
+
+RUNS = (
+    plausible(),
+    plausible("fedavg-momentum", seed=1),
+    replace(plausible(), model="averaged"),
+    nowhere(plausible("swa", seed=2)),
+)
+
+
+@pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
+@pytest.mark.parametrize("shown", [(0,), (0, 1), (0, 1, 2), (0, 3)])
+def test_words_of_a_figure_neither_touch_nor_are_cut(width, shown):
+    title = "A title that is longer than the figure is wide, so that it needs more lines than one"
+    figure = result(*(RUNS[i] for i in shown)).figure(width, title)
+    found = boxes(figure)
+    for words, box in found:
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1, words
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.y1, words
+    for i, (words, box) in enumerate(found):
+        # Boxes hold room for letters with tails.
+        for other, there in found[i + 1 :]:
+            assert not box.shrunk(0.96, 0.7).overlaps(there.shrunk(0.96, 0.7)), (words, other)
+    for ax in figure.axes:  # right of the columns stand labels, wherever the lines end
+        assert ax._left_title.get_window_extent().x1 <= figure.axes[-1].bbox.x1 + 1
+
+
+def test_rounds_are_whole_and_narrow_columns_have_two():
+    for width, runs in ((3.5, (few(RUNS[0]),)), (7.0, (few(RUNS[0]), few(RUNS[1])))):
+        figure = result(*runs).figure(width)
+        low, high = figure.axes[-1].get_xlim()
+        assert [tick for tick in figure.axes[-1].get_xticks() if low <= tick <= high] == [1, 2, 3]
+    narrow = result(*RUNS[:3]).figure(2.0)
+    assert narrow.axes[-1].get_xticks().tolist() == [1, 60]
+    said = [ax.get_xlabel() for ax in narrow.axes] + [text.get_text() for ax in narrow.axes for text in ax.texts]
+    assert said.count("round") == 1
+    assert [ax.get_xlabel() for ax in result(*RUNS[:3]).figure(7.0).axes].count("round") == 3
+
+
+def test_names_wider_than_their_columns_become_letters_with_a_key():
+    figure = result(*RUNS[:3]).figure(3.5, "digits")
+    said = [text.get_text() for text in figure.texts]
+    assert said[:2] == ["digits", "a: ima; b: fedavg-momentum; c: ima, averaged"]
+    assert {"a", "b", "c"} <= {text.get_text() for ax in figure.axes for text in ax.texts}
+    wide = result(*RUNS[:3]).figure(7.0)
+    assert {"ima", "fedavg-momentum", "ima, averaged"} <= {text.get_text() for ax in wide.axes for text in ax.texts}
+
+
+@pytest.mark.parametrize("width", [2.0, 7.0])
+def test_a_run_that_diverged_says_so_in_its_panels(width):
+    figure = result(RUNS[0], RUNS[3]).figure(width)
+    columns = [[text.get_text().replace("\n", " ") for text in ax.texts] for ax in figure.axes]
+    finite = ["not finite" not in said for said in columns]
+    assert finite == [True, False] * 3 + [True, True]  # its test error was measured
+    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # of the rounds, though none can be drawn
+    none = replace(RUNS[0], run="other", curves=())
+    assert "none" in [text.get_text() for text in result(RUNS[0], none).figure(width).axes[-1].texts]
+    alone = result(nowhere(plausible())).figure(width)
+    assert not alone.axes[0].get_yticks().size
 
 
 def test_small_factors_get_a_panel_of_their_own():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,7 @@ from fedscope.decomposition.theory import (
     locality_gaps,
     mmd2,
     posterior_variance,
+    refuse_outside,
     replay_variances,
     sentence,
     tangent_kernel,
@@ -456,6 +458,15 @@ def test_the_rows_of_a_kernel_and_whose_they_are() -> None:
         by_client(own, 0)
 
 
+def test_a_partition_of_more_samples_than_there_are_is_refused() -> None:
+    partition = Partition((np.arange(3), np.arange(0), np.arange(3, 100)), None, np.zeros((3, 3), dtype=np.int64))
+    refuse_outside(partition, 100, "runs/a", "digits")
+    with pytest.raises(
+        FedscopeError, match=r"client 2 of runs/a holds sample 99, but the train split of digits has 99 samples; give"
+    ):
+        refuse_outside(partition, 99, "runs/a", "digits")
+
+
 # over replays, and over clients
 
 
@@ -502,6 +513,40 @@ def test_correlations_are_numpys_and_those_of_ranks() -> None:
     assert found.high == pytest.approx(math.tanh(math.atanh(found.pearson) + half), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ((1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6)),
+        ((1, 2, 3, 4), (4, 3, 2, 1)),
+        ((3, 1, 4, 6, 5, 9), (2, 7, 1, 8, 3, 4)),
+        ((1, 1, 2, 3, 3), (2, 5, 5, 7, 1)),
+    ],
+)
+def test_up_to_nine_clients_the_p_value_is_a_share_of_all_orders(x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    rows = [ClientBound(1, k, 9, 1.0, 1.0, float(a), float(b), 99.0) for k, (a, b) in enumerate(zip(x, y, strict=True))]
+    found = correlate(rows, "gp_variance")
+    assert found is not None
+    ranks = [[sum(b < a for b in own) + (1 + own.count(a)) / 2 for a in own] for own in (x, y)]
+    of = [sum(a * b for a, b in zip(ranks[0], order, strict=True)) for order in itertools.permutations(ranks[1])]
+    seen = sum(a * b for a, b in zip(*ranks, strict=True))
+    one_sided = min(sum(value <= seen for value in of), sum(value >= seen for value in of))
+    assert found.spearman_p == pytest.approx(min(1, 2 * one_sided / math.factorial(len(x))), rel=1e-12)
+
+
+def test_no_order_of_ten_clients_is_rarer_than_one_in_all_their_orders() -> None:
+    rows = [ClientBound(1, k, 9, 1.0, 1.0, float(k), math.exp(k), 99.0) for k in range(10)]
+    found = correlate(rows, "gp_variance")
+    assert found is not None
+    assert found.spearman_p == 2 / math.factorial(10)  # the t approximation gives 0
+    shuffled = [replace(row, gp_variance=float(k * 7 % 10)) for k, row in enumerate(rows)]
+    other = correlate(shuffled, "gp_variance")
+    assert other is not None
+    t = other.spearman * math.sqrt(8 / (1 - other.spearman**2))
+    from scipy.stats import t as student
+
+    assert other.spearman_p == pytest.approx(2 * student.sf(abs(t), 8), rel=1e-9)
+
+
 def test_correlations_that_do_not_exist_are_none() -> None:
     assert correlate(bounds(3), "gp_variance") is None
     assert correlate([replace(row, replay_variance=None) for row in bounds(6)], "replay_variance") is None
@@ -517,7 +562,7 @@ def result() -> Theory:
     rounds = [Gap(t, 1.0, 0.1 * t**1.4 * math.exp(0.1 * draw.normal()), float(t), 0.7 * t, 0.9) for t in range(1, 9)]
     path = [replace(rounds[-1], shrink=e, gap=rounds[-1].gap * e**2 * (1 + e), distance=8 * e) for e in HALVES[1:]]
     attrs = {"outputs": "probabilities", "data": "digits", "split": "train", "samples": 1437, "dimension": 1024}
-    return Theory("fma", (*rounds, *path), (*bounds(9), *bounds(9, 8, 1)), {**attrs, "parameters": 5000})
+    return Theory("fma", (*rounds, *path), (*bounds(7), *bounds(7, 8, 1)), {**attrs, "parameters": 5000})
 
 
 def test_a_result_survives_its_files(tmp_path: Path) -> None:
@@ -541,6 +586,37 @@ def test_a_result_survives_its_files(tmp_path: Path) -> None:
         Theory.load(tmp_path / "a.b")
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[: len(text) // 2],  # within a row
+        lambda text: "".join(text.splitlines(keepends=True)[:6]),  # after the first round
+        lambda text: text.replace("fma,3,1.0,,gap", "fma,3,1.0,,gab"),
+        lambda text: text.replace("fma,3,1.0,,gap", "fma,3,1.0,,"),
+        lambda text: text.replace("fma,8,,0,samples,20", "fma,8,,0,samples,"),
+        lambda text: text.replace("fma,8,,0,samples,20", "fma,8,,0,samples,twenty"),
+        lambda text: text.replace("fma,8,,0,samples", "fma,eight,,0,samples"),
+        lambda text: text.replace("fma,8,,0,mmd2", "fma,8,,0,mmd3"),
+    ],
+)
+def test_a_table_that_is_not_whole_is_refused(tmp_path: Path, spoil: Callable[[str], str]) -> None:
+    result().save(tmp_path / "r")
+    table = tmp_path / "r.theory.csv"
+    whole = table.read_text()
+    table.write_text(spoil(whole))
+    assert table.read_text() != whole
+    with pytest.raises(FedscopeError, match=r"r\.theory\.csv is not whole.*; compute it again with --force"):
+        Theory.load(tmp_path / "r")
+
+
+def test_a_result_without_its_settings_is_not_whole(tmp_path: Path) -> None:
+    result().save(tmp_path / "r")
+    main = tmp_path / "r.theory.json"
+    main.write_text(main.read_text().replace('"attrs"', '"other"'))
+    with pytest.raises(FedscopeError, match=r"r\.theory\.json is not whole; compute it again with --force"):
+        Theory.load(tmp_path / "r")
+
+
 def test_the_words_have_slopes_correlations_and_numbers_of_clients() -> None:
     first, *others = sentence(result()).splitlines()
     slope, found = result().slope, result().correlation(8, "gp_variance")
@@ -552,12 +628,27 @@ def test_the_words_have_slopes_correlations_and_numbers_of_clients() -> None:
     assert first.count("shrunk") == 1
     assert len(others) == 2
     assert (
-        f"fma@8, Theorem 2, 9 clients: prediction and Gaussian-process variance r = {found.pearson:.2f} [" in others[1]
+        f"fma@8, Theorem 2, 7 clients: prediction and Gaussian-process variance r = {found.pearson:.2f} [" in others[1]
     )
     few = Theory("fma", (*result().gaps[:2], Gap(9, 1.0, 0.0, 0.0, 0.0, 1.0)), bounds(3))
     words = sentence(few)
-    assert "gaps of 2 rounds, and a slope over rounds needs three with different Δ, 1 left out" in words
+    assert "gaps of 2 rounds, and a slope over rounds needs three with different Δ, 1 left out (clients al" in words
     assert "Gaussian-process variance have no correlation (4 clients or more" in words
+
+
+def test_rounds_that_diverged_are_not_called_alike() -> None:
+    nan = [Gap(9, 1.0, math.nan, math.nan, 1.0, math.nan), Gap(10, 1.0, math.inf, 1.0, 1.0, 1.0)]
+    alike = Gap(11, 1.0, 0.0, 0.0, 0.0, 1.0)
+    some = Theory("fma", (*result().rounds, *nan, alike))
+    both = "1 left out (clients alike, or rounding), 2 left out (not finite: training diverged)"
+    assert both in sentence(some)
+    note = " ".join(text.get_text() for text in reversed(some.figure().texts))
+    assert "1 of 11 rounds left out (clients alike, or rounding); 2 of 11 rounds left out (not finite" in note
+    only = Theory("fma", (*nan, replace(nan[0], shrink=0.5)))
+    assert "shrunk 2-fold, no finite gap: training diverged" in sentence(only)
+    assert "alike" not in sentence(only)
+    assert [text.get_text() for text in only.figure().axes[0].texts] == ["no finite gap:\ntraining diverged"]
+    assert "shrunk 2-fold, no gap above rounding" in sentence(Theory("fma", (alike, replace(alike, shrink=0.5))))
 
 
 @pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
@@ -581,6 +672,6 @@ def test_figures_of_less_are_drawn_too() -> None:
     gp = replace(result(), bounds=tuple(one)).figure().axes[-1]
     found = result().correlation(8, "gp_variance")
     assert found is not None
-    assert gp.get_title(loc="left") == f"GP variance\nr = {found.pearson:.2f}, n = 9".replace("-", "−")
+    assert gp.get_title(loc="left") == f"GP variance\nr = {found.pearson:.2f}, n = 7".replace("-", "−")
     nothing = Theory("x", (Gap(1, 1.0, 0.0, 0.0, 0.0, 1.0),)).figure()
     assert [text.get_text() for text in nothing.axes[0].texts] == ["no gap above rounding"]

@@ -47,6 +47,11 @@ SLOW = {
     "howto/explain.md",
     "howto/cka.md",
     "howto/theory.md",
+    "howto/dispersion.md",
+    "howto/embedding.md",
+    "howto/parameters.md",
+    "howto/updates.md",
+    "howto/what-if.md",
     "gallery.md",
 }
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..records import RoundFactors
 from ..results import RunFactors
+from .cohorts import clients_differ
 from .greatest import parts_of
 from .intervals import above, difference, finite, magnitude, read, size, zero
 from .records import Reading, Statement, Verdict
@@ -16,7 +17,7 @@ SEEDS = " One run each says nothing about other seeds."
 
 def differs_most(a: RunFactors, b: RunFactors) -> Statement:
     """In the last round that both have: supported where the greatest difference of a factor is apart from every other
-    one's and from 0.
+    one's and from 0, and the round has the same clients in both; else the clients alone may make the difference.
 
     Intervals of differences are sums of both: replays of runs with one seed meet the same batch orders, so that the
     runs are not independent, and quadrature would not hold.
@@ -46,6 +47,10 @@ def differs_most(a: RunFactors, b: RunFactors) -> Statement:
         decide = narrower([one, two]) if verdict == "undecided" else ""
         if all(gap.value == 0 for gap in gaps):
             decide = "A later round may differ: the runs have the same history up to here."
+        elif clients_differ([one, two]):
+            verdict = "undecided"
+            sentence += " The round has different clients in them."
+            decide = "Runs with the same clients in this round would decide it."
     return Statement(
         "differs-most",
         ", ".join(names_of),

@@ -7,6 +7,7 @@ from itertools import pairwise
 from math import fsum
 
 from ..records import RoundFactors
+from .cohorts import change, clients_of
 from .intervals import above, finite, mean_of_clients, read
 from .phases import Phase
 from .records import Reading, Statement, Verdict
@@ -78,9 +79,12 @@ def of_clients(one: RoundFactors, field: str) -> Reading:
     return mean_of_clients(f"client_{field}", one, [(row, value) for row, value in values if value is not None])
 
 
-def heterogeneous_bias_falls(run: str, rounds: Sequence[RoundFactors]) -> Statement:
-    """The first against the last decomposed round, intervals apart."""
+def heterogeneous_bias_falls(run: str, phases: Sequence[Phase]) -> Statement:
+    """The first against the last decomposed round, intervals apart; where they have different clients, the first third
+    of the run against the last (:func:`.cohorts.change`)."""
+    rounds = [one for phase in phases for one in phase.rounds]
     values = [read(one, "heter_bias") for one in rounds]
+    compared: tuple[Reading, ...] = ()
     known = [value for value in values if finite(value)]
     verdict: Verdict = "undecided"
     decide = ""
@@ -92,12 +96,19 @@ def heterogeneous_bias_falls(run: str, rounds: Sequence[RoundFactors]) -> Statem
         decide = "A second round would decide it."
     else:
         first, last = known[0], known[-1]
-        verdict = "supported" if above(first, last) else "contradicted" if above(last, first) else "undecided"
+        moved = change(known, phases)
+        verdict = "supported" if moved.sign < 0 else "contradicted" if moved.sign > 0 else "undecided"
         sentence = f"It is {shown(first)} in round {first.round} and {shown(last)} in round {last.round}."
-        rises = [f"{a.round} to {b.round}" for a, b in pairwise(known) if above(b, a)]
+        sentence += f" {moved.sentence}" if moved.sentence else ""
+        # A rise between different clients is not one over training.
+        cohorts = {one.round: clients_of(one) for one in rounds}
+        pairs = [(a, b) for a, b in pairwise(known) if a.round and b.round and cohorts[a.round] == cohorts[b.round]]
+        rises = [f"{a.round} to {b.round}" for a, b in pairs if above(b, a)]
         if rises and verdict == "supported":
             sentence += f" Not steadily: it rises from round {', and from '.join(rises)}."
-        decide = narrower(rounds) if verdict == "undecided" else ""
+        if verdict == "undecided":
+            decide = moved.decide or narrower(rounds)
+        compared = moved.readings
     return Statement(
         "heterogeneous-bias-falls",
         run,
@@ -106,7 +117,7 @@ def heterogeneous_bias_falls(run: str, rounds: Sequence[RoundFactors]) -> Statem
         verdict,
         sentence,
         decide,
-        tuple(values),
+        (*values, *compared),
     )
 
 

@@ -25,6 +25,7 @@ def explain(
     *,
     lengths: Mapping[str, int] | None = None,
     similarity: Mapping[str, Sequence[Similarity]] | None = None,
+    stand_ins: Mapping[str, str] | None = None,
 ) -> Explanation:
     """What a decomposition says of each run, and between runs, with a verdict on every claim.
 
@@ -37,6 +38,7 @@ def explain(
         lengths: rounds of each run, which its phases are thirds of; by default up to the last one decomposed.
         similarity: for runs of which it was measured, (round, mean over pairs of clients, standard error or
             None, number of minibatches).
+        stand_ins: for runs that are draws of each other, `fma+s1+s2`, the one that similarity is of.
 
     Raises:
         FedscopeError: another loss; a run without rounds.
@@ -62,24 +64,30 @@ def explain(
             raise FedscopeError(f"{run.run} has no decomposed round, so there is nothing to explain; decompose some")
     ends = {run.run: max((lengths or {}).get(run.run, 0), *(one.round for one in run.rounds)) for run in result.runs}
     statements = [
-        statement for run in result.runs for statement in _of_run(run, ends[run.run], (similarity or {}).get(run.run))
+        statement
+        for run in result.runs
+        for statement in _of_run(
+            run, ends[run.run], (similarity or {}).get(run.run), (stand_ins or {}).get(run.run, "")
+        )
     ]
     statements += [differs_most(result.runs[0], other) for other in result.runs[1:]]
     return Explanation(
         runs=tuple(label(run) for run in result.runs),
         statements=tuple(statements),
-        notes=notes_on(result, ends),
+        notes=notes_on(result, ends, stand_ins or {}),
         attrs=result.attrs,
     )
 
 
-def _of_run(run: RunFactors, length: int, similarity: Sequence[Similarity] | None) -> Iterator[Statement]:
+def _of_run(
+    run: RunFactors, length: int, similarity: Sequence[Similarity] | None, stand_in: str
+) -> Iterator[Statement]:
     name = label(run)
     thirds = phases(run.rounds, length)
     after = [phase for phase in thirds if phase.name != "early"]
     yield from (greatest_part(name, phase) for phase in thirds)
     yield own_data(name, after)
-    yield heterogeneous_bias_falls(name, run.rounds)
+    yield heterogeneous_bias_falls(name, thirds)
     yield scatter_is_small(name, run.rounds)
     yield weights_beat_outputs(name, thirds)
     for made in (better_than_clients, server_lowers, averaging_over_rounds):
@@ -87,4 +95,4 @@ def _of_run(run: RunFactors, length: int, similarity: Sequence[Similarity] | Non
         if statement is not None:
             yield statement
     if similarity is not None:
-        yield more_alike(name, similarity)
+        yield more_alike(name, similarity, thirds, stand_in)

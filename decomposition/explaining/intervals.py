@@ -12,12 +12,16 @@ from .records import Reading
 # Of one recorded model each: draws do not enter, so all of D leaves no error.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
 
+# Below it, the draws of a client are the same model up to rounding.
+FULL_BATCHES = 1e-12
+
 
 def read(one: RoundFactors, factor: str) -> Reading:
     """A factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where the
     samples are not all of D, 1.96 `stderr_samples` beside it, added in quadrature (the page says so).
 
-    No interval without `stderr_draws`, that is for R = 2 and for dependent draws.
+    No interval without `stderr_draws`, that is for R = 2 and for dependent draws, and none where the draws are all
+    alike, because then it is one of rounding.
     """
     try:
         row = one.row(factor)
@@ -30,11 +34,20 @@ def read(one: RoundFactors, factor: str) -> Reading:
         known = one.population or row.stderr_samples is not None
     else:
         over_draws = row.stderr_draws
-        known = over_draws is not None
+        known = over_draws is not None and not all_alike(one)
     if not known or over_draws is None:
         return Reading(factor, one.round, row.value)
-    half = hypot(_t(one.count - 1) * over_draws, 1.96 * (row.stderr_samples or 0.0))
+    half = hypot(quantile(one.count - 1) * over_draws, 1.96 * (row.stderr_samples or 0.0))
     return Reading(factor, one.round, row.value, row.value - half, row.value + half)
+
+
+def all_alike(one: RoundFactors) -> bool:
+    """Whether the draws are the same models up to rounding, as replays are where clients take full batches."""
+    try:
+        value = one.row("variance").value
+    except KeyError:
+        return False
+    return value is not None and abs(value) < FULL_BATCHES
 
 
 def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRow, float]]) -> Reading:
@@ -49,7 +62,7 @@ def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRo
     if count < 2:
         return Reading(name, one.round, mean)
     spread = fsum((row.weight / total * (value - mean)) ** 2 for row, value in known)
-    half = _t(count - 1) * sqrt(count / (count - 1) * spread)
+    half = quantile(count - 1) * sqrt(count / (count - 1) * spread)
     return Reading(name, one.round, mean, mean - half, mean + half)
 
 
@@ -104,7 +117,12 @@ def finite(one: Reading) -> bool:
     return one.value is not None and isfinite(one.value)
 
 
-def _t(degrees: int) -> float:
+def quantile(degrees: float) -> float:
+    """Student's t of a 95 % interval.
+
+    >>> round(quantile(3), 3)
+    3.182
+    """
     from scipy.stats import t
 
     return float(t.ppf(0.975, degrees))

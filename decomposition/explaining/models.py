@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import sqrt
 
 from ..records import ClientRow, RoundFactors
-from .intervals import above, difference, finite, mean_of_clients, read, zero
+from .intervals import above, difference, finite, mean_of_clients, quantile, read, zero
 from .records import Reading, Statement, Verdict
 from .wording import ends, in_rounds, narrower, shown
 
@@ -30,12 +31,34 @@ def client_loss(one: RoundFactors, row: ClientRow) -> float | None:
     return sum(count * value for count, value in parts if value is not None) / one.samples + row.variance
 
 
+def client_floor(one: RoundFactors, row: ClientRow) -> float | None:
+    """What a client's loss is at least, below every 95 % interval over draws that its variance allows; None where no
+    interval exists.
+
+    The losses of the single draws are not kept, so their scatter is bounded. With b = y - mean_r f^r, d^r = f^r -
+    mean_r f^r, B = E||b||^2, v_r = E||d^r||^2 and V = mean_r v_r (`variance`), a draw's loss is L^r = B - 2 E<b, d^r> +
+    v_r. Cauchy and Schwarz give |E<b, d^r>| <= sqrt(B v_r), and R numbers v_r >= 0 of mean V have a deviation of at
+    most V sqrt(R - 1), so that
+
+        sd_r(L^r) <= 2 sqrt(B V) + V sqrt(R - 1)
+
+    and Student's interval of the mean is at most t_{R-1} sd / sqrt(R - 1) to each side.
+    """
+    loss = client_loss(one, row)
+    if loss is None or one.count < 3 or not one.independent:
+        return None
+    beside = sqrt(one.count - 1)
+    spread = 2 * sqrt(max(loss - row.variance, 0.0) * row.variance) + row.variance * beside
+    return loss - quantile(one.count - 1) * spread / beside
+
+
 def better_than_clients(run: str, rounds: Sequence[RoundFactors]) -> Statement | None:
     """The averaged model's loss against its clients', all on the same data; None where the clients' does not follow
     exactly from what was measured.
 
-    Supported where it is apart from, and below, every single client's in each round; contradicted where in some round
-    it is above their mean, intervals apart.
+    A single client's loss is a mean over R draws and has no interval. Supported where the averaged model's interval
+    lies below the least that any client's loss can be (:func:`client_floor`) in each round; contradicted where in some
+    round it is above their mean, intervals apart.
     """
     cases = []
     for one in rounds:
@@ -43,30 +66,47 @@ def better_than_clients(run: str, rounds: Sequence[RoundFactors]) -> Statement |
         known = [(row, loss) for row, loss in losses if loss is not None]
         if known and len(known) == len(losses):
             mean = mean_of_clients("client_loss", one, known)
-            # No interval over draws exists for a single client; the one that is compared is the averaged model's.
             best = Reading("client_loss_least", one.round, min(loss for _, loss in known))
-            cases.append((one, read(one, "fma_loss"), mean, best))
+            floors = [least for row in one.clients if (least := client_floor(one, row)) is not None]
+            floor = Reading("client_loss_floor", one.round, min(floors) if len(floors) == len(known) else None)
+            cases.append((one, read(one, "fma_loss"), mean, best, floor))
     if not cases:
         return None
-    beaten = [one.round for one, averaged, _, best in cases if above(replace(best, low=best.value), averaged)]
-    higher = [one.round for one, averaged, mean, _ in cases if above(averaged, mean)]
+    lower = [one.round for one, averaged, _, best, _ in cases if above(_exact(best), _exact(averaged))]
+    beaten = [one.round for one, averaged, _, _, floor in cases if above(_exact(floor), averaged)]
+    higher = [one.round for one, averaged, mean, *_ in cases if above(averaged, mean)]
     verdict: Verdict = "contradicted" if higher else "supported" if len(beaten) == len(cases) else "undecided"
     said = "; ".join(
         f"{shown(averaged)} in round {one.round}, its clients' {shown(best)} at best and {shown(mean)} on average"
-        for one, averaged, mean, best in ends(cases)
+        for one, averaged, mean, best, _ in ends(cases)
     )
     worse = f" It is worse than their average in {in_rounds(higher)}." if higher else ""
+    counted = (
+        f"It is below every client's in {_where(lower, cases)}, and apart from all of them in {_where(beaten, cases)}."
+    )
     return Statement(
         "better-than-clients",
         run,
         "The averaged model is better than each of its clients, on all clients' data",
         "The global model is better than the client models.",
         verdict,
-        f"Its loss is {said}. It is below every client's in {in_rounds(beaten) if beaten else 'no round'}.{worse} "
-        "(For averaged outputs a lower loss than the clients' average is arithmetic; for averaged weights it is not.)",
+        f"Its loss is {said} (the ± of an average is over clients). {counted}{worse} A single client's loss has no "
+        "interval: it is a mean over R draws, and apart means by all the scatter that its variance allows. (For "
+        "averaged outputs a lower loss than the clients' average is arithmetic; for averaged weights it is not.)",
         narrower(rounds) if verdict == "undecided" else "",
         tuple(number for _, *numbers in cases for number in numbers),
     )
+
+
+def _exact(one: Reading) -> Reading:
+    """Its value alone, to compare with."""
+    return replace(one, low=one.value, high=one.value)
+
+
+def _where(numbers: Sequence[int], cases: Sequence[object]) -> str:
+    if not numbers:
+        return "no round"
+    return in_rounds(numbers) if len(numbers) < len(cases) or len(numbers) == 1 else "every round"
 
 
 def server_lowers(run: str, rounds: Sequence[RoundFactors]) -> Statement | None:

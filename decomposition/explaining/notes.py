@@ -6,26 +6,31 @@ from collections.abc import Iterator, Mapping
 
 from ..results import Decomposition
 from .biases import SMALL
-from .intervals import read
+from .cohorts import clients_differ
+from .intervals import all_alike, read
 from .models import averaging_over_rounds, better_than_clients, server_lowers
 from .phases import phases
-from .wording import in_rounds, label, listed
+from .wording import alike, in_rounds, label, listed
 
 # What each source of draws cannot show.
 DRAWS = {
     "local": " are replays of local training from the recorded start, independent across clients: the covariance is 0 "
     "by construction, and what the start itself varies is not seen",
     "rounds": " are the last rounds of one cohort: drift counts as variance",
-    "runs": " are runs that differ in their seed; what is measured without draws is of the first of them",
+    "runs": " are runs that differ in their seed; what is measured without draws, similarity and the figure's test "
+    "errors are of the first of them",
 }
 
 
-def notes_on(result: Decomposition, lengths: Mapping[str, int]) -> tuple[str, ...]:
-    """Sentences, from the result alone; `lengths` are the rounds of each run."""
-    return tuple(_notes(result, lengths))
+def notes_on(
+    result: Decomposition, lengths: Mapping[str, int], stand_ins: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Sentences, from the result alone; `lengths` are the rounds of each run, `stand_ins` the first of runs that are
+    draws of each other."""
+    return tuple(_notes(result, lengths, stand_ins or {}))
 
 
-def _notes(result: Decomposition, lengths: Mapping[str, int]) -> Iterator[str]:
+def _notes(result: Decomposition, lengths: Mapping[str, int], stand_ins: Mapping[str, str]) -> Iterator[str]:
     rounds = [one for run in result.runs for one in run.rounds]
     for run in result.runs:
         thirds = listed([f"{phase.name} is {phase.span}" for phase in phases(run.rounds, lengths[run.run])])
@@ -37,14 +42,17 @@ def _notes(result: Decomposition, lengths: Mapping[str, int]) -> Iterator[str]:
     samples = f"all {counts} samples of D" if whole else f"a sample of {counts} from the {result.split} split"
     yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
     kind = result.draws.partition(":")[0]
-    yield f"Draws {result.draws}{DRAWS.get(kind, '')}."
+    first = f" ({', '.join(stand_ins.values())})" if stand_ins else ""
+    yield f"Draws {result.draws}{DRAWS.get(kind, '')}{first}."
     counted = sorted({one.count for one in rounds})
-    if all(one.independent and one.count > 2 for one in rounds):
+    if any(all_alike(one) for one in rounds):
+        yield f"{alike(rounds)} What needs one is undecided."
+    elif all(one.independent and one.count > 2 for one in rounds):
         degrees = " or ".join(str(count - 1) for count in counted)
         over = "" if whole else ", with the error over samples added in quadrature"
         yield (
-            f"± is half a 95 % interval over draws (t on {degrees} degrees of freedom){over}. A verdict needs "
-            "intervals that do not touch; among many intervals some miss."
+            f"± is half a 95 % interval over draws (t on {degrees} degrees of freedom){over}, unless its sentence says "
+            "otherwise. A verdict needs intervals that do not touch; among many intervals some miss."
         )
     elif not all(one.independent for one in rounds):
         yield "The draws depend on each other, so no interval over draws exists, and what needs one is undecided."
@@ -53,6 +61,11 @@ def _notes(result: Decomposition, lengths: Mapping[str, int]) -> Iterator[str]:
     yield f"Small means below {SMALL:g} of what it is compared with; that is our threshold, not the paper's."
     for run in result.runs:
         name = label(run)
+        if clients_differ(run.rounds):
+            yield (
+                f"{name}: the clients differ between rounds. Intervals are over draws of the same clients; other "
+                "clients would give other numbers."
+            )
         stepped = any(read(one, "server_step").value is not None for one in run.rounds)
         if stepped and server_lowers(name, run.rounds) is None:
             yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."

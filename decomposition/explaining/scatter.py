@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 from ..records import RoundFactors
 from .biases import SMALL
-from .intervals import above, finite, magnitude, read, size
+from .intervals import above, all_alike, finite, magnitude, read, size
 from .records import Statement, Verdict
 from .wording import NAMES, capital, in_rounds, is_local, listed, narrower, share, shown
-
-# Below it, the replays of a client are the same model up to rounding.
-FULL_BATCHES = 1e-12
 
 
 def scatter_is_small(run: str, rounds: Sequence[RoundFactors]) -> Statement:
@@ -43,7 +40,7 @@ def scatter_is_small(run: str, rounds: Sequence[RoundFactors]) -> Statement:
         said.append("The covariance is 0 by construction, because the draws are replays; it is no finding.")
     elif any(one.draws.partition(":")[0] == "runs" for one in rounds):
         said.append("The draws are runs, so the covariance is measured.")
-    if known and all(size(part) < FULL_BATCHES for part, _ in known if part.name == "variance"):
+    if known and all(all_alike(one) for one in rounds):
         said.append("A variance of 0 up to rounding comes of full batches: every replay is the same model.")
     return Statement(
         "scatter-is-small",

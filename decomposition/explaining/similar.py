@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .intervals import above
+from .cohorts import change
+from .intervals import quantile
+from .phases import Phase
 from .records import Reading, Statement, Verdict
 from .wording import shown
 
@@ -12,28 +14,35 @@ from .wording import shown
 Similarity = tuple[int, float, float | None, int]
 
 
-def more_alike(run: str, similarity: Sequence[Similarity]) -> Statement:
+def more_alike(run: str, similarity: Sequence[Similarity], phases: Sequence[Phase], of: str = "") -> Statement:
     """The clients' mean similarity (CKA) in the first against the last round: 95 % by t on B - 1 degrees of freedom of
-    the jackknife over B minibatches."""
-    from scipy.stats import t
-
+    the jackknife over B minibatches. Where these rounds have different clients, the first third of the run against the
+    last (:func:`.cohorts.change`). `of` names the run that was measured, where `run` are several."""
     values = []
     for number, mean, error, batches in sorted(similarity):
-        half = None if error is None else float(t.ppf(0.975, batches - 1)) * error
+        half = None if error is None else quantile(batches - 1) * error
         values.append(
             Reading("similarity", number, mean, *((None, None) if half is None else (mean - half, mean + half)))
         )
     verdict: Verdict = "undecided"
     decide = ""
+    compared: tuple[Reading, ...] = ()
     if len(values) < 2:
         sentence = f"It is {shown(values[0])} in round {values[0].round}." if values else "It was measured in no round."
         decide = "A second round would decide it."
     else:
         first, last = values[0], values[-1]
-        verdict = "supported" if above(last, first) else "contradicted" if above(first, last) else "undecided"
+        moved = change(values, phases)
+        verdict = "supported" if moved.sign > 0 else "contradicted" if moved.sign < 0 else "undecided"
         sentence = f"Their mean CKA is {shown(first)} in round {first.round} and {shown(last)} in round {last.round}."
+        if any(value.half is not None for value in values):
+            sentence += " Here ± is over minibatches of samples, of the recorded clients alone."
+        sentence += f" {moved.sentence}" if moved.sentence else ""
         if verdict == "undecided":
-            decide = "More samples would make the intervals narrower."
+            decide = moved.decide or "More samples would make the intervals narrower."
+        compared = moved.readings
+    if of:
+        sentence = f"Of the run {of} alone. {sentence}"
     return Statement(
         "more-alike",
         run,
@@ -42,5 +51,5 @@ def more_alike(run: str, similarity: Sequence[Similarity]) -> Statement:
         verdict,
         sentence,
         decide,
-        tuple(values),
+        (*values, *compared),
     )

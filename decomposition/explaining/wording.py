@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ..records import RoundFactors
 from ..results import RunFactors
+from .intervals import all_alike
 from .records import Reading
 
 T = TypeVar("T")
@@ -24,13 +25,20 @@ NAMES = {
 }
 
 
+# More digits of a value than these are for the table of numbers.
+DIGITS = 4
+
+
 def shown(one: Reading) -> str:
     """A value with half its interval, which has one digit, or two that begin with 1; without an interval the value.
+    Not more than four digits of the value.
 
     >>> shown(Reading("variance", 1, 0.2381, 0.2348, 0.2414)), shown(Reading("variance", 1, 0.2381))
     ('0.238 ± 0.003', '0.238')
     >>> shown(Reading("train_bias", 1, 3.5213e-8, 3.4e-8, 3.6426e-8))
     '3.52e-08 ± 1.2e-09'
+    >>> shown(Reading("fma_loss", 1, 0.89922261582, 0.89922261578, 0.89922261586))
+    '0.8992 ± 4e-11'
     """
     if one.value is None:
         return "no value"
@@ -42,6 +50,8 @@ def shown(one: Reading) -> str:
     place = floor(log10(half))
     digits = 2 if half / 10.0**place < 1.95 else 1
     decimals = digits - 1 - place
+    if one.value and decimals > DIGITS - 1 - floor(log10(abs(one.value))):
+        return f"{one.value:#.{DIGITS}g}".rstrip(".") + f" ± {half:.1g}"
     if decimals > 6 or (decimals > 4 and abs(one.value) < 1e-3):
         lead = floor(log10(abs(one.value))) if one.value else place
         return f"{one.value:.{max(lead + decimals, 0)}e} ± {half:.{digits - 1}e}"
@@ -90,6 +100,8 @@ def is_local(rounds: Sequence[RoundFactors]) -> bool:
 
 def narrower(rounds: Sequence[RoundFactors]) -> str:
     """What gives intervals, or narrower ones."""
+    if any(all_alike(one) for one in rounds):
+        return alike(rounds)
     if not all(one.independent for one in rounds):
         return "Dependent draws have no intervals; --draws local:8 has."
     fewest = min(one.count for one in rounds)
@@ -99,3 +111,11 @@ def narrower(rounds: Sequence[RoundFactors]) -> str:
     if is_local(rounds):
         return f"More draws, as --draws local:{2 * fewest}{samples}, would make the intervals narrower."
     return f"More runs with other seeds{samples} would make the intervals narrower."
+
+
+def alike(rounds: Sequence[RoundFactors]) -> str:
+    """Of rounds some of which have draws that are the same models: which, and what follows."""
+    numbers = [one.round for one in rounds if all_alike(one)]
+    draws = "replays are all alike, because clients take full batches" if is_local(rounds) else "draws are all alike"
+    subject = f"The {draws}" if len(numbers) == len(rounds) else f"In {in_rounds(numbers)} the {draws}"
+    return f"{subject}: no interval over draws exists."

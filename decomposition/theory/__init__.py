@@ -8,7 +8,7 @@ from .locality import Gap, locality_gaps
 from .replayed import replay_variances
 from .result import Theory
 from .slopes import Slope, fit_slope, local_slopes
-from .subsets import by_client, kernel_rows
+from .subsets import by_client, kernel_rows, refuse_outside
 from .tangent import tangent_kernel
 from .words import as_numbers, sentence
 
@@ -29,6 +29,7 @@ __all__ = [
     "locality_gaps",
     "mmd2",
     "posterior_variance",
+    "refuse_outside",
     "replay_variances",
     "sentence",
     "tangent_kernel",

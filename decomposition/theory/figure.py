@@ -9,6 +9,7 @@ from ...landscape.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, 
 from .correlations import VARIANCES
 from .panels import Colours, draw_gaps, draw_variance
 from .slopes import local_slopes
+from .words import left_out
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,9 +85,8 @@ def _legend_of(result: Theory) -> list[tuple[str, str]]:
 def _remark(result: Theory) -> str:
     """What the numbers are of, and what they cannot show."""
     parts = []
-    left_out = sum(not one.counts for one in result.rounds)
-    if left_out:
-        parts.append(f"{left_out} rounds without a gap (clients alike, or rounding) are left out")
+    for why, count in left_out(result.rounds).items():
+        parts.append(f"{count} of {len(result.rounds)} rounds left out ({why})")
     if "data" in result.attrs:
         parts.append(measured_on(result.attrs))
     if result.bounds:

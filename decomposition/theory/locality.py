@@ -48,10 +48,14 @@ class Gap:
         return self.gap / self.distance**2 if self.distance else None
 
     @property
+    def finite(self) -> bool:
+        """Whether the gap and Δ are numbers: where training diverged, they are nan or infinite."""
+        return bool(np.isfinite([self.gap, self.distance]).all())
+
+    @property
     def counts(self) -> bool:
         """Whether it has a place in a fit of logarithms: clients that differ, a finite gap above rounding."""
-        finite = bool(np.isfinite([self.gap, self.distance]).all())
-        return finite and self.distance > 0 and self.gap > ROUNDING * self.scale
+        return self.finite and self.distance > 0 and self.gap > ROUNDING * self.scale
 
 
 def locality_gaps(

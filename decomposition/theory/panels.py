@@ -10,6 +10,7 @@ import numpy as np
 
 from ...landscape.paper import GREY, SMALL, SURFACE
 from .correlations import VARIANCES
+from .words import without_gaps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +78,8 @@ def draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float,
     shrunk = [one for path in result.paths.values() for one in path if one.counts]
     if not rounds and not shrunk:
         axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, "no gap above rounding", ha="center", va="center", color=GREY, transform=axes.transAxes)
+        words = without_gaps(result.gaps).replace(": ", ":\n")
+        axes.text(0.5, 0.5, words, ha="center", va="center", color=GREY, transform=axes.transAxes)
         return
     for number, path in result.paths.items():
         own = [one for one in path if one.counts]

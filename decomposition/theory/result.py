@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class Theory:
         rounds = sorted({one.round for one in self.bounds})
         return {number: tuple(one for one in self.bounds if one.round == number) for number in rounds}
 
-    @property
+    @cached_property  # counting the orders of nine clients takes a second
     def correlations(self) -> tuple[Correlation, ...]:
         """Of the prediction with each variance, for every round of Theorem 2; those that exist."""
         every = (correlate(own, name) for own in self.by_round.values() for name in VARIANCES)

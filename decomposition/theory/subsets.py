@@ -39,6 +39,22 @@ def by_client(clients: Sequence[np.ndarray], count: int, seed: int = 0) -> np.nd
     return np.unique(np.concatenate(chosen))
 
 
+def refuse_outside(partition: Partition, n: int, run: str, data: str) -> None:
+    """Refuse a partition that cannot be one of a train split of ``n`` samples.
+
+    Raises:
+        FedscopeError: a client holds a sample that is not there.
+
+    >>> refuse_outside(Partition((np.array([0, 7]),), None, np.zeros((1, 2), np.int64)), 8, "runs/a", "digits")
+    """
+    for client, own in enumerate(partition.clients):
+        if (last := int(np.max(own, initial=-1))) >= n:
+            raise FedscopeError(
+                f"client {client} of {run} holds sample {last:,}, but the train split of {data} has {n:,} samples; "
+                "give with --data what the run was trained on"
+            )
+
+
 def kernel_rows(
     partition: Partition | None, client_ids: np.ndarray, count: int, seed: int, round: int
 ) -> tuple[np.ndarray, Members]:

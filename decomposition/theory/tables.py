@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,29 +54,49 @@ def write_tables(result: Theory, base: Path) -> list[Path]:
     """Write the files durably, BASE.theory.json last, so that a result that can be loaded is whole."""
     table, main = beside(base, ".theory.csv"), beside(base, ".theory.json")
     table.parent.mkdir(parents=True, exist_ok=True)
-    write_csv(table, COLUMNS, ((result.run, *row) for row in values(result)))
-    write_info(main, FORMAT, VERSION, {"run": result.run, "attrs": result.attrs})
+    rows = [(result.run, *row) for row in values(result)]
+    write_csv(table, COLUMNS, rows)
+    # Their number tells a table that was cut between two rows.
+    write_info(main, FORMAT, VERSION, {"run": result.run, "rows": len(rows), "attrs": result.attrs})
     return [table, main]
 
 
 def read_tables(base: Path) -> Theory:
-    """Read what :func:`write_tables` wrote."""
+    """Read what :func:`write_tables` wrote.
+
+    Raises:
+        FedscopeError: a file is missing, is no such result or is not whole.
+    """
     from .result import Theory
 
-    info = read_info(_there(base, ".theory.json"), FORMAT, VERSION, "theory")
+    main, table = _there(base, ".theory.json"), _there(base, ".theory.csv")
+    info = read_info(main, FORMAT, VERSION, "theory")
+    if not {"run", "attrs"} <= info.keys():
+        raise FedscopeError(f"{main} is not whole; compute it again with --force")
+    try:
+        rows = read_csv(table, COLUMNS, "theory")
+        gaps, bounds = _parsed(rows)
+    except (csv.Error, KeyError, TypeError, ValueError) as error:
+        raise FedscopeError(f"{table} is not whole; compute it again with --force") from error
+    if len(rows) != info.get("rows", len(rows)):
+        raise FedscopeError(
+            f"{table} is not whole, it has {len(rows)} of {info['rows']} rows; compute it again with --force"
+        )
+    return Theory(info["run"], gaps, bounds, info["attrs"])
+
+
+def _parsed(rows: Iterable[Mapping[str, str]]) -> tuple[tuple[Gap, ...], tuple[ClientBound, ...]]:
     gaps: defaultdict[tuple[int, float], dict[str, float]] = defaultdict(dict)
     bounds: defaultdict[tuple[int, int], dict[str, float | None]] = defaultdict(dict)
-    for row in read_csv(_there(base, ".theory.csv"), COLUMNS, "theory"):
+    for row in rows:
         name, value = row["quantity"], number(row["value"])
         if row["shrink"] and name in GAP and value is not None:
             gaps[int(row["round"]), float(row["shrink"])][name] = value
         elif row["client"]:
             bounds[int(row["round"]), int(row["client"])][name] = value
-    return Theory(
-        info["run"],
+    return (
         tuple(Gap(round=round_, shrink=shrink, **own) for (round_, shrink), own in gaps.items()),
         tuple(_bound(round_, client, own) for (round_, client), own in bounds.items()),
-        info["attrs"],
     )
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .bounds import ClientBound
+    from .locality import Gap
     from .result import Theory
 
 NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
@@ -19,7 +20,6 @@ NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
 def sentence(result: Theory) -> str:
     """A line of Lemma 1, with slopes, and one a round of Theorem 2, with correlations and their numbers of clients."""
     slope, counting = result.slope, [one for one in result.rounds if one.counts]
-    left_out = len(result.rounds) - len(counting)
     if slope is None:
         first = f"gaps of {len(counting)} rounds, and a slope over rounds needs three with different Δ"
     else:
@@ -28,10 +28,10 @@ def sentence(result: Theory) -> str:
             f"gap against Δ² over {slope.points} rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (dependent "
             f"rounds), gap/Δ² {min(ratios):.2g} to {max(ratios):.2g}"
         )
-    parts = [first + (f", {left_out} left out (clients alike, or rounding)" if left_out else "")]
+    parts = [", ".join([first, *(f"{count} left out ({why})" for why, count in left_out(result.rounds).items())])]
     for number, path in result.paths.items():
         steps = local_slopes(path)
-        shown = f"slope {steps[0]:.2f} at first, {steps[-1]:.2f} at the end" if steps else "no gap above rounding"
+        shown = f"slope {steps[0]:.2f} at first, {steps[-1]:.2f} at the end" if steps else without_gaps(path)
         parts.append(f"clients of round {number} shrunk {1 / path[-1].shrink:g}-fold, {shown}")
     lines = [f"{result.run}, Lemma 1: " + "; ".join(parts)]
     for number, bounds in result.by_round.items():
@@ -40,6 +40,24 @@ def sentence(result: Theory) -> str:
             f"{result.run}@{number}, Theorem 2, {len(bounds)} clients: prediction and " + "; and ".join(against)
         )
     return "\n".join(lines)
+
+
+def left_out(gaps: Sequence[Gap]) -> dict[str, int]:
+    """How many gaps are in no fit, by the reason; none where all are."""
+    broken = sum(not one.finite for one in gaps)
+    small = sum(not one.counts for one in gaps) - broken
+    every = {"clients alike, or rounding": small, "not finite: training diverged": broken}
+    return {why: count for why, count in every.items() if count}
+
+
+def without_gaps(gaps: Sequence[Gap]) -> str:
+    """What to say where there is no gap to show: whether one is too small or training diverged.
+
+    >>> from .locality import Gap
+    >>> without_gaps([Gap(3, 1.0, float("nan"), 1.0, 1.0, 1.0)]), without_gaps([Gap(3, 1.0, 0.0, 0.0, 0.0, 1.0)])
+    ('no finite gap: training diverged', 'no gap above rounding')
+    """
+    return "no gap above rounding" if any(one.finite for one in gaps) else "no finite gap: training diverged"
 
 
 def _has(bounds: Sequence[ClientBound], variance: str) -> bool:

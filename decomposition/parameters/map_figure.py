@@ -1,0 +1,163 @@
+"""A map of parameters as a cloud of dots. Drawing only."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...checkpoints.errors import nearest
+from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
+from ...landscape.plane_figure import Sheet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .map_result import ParameterMap
+
+# Inches.
+LEFT, RIGHT, BOTTOM, EDGE, LINE, KEY = 0.24, 0.08, 0.2, 0.05, 0.135, 0.13
+BAR_GAP, BAR, NUMBERS = 0.07, 0.09, 0.44
+# The widest cloud.
+WIDEST = 5.0
+# Dark where skewness is far from 0, and light, not white, at 0, so that every dot is seen.
+DIVERGING = ("#5e3c99", "#b2abd2", "#d9d9d9", "#fdb863", "#b35806")
+
+
+def draw_map(result: ParameterMap, width: float = 3.5, title: str | None = None, colour: str = "layer") -> Figure:
+    """A dot a parameter; of up to seven layers a colour each, of more shades from the first to the last."""
+    if colour not in ("layer", "skewness", "dispersion"):
+        known = ["layer", "skewness", "dispersion"]
+        raise FedscopeError(
+            f"there is no colour by {colour!r}{nearest(colour, known) or '; there are ' + ', '.join(known)}"
+        )
+    names = list(dict.fromkeys(result.layers))
+    by_name = colour == "layer" and len(names) <= len(COLOURS)
+    with paper_style(width):
+        room = width - LEFT - RIGHT - (0 if by_name else BAR_GAP + BAR + NUMBERS)
+        side = min(room, WIDEST)
+        legend = _legend_rows(names, width) if by_name else []
+        said = textwrap.wrap(_remark(result, colour), int((width - 0.2) / (0.9 * CHARACTER)))
+        top = EDGE + (0.2 if title else 0.0) + LINE * len(legend) + 0.04
+        below = top + 0.85 * side + BOTTOM
+        sheet = Sheet(width, below + LINE * len(said) + EDGE)
+        if title:
+            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        left = LEFT + (room - side) / 2
+        axes = sheet.axes(left, top, side, 0.85 * side)
+        dots = _dots(axes, result, colour, names, side)
+        if by_name:
+            for row, entries in enumerate(legend):
+                for i, across in entries:
+                    at = top - 0.04 - LINE * (len(legend) - row - 0.5)
+                    sheet.key(across + 0.05, at, {"color": COLOURS[i], "marker": "o", "markersize": 3.5})
+                    sheet.text(across + KEY, at, shortened(names[i], 30), fontsize=SMALL)
+        else:
+            _bar(sheet.axes(left + side + BAR_GAP, top, BAR, 0.85 * side), dots, colour, names)
+        for i, line in enumerate(said):
+            sheet.text(EDGE + 0.04, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
+    return sheet.figure
+
+
+def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side: float) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap, ListedColormap, LogNorm, Normalize
+
+    n = len(result.layers)
+    values: Any = np.array([names.index(layer) for layer in result.layers], np.float64)
+    order = np.random.default_rng(0).permutation(n)  # no large layer lies above the others, and no small one below
+    size = np.full(n, float(np.clip(4000 * (side / 3) ** 2 / n, 0.6, 14)))
+    if colour == "layer":
+        counts = np.bincount(values.astype(int))[values.astype(int)]
+        size = np.where(counts < n / 20, 3 * size, size)
+        order = order[np.argsort(-counts[order], kind="stable")]
+    if colour == "layer" and len(names) <= len(COLOURS):
+        look: dict[str, Any] = {
+            "cmap": ListedColormap(COLOURS[: len(names)]),
+            "norm": Normalize(-0.5, len(names) - 0.5),
+        }
+    elif colour == "layer":
+        look = {"cmap": SURFACE, "norm": Normalize(0, len(names) - 1)}
+    elif colour == "skewness":
+        values = result.skewness
+        greatest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+        look = {
+            "cmap": LinearSegmentedColormap.from_list("skewness", DIVERGING),
+            "norm": Normalize(-greatest, greatest),
+        }
+    else:
+        values = np.where(result.cv > 0, result.cv, np.nan)
+        there = values[np.isfinite(values)]
+        # the ends would belong to a few means near 0 and a few parameters that nobody moved
+        low, high = np.quantile(there, [0.01, 0.99]) if len(there) else (0.1, 1.0)
+        look = {"cmap": SURFACE, "norm": LogNorm(low, max(high, 1.01 * low))}
+    at, values, size = result.at[order], values[order], size[order]
+    without = np.isnan(values)
+    x, y = at.T
+    axes.scatter(x[without], y[without], s=size[without], c="#bbbbbb", linewidths=0, rasterized=True, zorder=1)
+    dots = axes.scatter(
+        x[~without], y[~without], s=size[~without], c=values[~without], linewidths=0, rasterized=True, zorder=2, **look
+    )
+    if colour == "dispersion":
+        high_ones = result.at[result.high]
+        axes.scatter(
+            high_ones[:, 0],
+            high_ones[:, 1],
+            s=4 * size.max() + 6,
+            facecolors="none",
+            edgecolors="black",
+            linewidths=0.5,
+            zorder=3,
+        )
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.03)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_xlabel("t-SNE 1")
+    axes.set_ylabel("t-SNE 2")
+    return dots
+
+
+def _bar(axes: Axes, dots: Any, colour: str, names: list[str]) -> None:
+    bar = axes.figure.colorbar(dots, cax=axes, extend="both" if colour == "dispersion" else "neither")
+    bar.outline.set_linewidth(0.6)
+    if colour == "layer":
+        from matplotlib.ticker import MaxNLocator
+
+        bar.locator = MaxNLocator(nbins=6, integer=True)
+        bar.set_label(f"layer, in order ({len(names)})", labelpad=2)
+        bar.update_ticks()
+    else:
+        bar.set_label("skewness" if colour == "skewness" else r"cv = $\sigma/|\mu|$", labelpad=2)
+
+
+def _legend_rows(names: list[str], width: float) -> list[list[tuple[int, float]]]:
+    made: list[list[tuple[int, float]]] = [[]]
+    across = EDGE + 0.04
+    for i, name in enumerate(names):
+        needs = KEY + len(shortened(name, 30)) * CHARACTER
+        if made[-1] and across + needs > width:
+            made.append([])
+            across = EDGE + 0.04
+        made[-1].append((i, across))
+        across += needs + 0.12
+    return made
+
+
+def _remark(result: ParameterMap, colour: str) -> str:
+    """What a dot is, and what must not be read."""
+    size = result.attrs.get("parameters")
+    of = f" of {size:,}" if size else ""
+    parts = [
+        f"t-SNE of {len(result.layers):,}{of} parameters by what {result.clients} clients do to them "
+        f"({shortened(result.run, 24)}, round {result.round}"
+        + (f", perplexity {result.attrs['perplexity']:g})" if "perplexity" in result.attrs else ")")
+    ]
+    if colour == "dispersion" and result.high.any():
+        parts.append("rings: high dispersion in their layer")
+    if colour != "layer" and np.isnan(result.skewness if colour == "skewness" else result.cv).any():
+        parts.append("grey: does not exist")
+    parts.append("distances between groups mean little")
+    return "; ".join(parts)

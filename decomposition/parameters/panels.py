@@ -1,0 +1,149 @@
+"""The panel of one parameter: its density, its clients and the models' marks. Drawing only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...landscape.paper import GREY, SMALL
+from .density import Array, density_of
+from .marks import Mark
+from .summaries import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# The mean width of a digit at the axis, and the least distance between two numbers, in inches.
+DIGIT, APART = 0.056, 0.1
+# Marks farther than so many widths of the density beyond its ends are arrows, or nothing of it would be seen.
+BEYOND = 1.0
+
+
+def limits_of(values: Array, marked: Sequence[float]) -> tuple[float, float]:
+    """Both ends of a panel's axis: the density of ``values`` [C], or the finite of them, and the marks near it.
+
+    >>> low, high = limits_of(np.array([0.0, 0.0, 1.0]), [0.5, 90.0])
+    >>> low < 0.0 < 1.0 < high < 90.0
+    True
+    """
+    density, finite = density_of(values), values[np.isfinite(values)]
+    if density is not None:
+        low, high = float(density.at[0]), float(density.at[-1])
+    elif len(finite):
+        some = float(np.ptp(finite)) / 4 or abs(float(finite[0])) / 50 or 1.0
+        low, high = float(finite.min()) - some, float(finite.max()) + some
+    else:
+        low, high = -1.0, 1.0
+    width = BEYOND * (high - low)
+    near = [value for value in marked if low - width <= value <= high + width]
+    low, high = min([low, *near]), max([high, *near])
+    room = 0.04 * (high - low)
+    return low - room, high + room
+
+
+def draw_panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: float) -> None:
+    """The i-th parameter, ``values`` [C] of the clients, on axes ``wide`` inches wide."""
+    density, finite = density_of(values), values[np.isfinite(values)]
+    marked = [float(mark.values[i]) for mark in marks]
+    low, high = limits_of(values, marked)
+    axes.set_xlim(low, high)
+    axes.set_ylim(0, 1)
+    if density is not None:
+        axes.fill_between(density.at, density.density, color="#e4e4e4", linewidth=0, zorder=1)
+        axes.plot(density.at, density.density, color="#404040", linewidth=0.9, zorder=2)
+        axes.set_ylim(0, 1.18 * density.density.max())
+    elif len(finite) == len(values):  # all the same: a density of no width
+        axes.axvline(finite[0], ymax=0.85, color="#404040", linewidth=0.9, zorder=2)
+    arrows = {False: 0, True: 0}
+    for value, mark in zip(marked, marks, strict=True):
+        if low <= value <= high:
+            _line(axes, value, mark)
+        elif np.isfinite(value):
+            arrows[value > high] += 1
+            _arrow(axes, value > high, 1.065 - 0.1 * arrows[value > high], mark)
+    axes.plot(
+        finite,
+        np.full(len(finite), 0.035),
+        transform=axes.get_xaxis_transform(),
+        color="black",
+        linestyle="none",
+        marker="|",
+        markersize=4.5,
+        markeredgewidth=0.7,
+        zorder=4,
+    )
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    _number(axes, wide)
+
+
+def _line(axes: Axes, value: float, mark: Mark) -> None:
+    look = {name: part for name, part in mark.look.items() if name != "marker"}
+    axes.axvline(value, ymax=0.94, zorder=3, **{**look, "linewidth": 1.0})
+    axes.plot(
+        [value],
+        [0.965],
+        transform=axes.get_xaxis_transform(),
+        color=mark.look["color"],
+        marker=mark.look["marker"],
+        markersize=3.2,
+        clip_on=False,
+        zorder=5,
+    )
+
+
+def _arrow(axes: Axes, right: bool, up: float, mark: Mark) -> None:
+    """A mark that lies outside: an arrow of its colour at the edge."""
+    end, towards = (0.995, 9) if right else (0.005, -9)
+    axes.annotate(
+        "",
+        (end, up),
+        (-towards, 0),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        arrowprops={"arrowstyle": "-|>,head_width=0.13,head_length=0.22", "color": mark.look["color"], "shrinkB": 0},
+        annotation_clip=False,
+    )
+
+
+def _number(axes: Axes, wide: float) -> None:
+    """As many numbers at the axis as fit side by side and above no neighbour's: values may have many digits."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    axes.tick_params(labelsize=SMALL - 0.5)
+    low, high = axes.get_xlim()
+    formatter = ScalarFormatter()
+    formatter.set_axis(axes.xaxis)
+    formatter.set_scientific(False)  # whose power of ten stands elsewhere
+    for most in range(5, 0, -1):
+        ticks: Any = np.asarray(MaxNLocator(nbins=most, min_n_ticks=1).tick_values(low, high))
+        ticks = ticks[(low <= ticks) & (ticks <= high)]
+        labels: Any = np.array(formatter.format_ticks(ticks.tolist()))
+        size = max((len(label) for label in labels), default=0) * DIGIT
+        places = (ticks - low) / (high - low) * wide
+        inside = (places >= size / 2 - APART) & (places <= wide - size / 2 + APART)
+        ticks, labels, places = ticks[inside], labels[inside], places[inside]
+        every = max(1, int(np.ceil((size + APART / 2) / np.diff(places).min()))) if len(places) > 1 else 1
+        if len(ticks[::every]) > 1:  # one number is no scale
+            break
+    axes.set_xticks(ticks[::every], labels[::every].tolist())
+
+
+def words_of(summary: Summary) -> str:
+    """The line below a panel's name."""
+    if summary.constant:
+        return "the same in all clients"
+    if summary.mode is None:
+        return "not finite in some client"
+    said = [] if summary.skewness is None else [f"skew {summary.skewness:+.2f}"]
+    if summary.fma_to_mode is not None:
+        said.append(f"FMA {summary.fma_to_mode:+.2f} σ")
+    return "; ".join(said).replace("-", "−")
+
+
+def name_panel(axes: Axes, name: str, summary: Summary, height: float) -> None:
+    """Two lines above the axes, which are ``height`` inches high."""
+    axes.text(0, 1 + 0.165 / height, name, transform=axes.transAxes, size=SMALL, va="bottom")
+    axes.text(0, 1 + 0.04 / height, words_of(summary), transform=axes.transAxes, size=SMALL, color=GREY, va="bottom")

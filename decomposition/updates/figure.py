@@ -1,0 +1,177 @@
+"""The geometry of updates over rounds, and the cosines of one round as a heat map. Drawing only."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...landscape.connectivity_figure import DIVERGING
+from ...landscape.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, paper_style, shortened
+from ...landscape.plane_figure import Sheet
+from ..end_labels import label_ends
+from ..similarity.panels import name_columns, room_for
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .result import ClientUpdates, RoundUpdates
+
+# Inches. Room left and right of the curves, their height, between and below them; the page's edge, a line of type.
+LEFT, RIGHT, HIGH, BETWEEN, BELOW, EDGE, LINE = 0.52, 0.1, 0.95, 0.12, 0.4, 0.05, 0.135
+# The map: its title, the gap before its bar, the bar, numbers beside it; its side at least and at most.
+TITLE, GAP, BAR, NUMBERS, SMALLEST, LARGEST = 0.18, 0.07, 0.08, 0.52, 0.8, 2.2
+# From this width on, inches, the map stands beside the curves.
+WIDE = 5.5
+# More rounds than this are a line without marks.
+MARKED = 25
+
+
+def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: str | None = None) -> Figure:
+    """Mean cosine and cancellation over rounds, a line a run, and the first run's last round as a map of cosines.
+
+    Bands are one standard error; dotted lines are what updates of these lengths would give were they orthogonal. One
+    round of one run is its map alone. ``width`` in inches.
+
+    Raises:
+        FedscopeError: no result.
+    """
+    if not results:
+        raise FedscopeError("there are no updates to draw; give at least one result")
+    curves = sum(len(result.rounds) for result in results) > 1
+    last = results[0].rounds[-1]
+    with paper_style(width):
+        several = len(results) > 1
+        name = min(max(len(result.run) for result in results), 10)
+        aside = curves and width >= WIDE
+        room = 0.42 * width if aside else width
+        side = min(max(room - LEFT - GAP - BAR - NUMBERS, SMALLEST), LARGEST)
+        across = width - room if aside else width
+        ends = name * CHARACTER + 0.08 * (across - LEFT) + 0.04 if several else RIGHT
+        tall = (max(HIGH, (side + TITLE - BETWEEN) / 2) if aside else HIGH) if curves else 0.0
+        said = textwrap.wrap(_remark(results, curves), int((width - 0.16) / (0.88 * CHARACTER)))
+        names = [str(k) for k in last.client_ids]
+        ids = room_for(names, side)
+        top = EDGE + (0.2 if title else 0.04)
+        down = 2 * tall + BETWEEN + BELOW if curves else 0.0
+        of_map = TITLE + side + ids + 0.2
+        below = top + (max(down, of_map) if aside else down + of_map)
+        sheet = Sheet(width, below + LINE * len(said) + EDGE)
+        if title:
+            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        if curves:
+            upper = sheet.axes(LEFT, top, across - LEFT - ends, tall)
+            lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall)
+            _draw_cosines(upper, results)
+            _draw_cancellation(lower, results)
+            for axes in (upper, lower):
+                axes.yaxis.set_label_coords(-0.36 / (across - LEFT - ends), 0.5)
+                if several:
+                    label_ends(axes, tall)
+        begins = top if aside else top + down
+        left = width - room + LEFT if aside else LEFT
+        named = f"{shortened(results[0].run, 20)}, " if several else ""
+        sheet.text(left, begins + TITLE / 2, f"{named}round {last.round}", fontsize=SMALL)
+        axes = sheet.axes(left, begins + TITLE, side, side)
+        bar = sheet.axes(left + side + GAP, begins + TITLE, BAR, side)
+        _draw_map(axes, bar, last, side)
+        if ids:
+            name_columns(axes, names, side)
+        sheet.text(left - 0.12, begins + TITLE + side / 2, "client", rotation=90, ha="center", fontsize=SMALL)
+        sheet.text(left + side / 2, begins + TITLE + side + ids + 0.09, "client", ha="center", fontsize=SMALL)
+        for i, line in enumerate(said):
+            sheet.text(EDGE + 0.03, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
+    return sheet.figure
+
+
+def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
+    axes.axhline(0, color="#b0b0b0", linewidth=0.6, zorder=1, label="_zero")
+    for i, result in enumerate(results):
+        rounds = [one.round for one in result.rounds]
+        mean = np.array([one.cosine_mean for one in result.rounds])
+        spread = np.array([one.cosine_stderr for one in result.rounds])
+        colour = COLOURS[i % len(COLOURS)]
+        axes.plot(rounds, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **_look(i, rounds))
+        if len(rounds) > 1:
+            axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0, zorder=1)
+        else:
+            axes.errorbar(rounds, mean, yerr=spread, fmt="none", ecolor=colour, elinewidth=0.8, label="_bar")
+    axes.tick_params(labelbottom=False)
+    axes.set_ylabel("mean cosine")
+    _rounds(axes)
+
+
+def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
+    for i, result in enumerate(results):
+        rounds = [one.round for one in result.rounds]
+        colour = COLOURS[i % len(COLOURS)]
+        kept = np.ma.masked_invalid([one.cancellation for one in result.rounds])
+        axes.plot(rounds, kept, label=shortened(result.run, 10), **_look(i, rounds))
+        across = np.ma.masked_invalid([one.orthogonal for one in result.rounds])
+        dots: dict[str, Any] = {"color": colour, "linewidth": 0.6, "linestyle": (0, (1, 1.6)), "zorder": 1.5}
+        if len(rounds) == 1:
+            dots = {"color": colour, "linestyle": "none", "marker": "_", "markersize": 9}
+        axes.plot(rounds, across, label="_orthogonal", **dots)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("round")
+    axes.set_ylabel("length kept")
+    _rounds(axes)
+
+
+def _look(i: int, rounds: Sequence[int]) -> dict[str, Any]:
+    """Of the i-th run; dashes, because runs with one history lie on each other."""
+    marked = {"marker": MARKERS[i % len(MARKERS)], "markersize": 2.4} if len(rounds) <= MARKED else {}
+    line = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+    return {**line, "linewidth": 0.9, "zorder": 3, **marked}
+
+
+def _rounds(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+    axes.margins(x=0.03)
+    axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
+
+
+def _draw_map(axes: Axes, bar: Axes, one: RoundUpdates, side: float) -> None:
+    """Cosines, white at 0; the diagonal is 1 by definition and left grey, cells without a value are hatched."""
+    from matplotlib.ticker import MaxNLocator
+
+    cosine = one.cosine.copy()
+    diagonal = np.eye(len(cosine), dtype=bool)
+    finite = np.abs(cosine[~diagonal & np.isfinite(cosine)])
+    greatest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    axes.patch.set(facecolor="#e4e4e4", edgecolor="#9a9a9a", hatch="//////", linewidth=0)
+    shown = np.ma.masked_where(diagonal | ~np.isfinite(cosine), cosine)
+    image = axes.imshow(shown, cmap=DIVERGING, vmin=-greatest, vmax=greatest, interpolation="nearest", aspect="auto")
+    grey = np.ma.masked_where(~diagonal, np.full(cosine.shape, 0.5))
+    axes.imshow(grey, cmap="gray", vmin=0, vmax=0.6, interpolation="nearest", aspect="auto")
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    axes.tick_params(length=0, pad=2)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    made = axes.figure.colorbar(image, cax=bar)
+    made.set_label("cosine", labelpad=2)
+    made.locator = MaxNLocator(nbins=max(2, min(6, int(side / 0.3))), steps=[1, 2, 5, 10])
+    made.update_ticks()
+    made.outline.set_linewidth(0.6)
+
+
+def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
+    """What an update is, what the marks mean."""
+    parts = ["Δ: a client's model less the one it was sent"]
+    if curves:
+        parts.append("length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖")
+        if any(np.isfinite(one.cosine_stderr) for result in results for one in result.rounds):
+            parts.append("band: ±1 standard error (jackknife over clients)")
+        parts.append("dotted: orthogonal updates of the same lengths")
+    unmoved = sum(len(one.unmoved) for result in results for one in result.rounds)
+    if unmoved:
+        parts.append(f"{unmoved} updates are zero and have no cosine")
+    return "; ".join(parts)

@@ -1,0 +1,197 @@
+"""``fedscope disperse`` as a user gives it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.cli.disperse import command
+from fedscope.cli.main import run
+from fedscope.decomposition.dispersion import Dispersion, round_sentence
+
+SMALL = ["--partition", "dirichlet:1", "--epochs", "2", "--set", "run.evaluate_clients=0"]
+RUNS = {
+    "ima": ["--method", "ima", "--clients", "16", "--participation", "0.5", "--rounds", "4",
+            "--set", "average.start=3"],
+    "fma": ["--method", "fma", "--clients", "16", "--participation", "0.5", "--rounds", "4",
+            "--set", "record.clients=[1,3]"],
+    "few": ["--method", "fma", "--clients", "8", "--participation", "0.5", "--rounds", "1"],
+    "pair": ["--method", "fma", "--clients", "2", "--participation", "1", "--rounds", "1"],
+    "one": ["--method", "fma", "--clients", "8", "--participation", "0.125", "--rounds", "1"],
+    "wide": ["--method", "fma", "--clients", "16", "--participation", "0.5", "--rounds", "1",
+             "--set", "model.hidden=[12]"],
+}  # fmt: skip
+KINDS = ("dispersion.csv", "layers.skewness.csv", "layers.map.csv", "dispersion.json")
+PICTURES = ("pdf", "png", "layers.pdf", "layers.png")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    for name, words in RUNS.items():
+        hidden = [] if name == "wide" else ["--set", "model.hidden=[16]"]
+        assert run(["train", "--out", str(folder / "runs" / name), *words, *SMALL, *hidden]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    command.main(list(words), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_round_and_layer_has_its_row(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/ima", "runs/fma", "--rounds", "1,3", "--out", "d")
+    rows = rows_of("d.dispersion.csv")
+    layers = ["fc1.weight", "fc1.bias", "head.weight", "head.bias", "all"]
+    assert [(row["run"], row["round"], row["layer"]) for row in rows] == [
+        (name, number, layer) for name in ("ima", "fma") for number in ("1", "3") for layer in layers
+    ]
+    values = Run.open("runs/ima").round(3).clients().parameters
+    head = values[:, Run.open("runs/ima").layout.slices["head.weight"]].astype(np.float64)
+    p = stats.skewtest(head).pvalue
+    row = rows[7]
+    assert float(row["median_cv"]) == pytest.approx(np.median(np.abs(stats.variation(head))), rel=1e-9)
+    assert float(row["skew_mean_abs"]) == pytest.approx(np.abs(stats.skew(head)).mean(), rel=1e-9)
+    assert float(row["skew_rejected_share"]) == pytest.approx((stats.false_discovery_control(p) <= 0.05).mean())
+    lines = words.splitlines()
+    made = Dispersion.load("d")
+    assert lines[:4] == [round_sentence(one, 0.05) for one in made.rounds]
+    assert lines[4:] == [f"  d.{kind}" for kind in (*KINDS, *PICTURES)]
+    # single layers: the most skewed of the first run's last round, in both runs
+    assert {(one.run, one.round, one.layer) for one in made.maps} == {
+        (name, 3, made.maps[0].layer) for name in ("ima", "fma")
+    }
+
+
+def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--layer", "head.weight", "--layer", "fc1.bias", "--layer", "head.weight", "--fdr", "0.2", "--json"]
+    out = json.loads(said(capsys, "runs/fma", "--rounds", "1,3", *more))
+    base = "runs/fma/figures/disperse-1-3-head.weight-fc1.bias-head.weight-fdr0.2"
+    assert out["files"] == [f"{base}.{kind}" for kind in (*KINDS, *PICTURES)]
+    assert all(Path(path).exists() for path in out["files"])
+    made = Dispersion.load(base)
+    assert [one.layer for one in made.maps] == ["head.weight", "fc1.bias"]
+    assert [one.round for one in made.maps] == [3, 3]
+    assert (made.fdr, made.attrs["layers"][0]) == (0.2, "head.weight")
+    assert out["rounds"][1]["clients"] == 8
+    assert out["rounds"][1]["all"]["parameters"] == Run.open("runs/fma").layout.size
+    assert out["rounds"][1]["layers"][0]["skew_rejected_share"] == made.rounds[1].layers[0].skew_rejected_share
+
+
+def test_few_clients_leave_columns_empty_and_say_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/few", "--rounds", "1", "--out", "few")
+    assert "over 4 clients" in words
+    assert "; no test of skewness, which needs 8 clients\n" in words
+    assert {row["skew_rejected_share"] for row in rows_of("few.dispersion.csv")} == {""}
+    assert all(float(row["skew_mean_abs"]) > 0 for row in rows_of("few.dispersion.csv"))
+    assert Path("few.layers.png").exists()
+    words = said(capsys, "runs/pair", "--rounds", "1", "--out", "pair")
+    assert "no skewness, which needs 3 clients, and no test of it, which needs 8\n" in words
+    assert {row[name] for row in rows_of("pair.dispersion.csv") for name in ("skew_mean_abs", "kurtosis_mean")} == {""}
+    assert all(float(row["median_cv"]) > 0 for row in rows_of("pair.dispersion.csv"))
+    assert Path("pair.png").exists()
+    assert not Path("pair.layers.png").exists()
+    assert "layers.png" not in words
+    assert "layers.png" not in said(capsys, "runs/pair", "--rounds", "1", "--layer", "fc1.bias", "--out", "other")
+
+
+def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedscope.decomposition.dispersion as package
+
+    words = ["disperse", "runs/ima", "--rounds", "1,3,4"]
+    assert run([*words, "--out", "whole"]) == 0
+    real, calls = package.disperse_round, []
+
+    def stopping(round_: Any, **kwargs: Any) -> Any:
+        calls.append(round_.number)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(round_, **kwargs)
+
+    monkeypatch.setattr(package, "disperse_round", stopping)
+    assert run([*words, "--out", "cut"]) == 130
+    assert not Path("cut.dispersion.csv").exists()
+    # other rounds and layers are another question of the same parts
+    assert run([*words[:2], "--rounds", "1,4", "--layer", "fc1.weight", "--out", "cut"]) == 0
+    assert calls == [1, 3, 4]
+    assert not list(Path().glob("*.partial"))
+    assert rows_of("cut.dispersion.csv") == [row for row in rows_of("whole.dispersion.csv") if row["round"] != "3"]
+    pictures = [Path(f"cut.{kind}").read_bytes() for kind in ("png", "layers.png")]
+    said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--out", "cut", "--redraw")
+    assert [Path(f"cut.{kind}").read_bytes() for kind in ("png", "layers.png")] == pictures
+    assert calls == [1, 3, 4]
+    with pytest.raises(FedscopeError, match=r"cut\.dispersion\.json holds another result \(fdr differ\)"):
+        said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--fdr", "0.1", "--out", "cut")
+
+
+def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose finished rounds an interrupted one does not take over."""
+    import fedscope.decomposition.dispersion as package
+
+    def stopping(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ["disperse", "runs/ima", "--rounds", "1,3", "--out", "cut"]
+    with monkeypatch.context() as patch:
+        patch.setattr(package, "map_layer", stopping)
+        assert run(words) == 130  # both rounds are done
+    assert run([*words, "--fdr", "0.9"]) == 0
+    shares = [float(row["skew_rejected_share"]) for row in rows_of("cut.dispersion.csv")]
+    assert run([*words[:-1], "plain"]) == 0
+    assert shares > [float(row["skew_rejected_share"]) for row in rows_of("plain.dispersion.csv")]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3 have them"),
+        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
+        (["runs/ima@4"], r"runs/ima@4 names a model, but a whole run is asked for; give runs/ima \(and --rounds 4\)"),
+        (["runs/one", "--rounds", "1"], r"runs/one@1 has 1 client, so there is no dispersion; ask for rounds with two"),
+        (
+            ["runs/ima", "runs/wide", "--rounds", "1"],
+            r"runs/ima and runs/wide trained different models, whose layers have no common rows \(.*fc1.weight.*\); a",
+        ),
+        (["runs/ima", "./runs/ima"], r"2 of the runs are called 'ima'; rename a folder"),
+        (
+            ["runs/ima", "--layer", "fc1.wieght"],
+            r"--layer fc1\.wieght: runs/ima has no .*did you mean \"fc1\.weight\"\?",
+        ),
+        (
+            ["runs/ima", "--layer", "zzz"],
+            r"--layer zzz: runs/ima has no such parameter; it has fc1\.weight, fc1\.bias, ",
+        ),
+        (["runs/ima", "--fdr", "5"], r"false discovery rate 5 is out of range: give one between 0 and 1, such as"),
+        (["runs/ima", "--fdr", "0"], r"false discovery rate 0 is out of range"),
+        (["runs/ima", "--redraw"], r"figures/disperse-1-last\.dispersion\.json does not exist"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        said(capsys, *words)
+    assert not list(Path().rglob("*.partial"))

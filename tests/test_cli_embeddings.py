@@ -1,0 +1,159 @@
+"""Maps of models as `fedscope disperse --embed` asks for them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.cli import embeddings
+from fedscope.cli.embeddings import asked_of, embedded, tell
+from fedscope.cli.main import run
+from fedscope.cli.options import Output
+from fedscope.decomposition.embedding import Embedding
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
+    for name, extra in (
+        ("iid", ["--partition", "iid"]),
+        ("shards", ["--set", "record.clients=[1,3]"]),
+        ("bare", ["--set", "record.clients=none"]),
+        ("wide", ["--set", "model.hidden=[20]"]),
+    ):
+        assert run(["train", "--method", "fma", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def output(out: str | None = "m", **changes: bool) -> Output:
+    known: dict[str, Any] = {"redraw": False, "force": False, "as_json": False, **changes}
+    return Output(None if out is None else Path(out), None, None, **known)
+
+
+def said(
+    capsys: pytest.CaptureFixture[str], names: str, rounds: str | None, method: str, to: Output, **how: Any
+) -> str:
+    capsys.readouterr()
+    asked = asked_of([Path("runs", name) for name in names.split()], rounds, method, **how)
+    result = embedded(asked, to)
+    tell(asked, result, to)
+    return capsys.readouterr().out
+
+
+def test_two_runs_are_one_map_in_five_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "iid shards", "1,3", "tsne", output(), perplexity=4.0)
+    lines = words.splitlines()
+    assert lines[0].startswith("t-SNE of 20 models of iid, shards, rounds 1, 3: perplexity 4, KL divergence ")
+    assert lines[3:] == [f"  m.embedding.{kind}" for kind in ("csv", "json", "pdf", "png", "html")]
+    assert all(Path(line.strip()).stat().st_size for line in lines[3:])
+    with Path("m.embedding.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["run"] for row in rows} == {"iid", "shards"}
+    assert [row["which"] for row in rows[-4:]] == ["global"] * 4
+    made = Embedding.load("m")
+    assert (made.attrs["seed"], made.attrs["asked_perplexity"], made.attrs["device"]) == (0, 4.0, "cpu")
+    assert made.attrs["rounds"] == [["iid", 1], ["iid", 3], ["shards", 1], ["shards", 3]]
+    assert "numpy" in made.attrs["versions"]
+    assert not list(Path().glob("*.partial"))
+    # the same again is read back, another is not overwritten
+    png = Path("m.embedding.png").read_bytes()
+    assert said(capsys, "iid shards", "1,3", "tsne", output(), perplexity=4.0) == words
+    assert said(capsys, "iid shards", "1,3", "tsne", output(redraw=True), perplexity=4.0) == words
+    assert Path("m.embedding.png").read_bytes() == png
+    for how in ({"perplexity": 5.0}, {"perplexity": 4.0, "seed": 1}, {"perplexity": 4.0, "layers": ["fc1.weight"]}):
+        with pytest.raises(FedscopeError, match=r"m\.embedding\.json holds another result \(\w+ differ\)"):
+            said(capsys, "iid shards", "1,3", "tsne", output(), **how)
+
+
+def test_json_has_the_numbers_and_layers_change_them(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = json.loads(said(capsys, "iid", "all", "pca", output(None, as_json=True)))
+    assert (whole["models"], whole["method"], whole["perplexity"]) == (20, "pca", None)
+    assert len(whole["spreads"]) == 4
+    assert whole["files"][0] == "runs/iid/figures/embedding-pca-all.embedding.csv"
+    part = json.loads(said(capsys, "iid", "all", "pca", output(None, as_json=True), layers=["head.weight"]))
+    assert part["files"][0] == "runs/iid/figures/embedding-pca-all-head.weight.embedding.csv"
+    for of_layer, of_all in zip(part["spreads"], whole["spreads"], strict=True):
+        assert 0 < of_layer["mean"] < of_all["mean"]
+
+
+def test_without_rounds_all_that_have_clients_are_shown(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounds(names: str) -> list[tuple[str, int]]:
+        return [(run.name, t) for run, t in asked_of([Path("runs", n) for n in names.split()], None, "pca").rounds]
+
+    assert rounds("iid shards") == [("iid", 1), ("iid", 2), ("iid", 3), ("iid", 4), ("shards", 1), ("shards", 3)]
+    # of four clients and two models of the server a round
+    monkeypatch.setattr(embeddings, "MODELS", 18)
+    assert rounds("iid") == [("iid", 1), ("iid", 3), ("iid", 4)]
+    assert rounds("iid shards") == [("iid", 1), ("iid", 4), ("shards", 1), ("shards", 3)]
+
+
+def test_an_interrupted_map_goes_on(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.decomposition import embedding
+    from fedscope.decomposition.embedding import grams
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(embedding, "embed", stop)
+        with pytest.raises(KeyboardInterrupt):
+            said(capsys, "iid", "all", "tsne", output())
+    assert Path("m.embedding.json.partial").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(grams, "layer_products", stop)  # nothing is left to read
+        words = said(capsys, "iid", "all", "tsne", output())
+        with pytest.raises(KeyboardInterrupt):
+            said(capsys, "iid", "1,2", "tsne", output("other"))
+    assert words.replace("m.embedding", "n.embedding") == said(capsys, "iid", "all", "tsne", output("n"))
+    assert Path("m.embedding.csv").read_bytes() == Path("n.embedding.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("names", "rounds", "method", "how", "message"),
+    [
+        ("iid", "9", "tsne", {}, r"--rounds 9: runs/iid has no round 9; it has 1 to 4"),
+        ("shards", "2", "tsne", {}, r"runs/shards@2: the clients of round 2 were not recorded; rounds 1, 3 have them"),
+        ("bare", None, "tsne", {}, r"runs/bare recorded no round's clients; train with record\.clients = 'all'"),
+        ("bare", "all", "pca", {}, r"runs/bare recorded no round's clients"),
+        (
+            "iid wide",
+            "1",
+            "pca",
+            {},
+            r"runs/iid and runs/wide hold models of different layouts \(fc1\.weight has shape",
+        ),
+        ("iid iid", "1", "pca", {}, r"2 of the runs are called 'iid'; rename a folder"),
+        (
+            "iid",
+            "1",
+            "tsne",
+            {"perplexity": 5.0},
+            r"perplexity 5 .* each of 5 different models .* less than 5; give 1\.33",
+        ),
+        ("iid", "1", "pca", {"perplexity": 3.0}, r"--perplexity 3 belongs to t-SNE; leave it out with --embed pca"),
+        ("iid", "1", "umap", {}, r"a map by 'umap' is not known; take one of tsne, pca"),
+        ("iid", "1", "pca", {"layers": ["fc1"]}, r"have no parameter 'fc1'; they have fc1\.weight, fc1\.bias"),
+        ("none", "1", "pca", {}, r"runs/none does not exist"),
+    ],
+)
+def test_mistakes_end_in_one_sentence_before_anything_is_read(
+    runs: Path, names: str, rounds: str | None, method: str, how: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        asked_of([Path("runs", name) for name in names.split()], rounds, method, **how)

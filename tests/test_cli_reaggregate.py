@@ -1,0 +1,190 @@
+"""``fedscope reaggregate`` as a user gives it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import FedscopeError, Run, load_model
+from fedscope.cli.main import run
+from fedscope.cli.reaggregate import command
+from fedscope.landscape import Evaluator
+from fedscope.training import data_of, module_of
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = ["--clients", "8", "--rounds", "3", "--epochs", "1", "--set", "model.hidden=[8]"]
+    for name, extra in (
+        ("fma", ["--method", "fma", "--partition", "dirichlet:1"]),
+        ("adam", ["--method", "fedadam", "--set", "server.lr=0.1"]),
+        ("first", ["--method", "ima", "--server", "fedavgm", "--set", "average.before_server=true"]),
+        ("lean", ["--method", "fma", "--set", "record.globals=none"]),
+        ("one", ["--method", "fma", "--participation", "0.125"]),
+        ("few", ["--method", "fma", "--set", "record.clients=[2]"]),
+    ):
+        assert run(["train", "--out", str(folder / "runs" / name), "--participation", "0.5", *words, *extra]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    command.main(list(words), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_round_as_recorded_as_fma_and_as_asked(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/adam@2", "--server", "fedswa", "--set", "server.alpha=1.25")
+    base = "runs/adam/figures/reaggregate-2-fedswa-alpha-1.25"
+    lines = words.splitlines()
+    assert lines[0] == "adam@2, test data, 360 samples"
+    assert lines[1].split() == ["model", "loss", "error", "L2", "from", "recorded"]
+    assert lines[-3:] == [f"  {base}.{end}" for end in ("safetensors", "reaggregate.csv", "reaggregate.json")]
+    rows = rows_of(f"{base}.reaggregate.csv")
+    assert [(row["model"], row["server"], row["state"]) for row in rows] == [
+        ("recorded", "", ""), ("fma", "fma", "none"), ("fedswa (alpha=1.25)", "fedswa", "none")
+    ]  # fmt: skip
+    stored = Run.open("runs/adam")
+    round_ = stored.round(2)
+    start, p = round_.read("start").parameters.astype(np.float64), round_.weights
+    step = p @ (round_.clients().parameters - start)
+    made = load_model(f"{base}.safetensors", stored.layout).weights
+    np.testing.assert_allclose(made.parameters, start + 1.25 * step, rtol=1e-5, atol=1e-8)
+    loss, error = Evaluator(module_of(stored), data_of(stored).samples("test")).models([made])
+    assert float(rows[2]["loss"]) == pytest.approx(loss[0], rel=1e-9)
+    assert float(rows[2]["error"]) == error[0]
+    # the run measured its own model on the same samples
+    assert float(rows[0]["loss"]) == pytest.approx(float(round_.metrics["test_loss"] or 0), rel=1e-9)
+    away = np.linalg.norm(start + step - round_.read("global").parameters)
+    assert float(rows[1]["distance"]) == pytest.approx(float(away), rel=1e-5)
+    assert [row["identical"] for row in rows] == ["True", "False", "False"]
+    assert lines[3].endswith(f"{float(rows[1]['distance']):.3g}")
+    # the same again is read back; other settings are another result
+    assert said(capsys, "runs/adam@2", "--server", "fedswa", "--set", "server.alpha=1.25") == words
+    with pytest.raises(FedscopeError, match=r"holds another result \(settings differ\)"):
+        said(capsys, "runs/adam@2", "--server", "fedswa", "--out", base)
+
+
+def test_fma_of_an_fma_run_is_the_recorded_model(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/fma@3", "--server", "fma", "--out", "f")
+    assert words.splitlines()[3].endswith("  0, bit for bit")
+    assert [row["model"] for row in rows_of("f.reaggregate.csv")] == ["recorded", "fma"]
+    stored, made = (load_model(name).weights.arrays() for name in ("runs/fma@3/global", "f.safetensors"))
+    assert all(made[name].tobytes() == stored[name].tobytes() for name in stored)
+    # with other weights it stands beside plain FMA
+    words = said(capsys, "runs/fma@3", "--server", "fma", "--set", "server.weighting=uniform")
+    assert [line.split("  ")[1] for line in words.splitlines()[2:5]] == ["recorded", "fma", "fma (weighting=uniform)"]
+    stored_run = Run.open("runs/fma")
+    file = "runs/fma/figures/reaggregate-3-fma-weighting-uniform.safetensors"
+    even = load_model(file, stored_run.layout).weights.parameters
+    clients = stored_run.round(3).clients().parameters
+    np.testing.assert_allclose(even, clients.mean(axis=0, dtype=np.float64), rtol=1e-6, atol=1e-8)
+
+
+def test_several_servers_are_rows_and_a_setting_goes_to_those_that_have_it(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--server", "fedadam", "--server", "fedsa", "--server", "fedavgm", "--set", "server.lr=0.5"]
+    out = json.loads(said(capsys, "runs/fma@2", *given, "--json", "--out", "s"))
+    assert [row["model"] for row in out["rows"]] == [
+        "recorded", "fma", "fedadam (lr=0.5)", "fedsa", "fedavgm (lr=0.5)"
+    ]  # fmt: skip
+    assert out["files"] == [
+        "s.fedadam.safetensors", "s.fedsa.safetensors", "s.fedavgm.safetensors", "s.reaggregate.csv",
+        "s.reaggregate.json",
+    ]  # fmt: skip
+    # each its own file: half of FMA's way, for momentum that starts anew
+    start, global_ = (load_model(f"runs/fma@2/{name}").weights.parameters for name in ("start", "global"))
+    made = load_model("s.fedavgm.safetensors", Run.open("runs/fma").layout).weights.parameters
+    np.testing.assert_allclose(made, (start + global_) / 2, atol=1e-6)
+    about = json.loads(Path("s.reaggregate.json").read_text())["attrs"]
+    assert [own["method"] for own in about["settings"]] == ["fedadam", "fedsa", "fedavgm"]
+
+
+def test_states_are_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    anew = said(capsys, "runs/adam@3", "--server", "fedadam")
+    assert "\nfedadam keeps m, v and starts anew here, as in its first round\n" in anew
+    assert "bit for bit" not in anew
+    own = said(capsys, "runs/adam@3", "--server", "fedadam", "--from-state")
+    assert "\nfedadam goes on with m, v as recorded after round 2\n" in own
+    assert "  runs/adam/figures/reaggregate-3-fedadam-from-state.safetensors" in own
+    assert own.splitlines()[4].endswith("  0, bit for bit")
+    words = said(capsys, "runs/first@3", "--server", "fedavgm", "--from-state")
+    assert "\nthe run averaged over rounds before its server stepped, which is left out here\n" in words
+
+
+def test_without_a_recorded_global_there_is_no_distance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/lean@2", "--server", "fedsa", "--out", "l")
+    assert [row["model"] for row in rows_of("l.reaggregate.csv")] == ["fma", "fedsa"]
+    assert {(row["distance"], row["identical"]) for row in rows_of("l.reaggregate.csv")} == {("", "")}
+    assert words.splitlines()[2].endswith("  -")
+
+
+def test_the_samples_are_those_asked_for(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["runs/fma@2", "--server", "fedsa"]
+    found = []
+    for i, words in enumerate(([], ["--split", "train"], ["--limit", "50"], ["--limit", "50", "--seed", "1"])):
+        out = json.loads(said(capsys, *given, *words, "--json", "--out", str(i)))
+        found.append(out["rows"][0]["loss"])
+        assert len({row["distance"] for row in out["rows"][1:]}) == 2
+    assert len(set(found)) == 4
+    assert "fma@2, test data, 50 samples" in said(capsys, *given, "--limit", "50", "--out", "2")
+
+
+def test_it_needs_a_server(runs: Path) -> None:
+    with pytest.raises(click.MissingParameter) as caught:
+        command.main(["runs/fma@2"], standalone_mode=False)
+    assert caught.value.format_message() == "Missing option '--server'."
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/fma@2", "--server", "fedsaa"], r"'fedsaa' is not a server method .*; did you mean \"fedsa\"\?"),
+        (["runs/fma@2", "--server", "ima"], r"did you mean --average ima\?"),
+        (["runs/fma@2", "--server", "fedsa", "--set", "server.clases=5"], r"server\.clases is not a setting of FedSA"),
+        (
+            ["runs/fma@2", "--server", "fma", "--server", "fedsa", "--set", "server.lr=5"],
+            r"server\.lr is not a setting of FMA",
+        ),
+        (["runs/fma@2", "--server", "fedsa", "--set", "client.lr=5"], r"--set client\.lr=5: nothing is trained here"),
+        (["runs/fma@2", "--server", "fedsa", "--set", "server.method=fma"], r"give --server fma instead"),
+        (["runs/fma@2", "--server", "fedsa", "--set", "classes=5"], r"write section\.key=value"),
+        (["runs/fma@2", "--server", "fedadam", "--from-state"], r"--from-state: round 2 of runs/fma was made with --s"),
+        (["runs/few@1", "--server", "fedsa"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have"),
+        (["runs/one@1", "--server", "fedsa"], r"runs/one@1 has a cohort of one, so there is nothing to aggregate"),
+        (["runs/fma", "--server", "fedsa"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
+        (["runs/fma@2/global", "--server", "fedsa"], r"names a model, .*; give runs/fma@2$"),
+        (["runs/foreign@2", "--server", "fedsa"], r"foreign has no config\.toml, .* recorded by Flower"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    shutil.copytree("runs/fma", "runs/foreign")
+    Path("runs/foreign/config.toml").unlink()
+    info: dict[str, Any] = json.loads(Path("runs/foreign/run.json").read_text())
+    Path("runs/foreign/run.json").write_text(json.dumps({**info, "source": "Flower"}))
+    with pytest.raises(FedscopeError, match=message) as caught:
+        said(capsys, *words)
+    assert "\n" not in str(caught.value)

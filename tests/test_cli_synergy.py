@@ -1,0 +1,334 @@
+"""``fedscope synergy`` as a user gives it, and what its clusters have to do with labels."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from itertools import combinations, permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Run, Weights
+from fedscope.cli.main import run
+from fedscope.cli.synergy import command
+from fedscope.decomposition import Synergy, synergy
+from fedscope.decomposition.label_agreement import label_agreement, overlap
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = ["--clients", "8", "--rounds", "3", "--epochs", "1", "--set", "model.hidden=[8]"]
+    for name, extra in (
+        ("fma", ["--participation", "0.75", "--method", "fma"]),
+        ("fedsa", ["--participation", "0.75", "--method", "fedsa"]),
+        ("iid", ["--participation", "0.5", "--partition", "iid", "--method", "fma"]),
+        ("few", ["--participation", "0.5", "--method", "fma", "--set", "record.clients=every:2"]),
+        ("one", ["--participation", "0.125", "--rounds", "1", "--method", "fma"]),
+    ):
+        assert run(["train", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    command.main(list(words), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+# --- labels ---
+
+
+def rand_by_pairs(one: list[int], other: list[int]) -> float:
+    """Hubert and Arabie's index from the pairs of clients, without a table of contingency."""
+    pairs = list(combinations(range(len(one)), 2))
+    both = sum(one[a] == one[b] and other[a] == other[b] for a, b in pairs)
+    left, right = (sum(own[a] == own[b] for a, b in pairs) for own in (one, other))
+    chance = left * right / len(pairs)
+    return (both - chance) / ((left + right) / 2 - chance)
+
+
+COUNTS = np.array([[5, 5, 0], [9, 1, 0], [2, 7, 0], [0, 3, 3], [0, 8, 2], [4, 0, 0]])
+SIMILAR = np.array(
+    [
+        [1.0, 0.9, 0.8, 0.3, 0.2, 0.5],
+        [0.9, 1.0, 0.6, 0.1, 0.2, 0.7],
+        [0.8, 0.6, 1.0, 0.4, 0.5, 0.3],
+        [0.3, 0.1, 0.4, 1.0, 0.9, 0.1],
+        [0.2, 0.2, 0.5, 0.9, 1.0, 0.2],
+        [0.5, 0.7, 0.3, 0.1, 0.2, 1.0],
+    ]
+)
+
+
+def test_the_rand_index_counts_pairs_and_those_in_no_cluster_alone() -> None:
+    found = label_agreement(((0, 1, 3), (2, 4)), SIMILAR, COUNTS, permutations=99)
+    # label sets {0, 1}, {1, 2}, {0}; client 5 is in no cluster
+    assert found.label_sets == 3
+    assert found.rand == pytest.approx(rand_by_pairs([0, 0, 1, 0, 1, 2], [0, 0, 0, 1, 1, 2]))
+    # two in no cluster are two clusters, not one
+    found = label_agreement(((0, 1, 2),), SIMILAR, COUNTS, permutations=99)
+    assert found.rand == pytest.approx(rand_by_pairs([0, 0, 0, 1, 2, 3], [0, 0, 0, 1, 1, 2]))
+
+
+def test_label_sets_do_not_count_samples() -> None:
+    assert label_agreement(((0, 1),), SIMILAR[:3, :3], np.array([[1, 99], [99, 1], [5, 0]])).label_sets == 2
+
+
+@pytest.mark.parametrize("counts", [np.eye(6, dtype=int), np.ones((6, 3), int)])
+def test_where_all_have_one_label_set_or_each_its_own_there_is_no_rand_index(counts: np.ndarray) -> None:
+    found = label_agreement(((0, 1), (2, 3)), SIMILAR, counts, permutations=9)
+    assert (found.rand, found.rand_p) == (None, None)
+    # all overlaps are equal, and correlate with nothing
+    assert (found.correlation, found.correlation_p) == (None, None)
+
+
+def test_clusters_of_the_layers_own_have_no_rand_index() -> None:
+    found = label_agreement(None, SIMILAR, COUNTS, permutations=9)
+    assert found.rand is None
+    assert found.correlation is not None
+
+
+def test_the_correlation_is_spearman_s_over_pairs_and_its_p_value_that_of_all_permutations() -> None:
+    """All 720 matchings instead of random ones; the tolerance is four binomial errors of 9,999 draws."""
+    from scipy.stats import spearmanr
+
+    def drawn(p: float) -> float:
+        return 4 * math.sqrt(p * (1 - p) / 9_999)
+
+    upper = np.triu_indices(6, 1)
+    shared = overlap(COUNTS)
+    found = label_agreement(((0, 1, 2), (3, 4)), SIMILAR, COUNTS)
+    assert (found.permutations, found.seed) == (9_999, 0)
+    expected = spearmanr(SIMILAR[upper], shared[upper]).statistic
+    assert found.correlation == pytest.approx(expected)
+    far = [
+        abs(spearmanr(SIMILAR[np.ix_(order, order)][upper], shared[upper]).statistic) >= abs(expected) - 1e-9
+        for order in map(list, permutations(range(6)))
+    ]
+    assert found.correlation_p == pytest.approx(np.mean(far), abs=drawn(np.mean(far)))
+    # two-sided: the opposite similarity is as far from chance
+    opposite = label_agreement(((0, 1, 2), (3, 4)), 1 - SIMILAR, COUNTS)
+    assert opposite.correlation == pytest.approx(-expected)
+    assert opposite.correlation_p == found.correlation_p
+    sets, own = [0, 0, 0, 1, 1, 2], [0, 0, 0, 1, 1, 2]
+    index = [rand_by_pairs([own[k] for k in order], sets) for order in permutations(range(6))]
+    assert found.rand == pytest.approx(1)
+    far = [abs(value) >= 1 - 1e-9 for value in index]
+    assert found.rand_p == pytest.approx(np.mean(far), abs=drawn(np.mean(far)))
+
+
+def test_the_overlap_is_one_less_the_total_variation() -> None:
+    shares = COUNTS / COUNTS.sum(axis=1, keepdims=True)
+    for a, b in combinations(range(6), 2):
+        assert overlap(COUNTS)[a, b] == pytest.approx(1 - np.abs(shares[a] - shares[b]).sum() / 2)
+
+
+def test_seeds_draw_other_permutations_and_p_is_never_0() -> None:
+    one, again, other = (label_agreement(None, SIMILAR, COUNTS, seed=s, permutations=99) for s in (0, 0, 1))
+    assert one == again
+    assert one.correlation_p != other.correlation_p
+    assert one.correlation == other.correlation
+    counts = np.repeat(np.eye(4, dtype=int), 5, axis=0)
+    like = counts @ counts.T + 0.001 * np.add.outer(np.arange(20), np.arange(20))
+    assert label_agreement(None, like, counts, permutations=99).correlation_p == 1 / 100
+
+
+@pytest.mark.filterwarnings("error")
+def test_two_clients_and_clients_without_samples_have_no_correlation() -> None:
+    two = label_agreement(((0, 1),), np.array([[1, 0.5], [0.5, 1]]), np.array([[1, 2], [3, 4]]))
+    assert (two.correlation, two.correlation_p, two.rand) == (None, None, None)
+    empty = np.array([[1, 2], [3, 0], [0, 0], [1, 1]])
+    assert label_agreement(None, SIMILAR[:4, :4], empty).correlation is None
+
+
+# --- the command ---
+
+
+def test_a_round_of_any_method_and_the_one_it_reports(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/fma@2")
+    base = "runs/fma/figures/synergy-2"
+    assert words.splitlines()[2:] == [f"  {base}.{end}" for end in ("nc", "pdf", "png")]
+    made = Synergy.load(f"{base}.nc")
+    round_ = Run.open("runs/fma").round(2)
+    direct = synergy(round_.clients(), keep_masks=True, client_ids=round_.client_ids)
+    np.testing.assert_array_equal(made.similarity, direct.similarity)
+    np.testing.assert_array_equal(made.client_ids, round_.client_ids)
+    assert made.clusters == direct.clusters
+    assert made.layers[0].mic is not None
+    high = sum(layer.high_count for layer in direct.layers)
+    assert words.startswith(f"fma@2: {high} of ")
+    labels = made.attrs["labels"]
+    counts = Run.open("runs/fma").partition.label_counts[round_.client_ids]  # type: ignore[union-attr]
+    agreed = label_agreement(direct.clusters[0], direct.similarity[0], counts)
+    assert labels == agreed.to_json()
+    assert agreed.correlation is not None
+    assert f"rank correlation of similarity with label overlap {agreed.correlation:.3g} (p = " in words
+    # once more: kept, and with other criteria refused
+    assert said(capsys, "runs/fma@2") == words
+    with pytest.raises(FedscopeError, match=r"synergy-2\.nc holds another result \(asked differ\)"):
+        said(capsys, "runs/fma@2", "--classes", "5")
+
+
+def test_it_is_fedsa_s_own_diagnosis(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = json.loads(said(capsys, "runs/fedsa@3", "--json", "--out", "s"))
+    state = Run.open("runs/fedsa").round(3).state()
+    made = Synergy.load("s.nc")
+    np.testing.assert_array_equal(made.similarity[0], state["similarity"])
+    np.testing.assert_allclose([layer.high_share for layer in made.layers], state["high_share"])
+    for k, s in zip(made.client_ids.tolist(), state["cluster"].tolist(), strict=True):
+        assert (k in out["clusters"][0][s]) if s >= 0 else (k in out["left_out"][0])
+
+
+def test_every_option_reaches_the_result(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ways: dict[str, list[str]] = {
+        "plain": [],
+        "classes": ["--classes", "9"],
+        "cv": ["--cv-threshold", "0.05"],
+        "both": ["--clusters", "1", "--sim-threshold", "0.99"],
+        "layer": ["--similarity", "layer"],
+        "quantile": ["--quantile", "0.9"],
+    }
+    found = set()
+    for name, words in ways.items():
+        out = json.loads(said(capsys, "runs/fma@3", *words, "--json", "--out", name))
+        shared = Synergy.load(f"{name}.nc").similarity.tobytes()
+        found.add((json.dumps([out["layers"], out["clusters"], out["left_out"]]), shared))
+    assert len(found) == len(ways)
+    # clients are left over only where there are no more clusters to found, and join unless they are too unlike
+    for words in (["--clusters", "1"], ["--sim-threshold", "0.99"]):
+        assert json.loads(said(capsys, "runs/fma@3", *words, "--json", "--out", words[0]))["left_out"] == [[]]
+    assert json.loads(said(capsys, "runs/fma@3", *ways["both"], "--json", "--out", "both"))["left_out"] != [[]]
+    told = said(capsys, "runs/fma@3", "--similarity", "layer", "--quantile", "0.9")
+    assert "clusters of the 6 clients a layer\nlabels: each layer has its own clusters, so there is no Rand" in told
+    assert "  runs/fma/figures/synergy-3-q0.9-layer.nc" in told
+    seeds = [json.loads(said(capsys, "runs/fma@3", "--seed", s, "--json", "--out", s))["labels"] for s in "12"]
+    assert seeds[0]["correlation"] == seeds[1]["correlation"]
+    assert seeds[0]["correlation_p"] != seeds[1]["correlation_p"]
+
+
+def test_what_cannot_be_said_of_labels_is_not_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/iid@3")
+    assert "labels: the 4 clients have one label set, so there is no Rand index; rank correlation" in words
+    Path("runs/iid/partition.h5").unlink()
+    words = said(capsys, "runs/iid@2")
+    assert "\nlabels: the run has no partition.h5, so nothing is known of them\n" in words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/one@1"], r"runs/one@1 has a cohort of one, so there is nobody to disagree with; raise --participation"),
+        (["runs/few@1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have them"),
+        (["runs/fma"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
+        (["elsewhere"], r"elsewhere names no round; give RUN@ROUND, as in runs/ima@40"),
+        (["runs/fma@2/global"], r"names a model, but all clients of a round are asked for; give runs/fma@2$"),
+        (["model@2.pt"], r"model@2\.pt names a model, but all clients of a round are asked for; give RUN@ROUND"),
+        (["runs/fma@9"], r"runs/fma@9: the run has rounds 1-3"),
+        (["runs/nothing@2"], r"runs/nothing does not exist"),
+        (["runs/fma@2", "--cv-threshold", "1"], r"cv_threshold = 1\.0 is out of range"),
+        (["runs/fma@2", "--quantile", "99"], r"quantile = 99\.0 is out of range: it must be greater than 0 and at"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(FedscopeError, match=message) as caught:
+        said(capsys, *words)
+    assert "\n" not in str(caught.value)
+
+
+# --- the figure ---
+
+
+def example(count: int = 7, layers: int = 3, scope: Any = "model") -> Synergy:
+    rng = np.random.default_rng(4)
+    layout = Layout(tuple(Entry(f"l{j}", (200,), "float32", "parameter") for j in range(layers)))
+    kinds = rng.normal(size=(2, layout.size))[np.arange(count) % 2]
+    rows = rng.normal(size=layout.size) + 0.5 * kinds + 0.2 * rng.normal(size=(count, layout.size))
+    weights = Weights(layout, rows.astype(np.float32), {})
+    ids = 7 * np.arange(count)
+    return synergy(weights, quantile=0.9, similarity=scope, keep_masks=True, client_ids=ids, clusters=2)
+
+
+def test_the_dendrogram_is_average_linkage_with_each_leaf_s_cluster_below() -> None:
+    from matplotlib.colors import to_hex
+    from scipy.cluster.hierarchy import linkage
+
+    from fedscope.decomposition.synergy_tree import cluster_colour
+
+    result = example(11)
+    assert [len(members) for members in result.clusters[0]] == [9, 2]
+    axes = result.figure().axes
+    tree = next(one for one in axes if one.get_ylabel() == "1 − similarity")
+    strip = axes[axes.index(tree) + 1]
+    distance = 1 - result.similarity[0]
+    merges = linkage(distance[np.triu_indices(11, 1)], "average")
+    heights = sorted(segment[1, 1] for segment in tree.collections[0].get_segments())  # type: ignore[attr-defined]
+    np.testing.assert_allclose(heights, merges[:, 2])
+    leaves = [tick.get_text() for tick in strip.get_xticklabels()]
+    assert sorted(map(int, leaves)) == [7 * k for k in range(11)]
+    for leaf, bar in zip(leaves, strip.patches, strict=True):
+        (own,) = (s for s, members in enumerate(result.clusters[0]) if int(leaf) // 7 in members)
+        assert to_hex(bar.get_facecolor()) == cluster_colour(own).lower()
+    # the two that are joined first stand side by side
+    places = [leaves.index(str(7 * int(k))) for k in merges[0, :2]]
+    assert abs(places[0] - places[1]) == 1
+
+
+def test_the_maps_show_classes_in_the_matrix_s_order_and_the_clusters_weights() -> None:
+    result = example(11)
+    axes = result.figure().axes
+    classes, weights = [one for one in axes if one.images and one.get_xlabel() != "client"]
+    order = [k for members in result.clusters[0] for k in members]
+    assert order != list(range(11))
+    mic = np.concatenate([layer.mic for layer in result.layers], axis=1)  # type: ignore[misc]
+    alpha = np.concatenate([layer.alpha for layer in result.layers], axis=1)  # type: ignore[misc]
+    np.testing.assert_array_equal(np.asarray(classes.images[0].get_array()), mic[order])
+    np.testing.assert_array_equal(np.asarray(weights.images[0].get_array()), alpha)
+    np.testing.assert_allclose(alpha.sum(axis=0), 1)
+    # between layers
+    counts = np.cumsum([layer.high_count for layer in result.layers])[:-1]
+    ticks = [line.get_xdata()[0] for line in classes.lines if line.get_xdata()[0] > 1]  # type: ignore[index]
+    np.testing.assert_allclose(ticks, counts - 0.5)
+
+
+def test_of_many_entries_some_are_shown_and_that_is_said() -> None:
+    result = example(layers=20)
+    figure = result.figure(2.0)
+    high = sum(layer.high_count for layer in result.layers)
+    said = [text.get_text() for text in figure.texts if text.get_text().startswith("high entries")]
+    assert len(said) == 1
+    shown = int(said[0].split("(")[1].split()[0])
+    assert said[0] == f"high entries ({shown} of {high:,})"
+    (classes,) = [one.images[0] for one in figure.axes if one.images and one.images[0].get_array().shape[0] == 7][1:]  # type: ignore[union-attr]
+    assert classes.get_array().shape == (7, shown)  # type: ignore[union-attr]
+    assert shown < high
+
+
+@pytest.mark.parametrize("width", [2, 3.5, 7])
+@pytest.mark.parametrize(
+    "result",
+    [example(), example(35, 20), example(4, 3, "layer"), example(2)],
+    ids=["few", "many", "layer", "two"],
+)
+def test_nothing_is_cut_off(result: Synergy, width: float) -> None:
+    figure = result.figure(width, title="round 40")
+    assert math.isclose(figure.get_figwidth(), width)
+    figure.canvas.draw()
+    box = figure.get_tightbbox(figure.canvas.get_renderer())  # type: ignore[attr-defined]
+    assert box.x0 >= -0.01
+    assert box.y0 >= -0.01
+    assert box.x1 <= width + 0.01
+    assert box.y1 <= figure.get_figheight() + 0.01

@@ -1,0 +1,168 @@
+"""``fedscope updates`` as a user gives it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import FedscopeError, RoundRecord, Run, write_round
+from fedscope.cli.main import run
+from fedscope.cli.updates import command
+from fedscope.decomposition.updates import ClientUpdates
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--epochs", "1", "--set", "model.hidden=[8]"]
+    for name, extra in (
+        ("fma", ["--partition", "dirichlet:1"]),
+        ("ima", ["--set", "average.start=3"]),
+        ("few", ["--set", "record.clients=every:2"]),
+        ("none", ["--set", "record.clients=none"]),
+        ("one", ["--participation", "0.125", "--rounds", "1"]),
+    ):
+        method = "ima" if name == "ima" else "fma"
+        assert run(["train", "--method", method, "--out", str(folder / "runs" / name), *words, *extra]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    command.main(list(words), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def rewrite(name: str, number: int, *, start: bool = True, still: int | None = None) -> None:
+    """The same round without its start, or with a client that has not moved."""
+    round_ = Run.open(name).round(number)
+    clients = round_.clients()
+    first = round_.read("start")
+    if still is not None:
+        clients.parameters[still] = first.parameters
+    record = RoundRecord(
+        round=number,
+        start=first if start else None,
+        clients=clients,
+        global_=None,
+        averaged=None,
+        client_ids=round_.client_ids,
+        client_samples=round_.client_samples,
+        client_steps=round_.client_steps,
+        client_loss=round_.client_loss,
+        weights=round_.weights,
+        metrics=round_.metrics,
+    )
+    round_.path.unlink()
+    write_round(round_.path, record)
+
+
+def test_all_rounds_of_a_run_and_their_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = said(capsys, "runs/fma")
+    base = "runs/fma/figures/updates-all"
+    assert words.startswith("fma: mean cosine between updates ")
+    assert words.splitlines()[1:] == [f"  {base}.{end}" for end in ("updates.csv", "nc", "pdf", "png")]
+    made = ClientUpdates.load(f"{base}.nc")
+    assert [one.round for one in made.rounds] == [1, 2, 3, 4]
+    with Path(f"{base}.updates.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for one, row in zip(made.rounds, rows, strict=True):
+        round_ = Run.open("runs/fma").round(one.round)
+        moved = round_.clients().parameters.astype(np.float64) - round_.read("start").parameters
+        assert len(set(round_.weights)) > 1
+        lengths = np.linalg.norm(moved, axis=1)
+        expected = moved @ moved.T / np.outer(lengths, lengths)
+        np.testing.assert_allclose(one.cosine, expected, rtol=1e-9)
+        kept = np.linalg.norm(round_.weights @ moved) / (round_.weights @ lengths)
+        assert float(row["cancellation"]) == pytest.approx(kept, rel=1e-10)
+        assert float(row["cosine_mean"]) == pytest.approx(expected[np.triu_indices(4, 1)].mean(), rel=1e-9)
+        np.testing.assert_array_equal(one.client_ids, round_.client_ids)
+    # of FMA the mean update is the step itself
+    last = Run.open("runs/fma").round(4)
+    step = last.read("global").parameters.astype(np.float64) - last.read("start").parameters
+    assert float(rows[3]["norm_of_mean"]) == pytest.approx(float(np.linalg.norm(step)), rel=1e-5)
+
+
+def test_several_runs_share_a_table_and_a_figure(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = json.loads(said(capsys, "runs/fma", "runs/few", "--json", "--out", "u"))
+    assert out["files"] == ["u.updates.csv", "u.fma.nc", "u.few.nc", "u.pdf", "u.png"]
+    # all: those that were recorded
+    assert [(row["run"], row["round"]) for row in out["rounds"]] == [
+        ("fma", 1), ("fma", 2), ("fma", 3), ("fma", 4), ("few", 2), ("few", 4)
+    ]  # fmt: skip
+    assert out["rounds"][0]["clients"] == 4
+    assert out["rounds"][0]["unmoved"] == []
+    png, table = Path("u.png").read_bytes(), Path("u.updates.csv").read_bytes()
+    Path("u.updates.csv").unlink()
+    said(capsys, "runs/fma", "runs/few", "--out", "u", "--redraw")
+    assert (Path("u.png").read_bytes(), Path("u.updates.csv").read_bytes()) == (png, table)
+    with pytest.raises(FedscopeError, match=r"u\.fma\.nc holds another result \(rounds differ\)"):
+        said(capsys, "runs/fma", "runs/few", "--rounds", "2", "--out", "u")
+
+
+def test_finished_rounds_are_kept(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.decomposition import updates
+
+    measure, asked = updates.geometry, []
+
+    def stopping(*given: object, **named: object) -> object:
+        asked.append(named["number"])
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return measure(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(updates, "geometry", stopping)
+    with pytest.raises(click.Abort):
+        said(capsys, "runs/ima", "--rounds", "1,4", "--out", "k")
+    assert not Path("k.nc").exists()
+    said(capsys, "runs/ima", "--rounds", "1,3,4", "--out", "k")
+    assert asked == [1, 4, 3, 4]
+    assert not Path("k.nc.partial").exists()
+    said(capsys, "runs/ima", "--rounds", "1,3,4", "--out", "whole")
+    assert Path("k.updates.csv").read_bytes() == Path("whole.updates.csv").read_bytes()
+
+
+def test_a_client_that_has_not_moved_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewrite("runs/fma", 2, still=1)
+    who = int(Run.open("runs/fma").round(2).client_ids[1])
+    words = said(capsys, "runs/fma", "--rounds", "2,4", "--out", "s")
+    assert f"; client {who} of round 2 did not move and has no direction" in words
+    with Path("s.updates.csv").open() as file:
+        assert [row["unmoved"] for row in csv.DictReader(file)] == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/few", "--rounds", "1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2, 4 have them"),
+        (["runs/none"], r"no round of this run has them: train with record\.clients = 'all'"),
+        (["runs/one"], r"runs/one@1 has a cohort of one, so there is no pair of updates; raise --participation"),
+        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
+        (["runs/fma", "runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
+        (["runs/fma@2"], r"runs/fma@2 names a model, but a whole run is asked for; give runs/fma \(and --rounds 2\)"),
+        (["runs/nothing"], r"runs/nothing does not exist"),
+        (["runs/ima", "--rounds", "3"], r"runs/ima@3 recorded its clients, but not the model they were sent \(start\)"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    rewrite("runs/ima", 3, start=False)
+    with pytest.raises(FedscopeError, match=message) as caught:
+        said(capsys, *words)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,627 @@
+"""Maps of models against the whole matrix: distances, PCA and t-SNE of scikit-learn, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Partial, RoundRecord, Run, Weights, write_round
+from fedscope.decomposition.embedding import (
+    Embedding,
+    Gram,
+    Point,
+    distances,
+    divergence,
+    embed,
+    gram,
+    maps,
+    principal,
+    sentence,
+    settled_perplexity,
+    spreads,
+    t_sne,
+    trustworthiness,
+)
+from fedscope.decomposition.embedding import products as products_module
+from fedscope.landscape.paper import paper_style
+
+LAYOUT = Layout(
+    (
+        Entry("conv.weight", (7, 3, 2), "float32", "parameter"),
+        Entry("running_mean", (3,), "float32", "buffer"),
+        Entry("scale", (), "float32", "parameter"),
+        Entry("empty", (0, 4), "float32", "parameter"),
+        Entry("head.weight", (5, 9), "float32", "parameter"),
+    )
+)
+
+
+def record(
+    folder: Path,
+    rounds: int,
+    clients: int = 4,
+    *,
+    seed: int = 0,
+    compression: Any = "none",
+    apart: float = 1.0,
+    far: float = 0.0,
+    leave_out: tuple[str, ...] = (),
+    layout: Layout = LAYOUT,
+) -> Run:
+    """A run of random models: clients ``apart`` from their round's start, which is ``far`` from the one before."""
+    rng = np.random.default_rng(seed)
+
+    def models(rows: np.ndarray) -> Weights:
+        buffers = {e.name: rng.normal(size=(*rows.shape[:-1], *e.shape)).astype(e.dtype) for e in layout.buffers}
+        return Weights(layout, rows.astype(layout.dtype), buffers)
+
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(
+        json.dumps({"format": "fedscope-run", "version": 1, "layout": layout.to_json()}), encoding="utf-8"
+    )
+    centre = rng.normal(size=layout.size)
+    for number in range(1, rounds + 1):
+        start, centre = centre, centre + far * rng.normal(size=layout.size)
+        rows = start + apart * rng.normal(size=(clients, layout.size))
+        held: dict[str, Weights | None] = {
+            "start": models(start),
+            "clients": models(rows),
+            "global": models(rows.mean(axis=0)),
+            "averaged": models(rows[0] / 2) if number > 1 else None,
+        }
+        held |= dict.fromkeys(leave_out)
+        ids = np.arange(clients) * 3 + number
+        one = np.ones(clients)
+        path = folder / "rounds" / f"{number:05d}.h5"
+        path.parent.mkdir(exist_ok=True)
+        parts = (held["start"], held["clients"], held["global"], held["averaged"])
+        write_round(path, RoundRecord(number, *parts, ids, *[one] * 4), compression)
+    return Run.open(folder)
+
+
+def whole(asked: list[tuple[Run, int]], columns: list[int] | None = None) -> np.ndarray:
+    """Every model of the rounds as a row of one matrix in float64: clients, then the server's."""
+    rows = [run.round(t).clients().parameters for run, t in asked]
+    for run, t in asked:
+        rows += [
+            run.round(t).read(which).parameters[None]
+            for which in ("global", "averaged")
+            if which in run.round(t).models
+        ]
+    matrix = np.concatenate(rows).astype(np.float64)
+    return matrix if columns is None else matrix[:, columns]
+
+
+def between(rows: np.ndarray) -> np.ndarray:
+    return np.array([np.linalg.norm(rows - row, axis=1) for row in rows])
+
+
+def relative_error(found: np.ndarray, truth: np.ndarray) -> float:
+    pairs = ~np.eye(len(truth), dtype=bool)
+    return float(np.max(np.abs(found - truth)[pairs] / truth[pairs]))
+
+
+def gram_of(rows: np.ndarray, run: str = "toy") -> Gram:
+    """Of rows that are in no file: client k of round 1 + k // 10."""
+    points = tuple(Point(run, 1 + k // 10, f"client-{k}") for k in range(len(rows)))
+    about = rows - rows[0]
+    return Gram(points, about @ about.T, ("all",))
+
+
+def clustered(n: int = 60, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 12)) + 4 * rng.normal(size=(n // 10, 12)).repeat(10, axis=0)
+
+
+# --- the Gram matrix ---
+
+
+@pytest.mark.parametrize("compression", ["none", "delta"])
+@pytest.mark.parametrize("numbers", [1, 150, 100_000])
+def test_the_gram_matrix_is_that_of_the_whole_matrix(tmp_path: Path, compression: Any, numbers: int) -> None:
+    runs = [record(tmp_path / "a", 3, compression=compression), record(tmp_path / "b", 2, 6, seed=1)]
+    asked = [(runs[0], 1), (runs[1], 2), (runs[0], 3)]
+    made = gram(asked, numbers=numbers)
+    rows = whole(asked)
+    about = rows - runs[0].round(1).read("start").parameters.astype(np.float64)
+    np.testing.assert_allclose(made.matrix, about @ about.T, rtol=0, atol=1e-12 * np.square(about).sum(axis=1).max())
+    assert np.array_equal(made.matrix, made.matrix.T)
+    assert made.layers == ("conv.weight", "scale", "empty", "head.weight")
+    clients = [("a", 1, 1), ("a", 1, 4), ("a", 1, 7), ("a", 1, 10)]
+    assert [(p.run, p.round, int(p.which.removeprefix("client-"))) for p in made.points[:4]] == clients
+    assert [p.label for p in made.points[14:]] == [
+        "a@1/global",
+        "b@2/global",
+        "b@2/averaged",
+        "a@3/global",
+        "a@3/averaged",
+    ]
+
+
+def test_distances_do_not_hang_on_the_reference(tmp_path: Path) -> None:
+    with_start = gram([(record(tmp_path / "a" / "run", 2), 2)])
+    without = gram([(record(tmp_path / "b" / "run", 2, leave_out=("start",)), 2)])
+    np.testing.assert_allclose(distances(without), distances(with_start), rtol=1e-12)
+    assert without.matrix[0, 0] == 0  # its first client is the reference
+    assert with_start.matrix[0, 0] > 0
+
+
+def test_neither_blocks_nor_workers_change_a_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products_module, "PART", 4)
+    monkeypatch.setattr(products_module, "TILE", 3)
+    run = record(tmp_path / "a", 2, 5)
+    asked = [(run, 1), (run, 2)]
+    told: list[tuple[int, int]] = []
+    made = gram(asked, numbers=100, workers=1, progress=lambda *at: told.append(at))
+    for workers in (2, 5):
+        assert gram(asked, numbers=100, workers=workers).matrix.tobytes() == made.matrix.tobytes()
+    assert relative_error(distances(made), between(whole(asked))) < 1e-12
+    assert told[-1] == (LAYOUT.size, LAYOUT.size)
+    assert told == sorted(told)
+    assert len(told) > len(LAYOUT.parameters)
+
+
+def test_only_the_layers_asked_for_count_and_buffers_never(tmp_path: Path) -> None:
+    run = record(tmp_path / "a", 1)
+    made = gram([(run, 1)], layers=["head.weight", "scale"])
+    assert made.layers == ("scale", "head.weight")
+    columns = list(range(42, LAYOUT.size))
+    np.testing.assert_allclose(distances(made), between(whole([(run, 1)], columns)), rtol=1e-12)
+    with pytest.raises(
+        FedscopeError, match=r"running_mean is a buffer of the models of .*a, and distances are between"
+    ):
+        gram([(run, 1)], layers=["running_mean"])
+    with pytest.raises(FedscopeError, match=r'have no parameter \'head\.wight\'; did you mean "head\.weight"\?'):
+        gram([(run, 1)], layers=["head.wight"])
+    with pytest.raises(FedscopeError, match=r"no parameter 'zzz'; they have conv\.weight, scale"):
+        gram([(run, 1)], layers=["zzz"])
+    with pytest.raises(FedscopeError, match=r"there is no layer to take distances in; give at least one"):
+        gram([(run, 1)], layers=[])
+
+
+def test_short_distances_far_from_the_reference_are_exact(tmp_path: Path) -> None:
+    # rounds 1000 apart, clients 0.1: float32 products about one reference lose all digits of d² (1e-7 · 1e8)
+    run = record(tmp_path / "a", 3, apart=1e-2, far=100.0, leave_out=("averaged",))
+    asked = [(run, t) for t in (1, 2, 3)]
+    rows = whole(asked)
+    truth = between(rows)
+    assert relative_error(distances(gram(asked)), truth) < 1e-6
+    about = (rows - rows[0]).astype(np.float32)
+    norms, products = np.square(about).sum(axis=1), about @ about.T
+    raw = np.sqrt(np.maximum(norms[:, None] + norms - 2 * products, 0))
+    assert relative_error(raw, truth) > 1e-1
+
+
+def test_after_one_local_step_distances_are_exact(tmp_path: Path) -> None:
+    from fedscope.training import Config, merge, preset, train
+
+    changes = {
+        "data": {"clients": 6, "partition": "iid"},
+        "model": {"hidden": [32]},
+        "client": {"lr": 0.01, "epochs": 1, "batch": 1000},
+        "run": {"rounds": 2, "participation": 1.0, "evaluate_clients": 0},
+    }
+    train(Config.read(merge(preset("fma"), changes)), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert set(run.round(1).client_steps.tolist()) == {1}
+    asked = [(run, 1)]
+    rows, truth = whole(asked), between(whole(asked))
+    found = gram(asked)
+    assert relative_error(distances(found), truth) < 1e-9
+    norms = np.square(rows.astype(np.float32)).sum(axis=1)
+    raw = norms[:, None] + norms - 2 * rows.astype(np.float32) @ rows.astype(np.float32).T
+    assert relative_error(np.sqrt(np.maximum(raw, 0)), truth) > 1e-2
+    # IID clients have all classes
+    assert {point.labels for point in found.points if point.is_client} == {tuple(range(10))}
+    assert found.points[-1].labels == ()
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(-6, 6), st.integers(1, 4))
+def test_copies_are_at_distance_zero_and_others_are_not(seed: int, exponent: float, copies: int) -> None:
+    rows = 10**exponent * np.random.default_rng(seed).normal(size=(5, 30)).astype(np.float32).astype(np.float64)
+    made = gram_of(np.concatenate([rows, rows[:copies]]))
+    found = distances(made)
+    truth = between(np.concatenate([rows, rows[:copies]]))
+    assert ((found == 0) == (truth == 0)).all()
+
+
+def test_spreads_are_mean_distances_to_the_mean(tmp_path: Path) -> None:
+    run = record(tmp_path / "a", 2)
+    found = spreads(gram([(run, 1), (run, 2)]))
+    for (name, number, mean), t in zip(found, (1, 2), strict=True):
+        rows = run.round(t).clients().parameters.astype(np.float64)
+        assert (name, number) == ("a", t)
+        assert mean == pytest.approx(np.linalg.norm(rows - rows.mean(axis=0), axis=1).mean(), rel=1e-12)
+
+
+def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedscope.decomposition.embedding import grams
+
+    monkeypatch.setattr(grams, "KEEP_EVERY", 0.0)
+    run = record(tmp_path / "a", 2)
+    asked = [(run, 1), (run, 2)]
+    read: list[str] = []
+    multiply = grams.layer_products
+
+    def counted(models: Any, layer: str, **how: Any) -> Any:
+        read.append(layer)
+        return multiply(models, layer, **how)
+
+    def stop(done: int, _: int) -> None:
+        if done > 42:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(grams, "layer_products", counted)
+    with Partial(tmp_path / "store", {}) as store, pytest.raises(KeyboardInterrupt):
+        gram(asked, partial=store, progress=stop)
+    assert read == ["conv.weight", "scale"]
+    read.clear()
+    told: list[tuple[int, int]] = []
+    with Partial(tmp_path / "store", {}) as store:
+        made = gram(asked, partial=store, progress=lambda *at: told.append(at))
+        assert read == ["scale", "empty", "head.weight"]
+        read.clear()
+        again = gram(asked, partial=store)
+    assert read == []
+    assert told[-1] == (LAYOUT.size, LAYOUT.size)
+    assert made.matrix.tobytes() == again.matrix.tobytes() == gram(asked).matrix.tobytes()
+
+
+def test_models_in_float64_are_compared_in_float64(tmp_path: Path) -> None:
+    layout = Layout((Entry("w", (30,), "float64", "parameter"),))
+    run = record(tmp_path / "a", 1, layout=layout, apart=1e-9)
+    assert relative_error(distances(gram([(run, 1)])), between(whole([(run, 1)]))) < 1e-6
+
+
+# --- what is refused ---
+
+
+def test_what_has_no_distances_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, other = record(tmp_path / "a", 2), record(tmp_path / "b", 1, layout=Layout(LAYOUT.entries[2:]))
+    with pytest.raises(FedscopeError, match=r"there is no round whose models could be shown"):
+        gram([])
+    with pytest.raises(FedscopeError, match=r"a and .*b hold models of different layouts \(conv\.weight stands where"):
+        gram([(run, 1), (other, 1)])
+    with pytest.raises(FedscopeError, match=r"a@2 stands for 2 of the rounds, which could not be told apart"):
+        gram([(run, 2), (run, 1), (run, 2)])
+    without = record(tmp_path / "c", 1, leave_out=("clients",))
+    with pytest.raises(FedscopeError, match=r"c@1: the clients of round 1 were not recorded; no round of this run has"):
+        gram([(without, 1)])
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (65, 4096))
+    with pytest.raises(
+        FedscopeError, match=r"2 rounds are read side by side, but a process may open 65 files here; ask"
+    ):
+        gram([(run, 1), (run, 2)])
+
+
+@pytest.mark.parametrize(
+    ("which", "place", "named"),
+    [("clients", (1, 45), "client-5"), ("clients", (0, 3), "client-2"), ("global", 2, "global"), ("start", 3, "start")],
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_model_that_is_not_finite_is_named(tmp_path: Path, which: str, place: Any, named: str, value: float) -> None:
+    run = record(tmp_path / "a", 2)
+    parts = {name: run.round(2).read(name) for name in ("start", "global", "averaged")}
+    parts["clients"] = run.round(2).clients()
+    parts[which].parameters[place] = value
+    path = run.round(2).path
+    path.unlink()
+    ids, one = np.array([2, 5, 8, 11]), np.ones(4)
+    write_round(path, RoundRecord(2, *(parts[n] for n in ("start", "clients", "global", "averaged")), ids, *[one] * 4))
+    layer = "head.weight" if place == (1, 45) else "conv.weight"
+    with pytest.raises(FedscopeError, match=rf"a@2/{named} has parameters that are not finite \(in {layer}\), so it"):
+        gram([(run, 2)])
+    # the start counts only where it is the reference
+    if which == "start":
+        assert np.isfinite(gram([(run, 1), (run, 2)]).matrix).all()
+
+
+def test_what_is_no_map_is_refused() -> None:
+    rows = clustered()
+    with pytest.raises(FedscopeError, match=r"needs three models at least, not 2 \(toy@1/client-0, toy@1/client-1\)"):
+        embed(gram_of(rows[:2]))
+    with pytest.raises(FedscopeError, match=r"all 20 models are the same in what is compared: every distance is 0"):
+        embed(gram_of(rows[[4] * 20]), "pca")
+    with pytest.raises(FedscopeError, match=r"needs three different models at least, not 2 \(toy@1/client-0, toy@1/cl"):
+        embed(gram_of(rows[[4, 5] * 10]))
+    with pytest.raises(FedscopeError, match=r"a map by 'umap' is not known; take one of tsne, pca"):
+        embed(gram_of(rows), "umap")
+    for perplexity in (60, 0.5, float("nan")):
+        words = (
+            rf"perplexity {perplexity:g} is about how many neighbours each of 60 different models has, .* less than 60"
+        )
+        with pytest.raises(FedscopeError, match=words):
+            embed(gram_of(rows), perplexity=perplexity)
+    assert (settled_perplexity(3, None), settled_perplexity(1000, None), settled_perplexity(60, 59)) == (
+        1.0,
+        30.0,
+        59.0,
+    )
+
+
+# --- the maps ---
+
+
+def test_pca_is_that_of_the_whole_matrix() -> None:
+    rows = clustered()
+    places, explained = principal(gram_of(rows))
+    known = PCA(2).fit(rows)
+    theirs = known.transform(rows)
+    signs = np.sign((places * theirs).sum(axis=0))
+    np.testing.assert_allclose(places, signs * theirs, atol=1e-10)
+    np.testing.assert_allclose(explained, known.explained_variance_ratio_, rtol=1e-10)
+    assert (places[np.abs(places).argmax(axis=0), [0, 1]] > 0).all()
+
+
+def test_models_on_a_line_have_one_component() -> None:
+    places, explained = principal(gram_of(np.outer([0.0, 1.0, 3.0, 4.0], [3.0, 4.0])))
+    np.testing.assert_allclose(np.abs(np.diff(places[:, 0])), [5.0, 10.0, 5.0])
+    assert explained == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))
+    assert np.abs(places[:, 1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("exact", [1000, 10])
+def test_t_sne_is_that_of_the_whole_matrix(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "EXACT", exact)
+    rows = clustered()
+    made = gram_of(rows)
+    before = made.matrix.copy()
+    places, left = t_sne(made, 12, seed=3)
+    again, _ = t_sne(made, 12, seed=3)
+    assert places.tobytes() == again.tobytes()
+    assert np.array_equal(made.matrix, before)
+    scores, _ = principal(made)
+    start = (scores * 1e-4 / scores[:, 0].std()).astype(np.float32)
+    method = "exact" if exact == 1000 else "barnes_hut"
+    theirs = TSNE(perplexity=12, init=start, method=method, random_state=3).fit(rows)
+    # sums in another order: 750 steps carry 1e-16 far, but not from one cluster to another
+    assert left == pytest.approx(divergence(between(rows), theirs.embedding_.astype(float), 12), rel=0.02)
+    if method == "exact":
+        # it looks for widths until the entropy is within 1e-5
+        assert left == pytest.approx(theirs.kl_divergence_, rel=1e-2)
+
+
+def test_the_divergence_is_the_sum_over_all_pairs() -> None:
+    rows, places = clustered(20), np.random.default_rng(1).normal(size=(20, 2))
+    d = between(rows)
+    p = np.zeros((20, 20))
+    for i in range(20):
+        low, high = 1e-8, 1e8
+        others = np.arange(20) != i
+        for _ in range(200):
+            beta = np.sqrt(low * high)
+            own = np.exp(-beta * d[i, others] ** 2)
+            own /= own.sum()
+            wide = -(own[own > 0] * np.log(own[own > 0])).sum() > np.log(6)
+            low, high = (beta, high) if wide else (low, beta)
+        p[i, others] = own
+    p = (p + p.T) / 40
+    q = 1 / (1 + between(places) ** 2)
+    np.fill_diagonal(q, 0)
+    q /= q.sum()
+    expected = sum(p[i, j] * np.log(p[i, j] / q[i, j]) for i in range(20) for j in range(20) if p[i, j] > 0)
+    assert divergence(d, places, 6) == pytest.approx(expected, rel=1e-6)
+
+
+def test_trustworthiness_is_its_formula() -> None:
+    rows, places = clustered(30), np.random.default_rng(1).normal(size=(30, 2))
+    value, k = trustworthiness(gram_of(rows), places)
+    assert k == 5
+    d, on_map, lost = between(rows), between(places), 0
+    for i in range(30):
+        near = np.argsort(np.where(np.arange(30) == i, np.inf, on_map[i]))[:5]
+        rank = np.argsort(np.argsort(np.where(np.arange(30) == i, np.inf, d[i]))) + 1
+        lost += sum(max(0, rank[j] - 5) for j in near)
+    assert value == pytest.approx(1 - 2 / (30 * 5 * (60 - 15 - 1)) * lost, rel=1e-12)
+    for few in (3, 4, 5, 11):
+        made = gram_of(rows[:few])
+        assert trustworthiness(made, principal(made)[0])[1] == min(5, (few - 1) // 2)
+
+
+def test_models_that_are_the_same_are_one_place_of_the_map() -> None:
+    rows = clustered(40)
+    alone = embed(gram_of(rows), perplexity=8)
+    order = np.concatenate([np.arange(40), [7, 7, 30]])
+    twice = embed(gram_of(rows[order]), perplexity=8)
+    assert np.array_equal(twice.places[40:], twice.places[[7, 7, 30]])
+    assert twice.kl_divergence == pytest.approx(alone.kl_divergence, rel=0.05)
+    assert twice.trustworthiness == pytest.approx(alone.trustworthiness, abs=0.01)
+    assert embed(gram_of(rows[order])).perplexity == 13.0  # (40 − 1) / 3
+    with pytest.raises(FedscopeError, match=r"perplexity 41 .* each of 40 different models"):
+        embed(gram_of(rows[order]), perplexity=41)
+    # to PCA they are as many as they are
+    weighted = embed(gram_of(rows[order]), "pca").explained
+    np.testing.assert_allclose(weighted, PCA(2).fit(rows[order]).explained_variance_ratio_, rtol=1e-10)
+
+
+def test_clusters_stay_apart_on_the_map() -> None:
+    made = embed(gram_of(clustered()), perplexity=8)
+    places = made.places.reshape(6, 10, 2)
+    within = np.linalg.norm(places - places.mean(axis=1, keepdims=True), axis=2).max()
+    centres = between(places.mean(axis=1))
+    assert within < centres[~np.eye(6, dtype=bool)].min() / 2
+    assert made.trustworthiness > 0.95
+
+
+# --- the result ---
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Embedding:
+    runs = [record(tmp_path / "iid", 4, far=0.3), record(tmp_path / "shards", 4, 6, seed=1, far=0.3)]
+    made = embed(gram([(run, t) for run in runs for t in (4, 1, 2)]), "pca", provenance={"device": "cpu"})
+    labels = tuple(replace(p, labels=(3, 8)) if p.which == "client-4" else p for p in made.points)
+    return replace(made, points=labels)
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_what_is_saved_is_read_back(result: Embedding, tmp_path: Path, method: str) -> None:
+    if method == "tsne":
+        result = replace(result, method="tsne", explained=None, perplexity=7.5, kl_divergence=0.25)
+    base = tmp_path / "figures" / "run.v2"
+    assert [path.name for path in result.save(base)] == ["run.v2.embedding.csv", "run.v2.embedding.json"]
+    read = Embedding.load(base)
+    assert (read.points, read.spreads, dict(read.attrs)) == (result.points, result.spreads, dict(result.attrs))
+    assert read.places.tobytes() == result.places.tobytes()
+    for name in ("method", "trustworthiness", "neighbours", "explained", "perplexity", "kl_divergence"):
+        assert getattr(read, name) == getattr(result, name), name
+    with (tmp_path / "figures" / "run.v2.embedding.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["run", "round", "which", "x", "y"]
+    assert (rows[0]["run"], rows[0]["round"], rows[0]["which"]) == ("iid", "4", "client-4")
+    assert rows[-1]["which"] == "averaged"
+    info = json.loads((tmp_path / "figures" / "run.v2.embedding.json").read_text())
+    assert info["labels"]["iid"] == {"client-4": [3, 8]}
+    assert info["attrs"]["layers"] == ["conv.weight", "scale", "empty", "head.weight"]
+
+
+def test_a_result_that_is_not_there_is_refused(result: Embedding, tmp_path: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"x\.embedding\.csv does not exist: an embedding is x\.embedding\.csv and"):
+        Embedding.load(tmp_path / "x")
+    result.save(tmp_path / "x")
+    (tmp_path / "x.embedding.csv").write_text("run,round\n")
+    with pytest.raises(FedscopeError, match=r"is not a table of `fedscope disperse --embed`"):
+        Embedding.load(tmp_path / "x")
+
+
+def test_the_sentence_has_the_numbers(result: Embedding) -> None:
+    first, *runs = sentence(result).splitlines()
+    assert result.explained is not None
+    share = 100 * sum(result.explained)
+    assert first == (
+        f"PCA of 40 models of iid, shards, rounds 1-2, 4: {share:.3g} % of the variance on the plane, trustworthiness "
+        f"{result.trustworthiness:.3f}"
+    )
+    means = {(run, number): mean for run, number, mean in result.spreads}
+    assert runs[1] == (
+        f"shards: mean L2 distance of clients to their round's mean {means['shards', 1]:.3g} in round 1, "
+        f"{means['shards', 4]:.3g} in round 4"
+    )
+
+
+# --- the figure and the page ---
+
+
+@pytest.mark.parametrize("width", [2, 3.5, 7])
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_nothing_is_cut_off_or_drawn_over(result: Embedding, width: float, method: str) -> None:
+    if method == "tsne":
+        result = replace(result, method="tsne", explained=None, perplexity=7.5, kl_divergence=0.25)
+    figure = result.figure(width, "A title")
+    with paper_style(width):
+        figure.canvas.draw()
+    axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis)]
+    texts = [*figure.texts, *(axis.label for axis in axes)]
+    for axis in axes:  # ticks beyond the limits are there and not drawn
+        low, high = sorted(axis.get_view_interval())
+        texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+        texts += [tick.label2 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text() and text.get_visible()]
+    for words, box in boxes:
+        assert min(box.x0, box.y0) >= -1, words
+        assert box.x1 <= figure.bbox.x1 + 1, words
+        assert box.y1 <= figure.bbox.y1 + 1, words
+    kept = {words for words, _ in boxes}
+    assert {"A title", "iid", "shards", "global", "averaged", "client", "round"} <= kept
+
+
+def test_panels_have_common_axes_and_paths_follow_the_rounds(result: Embedding) -> None:
+    first, second, bar = result.figure(7).axes
+    assert first.get_xlim() == second.get_xlim()
+    assert first.get_ylim() == second.get_ylim()
+    low, high = result.places.min(axis=0), result.places.max(axis=0)
+    for i, (least, most) in enumerate((first.get_xlim(), first.get_ylim())):
+        assert least < low[i] < high[i] < most
+    box = first.get_position()
+    ratio = (box.height * first.figure.get_figheight()) / (box.width * first.figure.get_figwidth())
+    assert ratio == pytest.approx(np.ptp(first.get_ylim()) / np.ptp(first.get_xlim()), rel=1e-6)  # equal distances
+    path, named = result.of("iid", "global")
+    assert [p.round for p in named] == [4, 1, 2]
+    np.testing.assert_array_equal(first.lines[0].get_xydata(), path[[1, 2, 0]])
+    np.testing.assert_array_equal(first.lines[1].get_xydata(), path[[0]])  # where it ends
+    assert "%" in first.get_xlabel()
+    assert first.get_xticks().size
+    assert [label.get_text() for label in bar.get_yticklabels()] == ["1", "2", "4"]
+    flat = replace(result, method="tsne", perplexity=7.5).figure().axes[0]
+    assert not len(flat.get_xticks()) + len(flat.get_yticks()) + len(flat.get_xlabel())
+
+
+def test_colours_are_rounds(result: Embedding) -> None:
+    from fedscope.decomposition.embedding.figure import round_colours, shade
+
+    axes = result.figure().axes[1]
+    drawn = axes.collections[0].get_facecolors()
+    _, points = result.of("shards")
+    expected = round_colours()([shade(p.round, (1, 2, 4)) for p in points])
+    np.testing.assert_array_equal(drawn, expected)
+    luminance = expected[:, :3] @ [0.2126, 0.7152, 0.0722]
+    by_round = {p.round: value for p, value in zip(points, luminance, strict=True)}
+    assert by_round[1] > by_round[2] > by_round[4]
+
+
+def test_one_round_of_one_run_has_no_bar(result: Embedding, tmp_path: Path) -> None:
+    run = record(tmp_path / "other" / "x", 1, 8)
+    one = embed(gram([(run, 1)]))
+    figure = one.figure(2)
+    assert len(figure.axes) == 1
+    assert "round 1" in " ".join(text.get_text() for text in figure.texts)
+    assert "slider" not in json.loads(slider_json(one.page()))
+
+
+def slider_json(page: str) -> str:
+    """What the page's plotly call is given as layout, as JSON."""
+    at = page.rindex('Plotly.newPlot("embedding"' if 'Plotly.newPlot("embedding"' in page else "Plotly.newPlot(")
+    decoder, found = json.JSONDecoder(), []
+    text = page[at:]
+    at = text.index("[")
+    data, end = decoder.raw_decode(text[at:])
+    rest = text[at + end :]
+    layout, _ = decoder.raw_decode(rest[rest.index("{") :])
+    found = {"data": data, "layout": layout, **({"slider": layout["sliders"][0]} if layout.get("sliders") else {})}
+    return json.dumps(found)
+
+
+def test_the_page_tells_who_is_who_and_picks_rounds_out(result: Embedding) -> None:
+    page = result.page("Two <runs>")
+    assert page == result.page("Two <runs>")
+    assert "Two &lt;runs&gt;" in page
+    said = json.loads(slider_json(page))
+    assert [trace["name"] for trace in said["data"]] == ["client", "global", "averaged"] * 2
+    assert [trace["showlegend"] for trace in said["data"]] == [True] * 3 + [False] * 3
+    clients = said["data"][0]["text"]
+    assert "iid, round 4<br>client 4<br>classes 3, 8" in clients
+    assert [step["label"] for step in said["slider"]["steps"]] == ["all", "1", "2", "4"]
+    picked = said["slider"]["steps"][2]["args"][0]["selectedpoints"]
+    for trace, places in zip(said["data"], picked, strict=True):
+        assert {", round 2<" in trace["text"][i] for i in places} <= {True}
+        assert sum(", round 2<" in words for words in trace["text"]) == len(places)
+    assert said["slider"]["steps"][0]["args"][0]["selectedpoints"] == [None] * 6
+
+
+def test_many_panels_stand_in_rows(tmp_path: Path) -> None:
+    runs = [record(tmp_path / f"run-{i}", 2, 4, seed=i) for i in range(5)]
+    made = embed(gram([(run, t) for run in runs for t in (1, 2)]), "pca")
+    for width in (2, 3.5, 7):
+        panels = made.figure(width).axes[:5]
+        tops = sorted({round(panel.get_position().y1, 6) for panel in panels})
+        assert len(tops) == {2: 5, 3.5: 3, 7: 1}[width]
+    assert json.loads(slider_json(made.page()))["layout"]["yaxis5"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no such device")
+def test_the_device_does_not_change_the_distances(tmp_path: Path) -> None:
+    run = record(tmp_path / "a", 2, far=10.0)
+    asked = [(run, 1), (run, 2)]
+    np.testing.assert_allclose(distances(gram(asked, device="cuda")), distances(gram(asked)), rtol=1e-9)

@@ -1,0 +1,293 @@
+"""A round aggregated again is the round that was recorded, bit for bit, for every server; and another one otherwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
+from fedscope.training import Config, branch, merge, preset, train
+from fedscope.training.reaggregated import ModelRow, Reaggregation, compared
+from fedscope.training.reaggregating import Reaggregated, reaggregate, reaggregating_config, recorded_cohort
+from fedscope.training.registry import find, names
+
+SMALL = {
+    "data": {"clients": 6, "partition": "dirichlet:0.5"},
+    "model": {"hidden": [8]},
+    "client": {"epochs": 1},
+    "run": {"rounds": 3, "participation": 0.7, "evaluate_clients": 0, "evaluate_every": 9},
+}
+# At their defaults some methods would do what FMA does on rounds this small, or another's state.
+OWN: dict[str, Any] = {"fedgma": {"server": {"tau": 0.9}}, "fedsa": {"server": {"quantile": 0.9}}}
+
+
+def config(method: str, **sections: Any) -> Config:
+    return Config.read(merge(preset(method), SMALL, OWN.get(method, {}), sections))
+
+
+def again(run: Run, number: int, server: str, *, from_state: bool = False, **settings: Any) -> Reaggregated:
+    (made,) = reaggregate(run, number, [reaggregating_config(run, number, server, settings)], from_state=from_state)
+    return made
+
+
+def same(one: Weights, other: Weights) -> bool:
+    return all(one.arrays()[name].tobytes() == other.arrays()[name].tobytes() for name in one.layout.names)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder, made = tmp_path_factory.mktemp("runs"), {}
+
+    def get(method: str) -> Run:
+        if method not in made:
+            made[method] = train(config(method), folder / method)
+        return made[method]
+
+    return get
+
+
+# --- the run's own server ---
+
+
+@pytest.mark.parametrize("server", names("servers"))
+def test_the_run_s_own_server_makes_its_global_again_bit_for_bit(runs: Any, server: str) -> None:
+    run = runs(server)
+    for number in run.rounds:
+        made = again(run, number, server, from_state=True)
+        recorded = run.round(number).read("global")
+        assert same(made.weights, recorded), number
+        assert compared(made.weights, recorded) == (0.0, True)
+        keeps = bool(find("servers", server)().init(recorded.parameters))
+        # in its first round a method begins as it always does
+        assert made.state == ("none" if not keeps else "fresh" if number == 1 else "recorded")
+        table = run.config["server"]
+        assert (made.server, made.settings) == (server, {key: table[key] for key in table if key != "method"})
+
+
+@pytest.mark.parametrize("server", ["adabest", "fedadagrad", "fedadam", "fedavgm", "feddyn", "fedyogi"])
+def test_a_server_that_starts_anew_does_not_make_a_later_global_again(runs: Any, server: str) -> None:
+    run = runs(server)
+    made = again(run, 3, server)
+    assert made.state == "fresh"
+    assert not same(made.weights, run.round(3).read("global"))
+    assert same(again(run, 1, server).weights, run.round(1).read("global"))
+
+
+def test_momentum_of_the_server_from_the_recorded_models_alone(runs: Any) -> None:
+    """m_3 = 0.9 (0.9 Δ_1 + Δ_2) + Δ_3 in float64, from the files' clients and starts."""
+    run = runs("fedavgm")
+    m = 0.0
+    for number in (1, 2, 3):
+        round_ = run.round(number)
+        start = round_.read("start").parameters.astype(np.float64)
+        m = 0.9 * m + round_.weights @ (round_.clients().parameters - start)
+    np.testing.assert_allclose(again(run, 3, "fedavgm", from_state=True).weights.parameters, start + m, rtol=2e-5)
+
+
+# --- another server ---
+
+
+def test_another_server_is_its_formula_on_the_recorded_clients(runs: Any) -> None:
+    run = runs("fma")
+    round_ = run.round(2)
+    start, clients = round_.read("start").parameters.astype(np.float64), round_.clients().parameters
+    p = round_.client_samples / round_.client_samples.sum()
+    assert len(set(p)) > 1
+    delta = clients - start
+    far = again(run, 2, "fedswa", alpha=1.25)
+    np.testing.assert_allclose(far.weights.parameters, start + 1.25 * (p @ delta), rtol=1e-5, atol=1e-8)
+    assert far.settings == {"weighting": "samples", "alpha": 1.25}
+    even = again(run, 2, "fma", weighting="uniform")
+    np.testing.assert_allclose(even.weights.parameters, clients.mean(axis=0, dtype=np.float64), rtol=1e-6, atol=1e-8)
+
+
+def test_steps_are_counted_for_fednova(runs: Any) -> None:
+    """a_i by the paper's closed form, momentum 0.9; clients with more samples took more steps."""
+    run = runs("fma")
+    round_ = run.round(3)
+    beta, steps = 0.9, round_.client_steps
+    assert len(set(steps)) > 1
+    a = (steps - beta * (1 - beta**steps) / (1 - beta)) / (1 - beta)
+    start = round_.read("start").parameters.astype(np.float64)
+    delta, p = round_.clients().parameters - start, round_.weights
+    expected = start + (p @ a) * ((p / a) @ delta)
+    np.testing.assert_allclose(again(run, 3, "fednova").weights.parameters, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_what_the_server_sees_is_what_it_saw(runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cohort of the round loop itself, field by field; IMA's exploration lowers the rate in the last round."""
+    from fedscope.training.servers.fma import FMA
+
+    seen = []
+    real = FMA.step
+
+    def watching(self: Any, state: Any, start: Any, clients: Any, cohort: Any) -> Any:
+        seen.append(cohort)
+        return real(self, state, start, clients, cohort)
+
+    monkeypatch.setattr(FMA, "step", watching)
+    run = train(config("ima", average={"start": 2, "explore_decay": 0.5}), tmp_path / "ima")
+    for cohort in seen:
+        found = recorded_cohort(run, run.round(cohort.round), reaggregating_config(run, cohort.round, "fma"))
+        for name, value in vars(cohort).items():
+            np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
+    assert seen[2].lr < seen[0].lr
+
+
+def test_averages_over_rounds_are_left_out(tmp_path: Path) -> None:
+    run = train(config("ima", average={"start": 1, "window": 2}), tmp_path / "ima")
+    round_ = run.round(3)
+    made = again(run, 3, "fma")
+    assert same(made.weights, round_.read("global"))
+    assert not same(made.weights, round_.read("averaged"))
+    # not even their refusals: IMA before the server needs an optimiser, which FedSA is not
+    first = train(
+        config("ima", server={"method": "fedavgm"}, average={"start": 1, "before_server": True}), tmp_path / "first"
+    )
+    assert again(first, 2, "fedsa").server == "fedsa"
+
+
+def test_settings_of_the_run_stay_for_its_own_server_only(runs: Any, tmp_path: Path) -> None:
+    run = train(config("fedadam", server={"lr": 0.5, "weighting": "uniform"}), tmp_path / "adam")
+    assert again(run, 2, "fedadam").settings["lr"] == 0.5
+    assert again(run, 2, "fedyogi").settings["lr"] == 0.01
+    assert again(run, 2, "fedadam", lr=0.125).settings["lr"] == 0.125
+    # how clients are weighted is the federation's, whatever the server
+    assert again(run, 2, "fma").settings == {"weighting": "uniform"}
+
+
+def test_the_history_of_a_branch_was_made_by_another_server(tmp_path: Path) -> None:
+    source = train(config("fedavgm", server={"momentum": 0.5}), tmp_path / "fedavgm")
+    made = branch(source, 2, {"server": {"method": "fedadam"}, "run": {"rounds": 4}}, tmp_path / "branch")
+    for number, server in ((2, "fedavgm"), (3, "fedadam"), (4, "fedadam")):
+        assert same(again(made, number, server, from_state=True).weights, made.round(number).read("global")), number
+    assert again(made, 3, "fedadam", from_state=True).state == "fresh"
+    assert again(made, 4, "fedadam", from_state=True).state == "recorded"
+    with pytest.raises(FedscopeError, match=r"round 4 of .*branch was made with --server fedadam, so there is no"):
+        again(made, 4, "fedavgm", from_state=True)
+
+
+def test_buffers_are_averaged_as_in_training(runs: Any, tmp_path: Path) -> None:
+    """Running statistics with p, counters of the client with the most samples."""
+    import json
+    import shutil
+
+    shutil.copytree(runs("fma").path, tmp_path / "buffers")
+    plain = Run.open(tmp_path / "buffers")
+    before = plain.round(2)
+    more = (Entry("mean", (3,), "float32", "buffer"), Entry("seen", (), "int64", "buffer"))
+    layout = Layout((*plain.layout.entries, *more))
+    info = json.loads((plain.path / "run.json").read_text())
+    (plain.path / "run.json").write_text(json.dumps({**info, "layout": layout.to_json()}))
+    rng = np.random.default_rng(0)
+    count = len(before.client_ids)
+    held = {"mean": rng.normal(size=(count, 3)).astype(np.float32), "seen": 7 + np.arange(count)}
+    one = {name: rows[0] for name, rows in held.items()}
+    start = Weights(layout, before.read("start").parameters, one)
+    clients = Weights(layout, before.clients().parameters, held)
+    numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
+    before.path.unlink()
+    write_round(before.path, RoundRecord(2, start, clients, start, None, *numbers))
+    made = again(Run.open(plain.path), 2, "fedswa").weights
+    total = np.zeros(3)
+    for k in range(count):
+        total += before.weights[k] * held["mean"][k].astype(np.float64)
+    np.testing.assert_array_equal(made.buffers["mean"], total.astype(np.float32))
+    assert made.buffers["seen"] == held["seen"][before.client_samples.argmax()]
+    # a model that differs in a buffer alone is another one
+    assert compared(made, made) == (0.0, True)
+    assert compared(made, replace(made, buffers={**made.buffers, "seen": np.array(0)})) == (0.0, False)
+
+
+# --- what cannot be ---
+
+
+def test_clients_that_a_server_does_not_go_with_are_refused(tmp_path: Path) -> None:
+    run = train(config("fedprox", run={"rounds": 1}), tmp_path / "fedprox")
+    with pytest.raises(FedscopeError, match=r"--server fednova counts steps .* but --client fedprox adds a term"):
+        reaggregating_config(run, 1, "fednova")
+
+
+def test_a_state_that_was_not_recorded_is_refused(tmp_path: Path) -> None:
+    run = train(config("fedadam", record={"globals": [1, 3]}), tmp_path / "adam")
+    with pytest.raises(
+        FedscopeError,
+        match=r"--from-state: what fedadam kept after round 2 of .*adam \(m, steps, v\) was not recorded, because "
+        r"record\.globals leaves that round out; leave --from-state out, and fedadam starts anew",
+    ):
+        again(run, 3, "fedadam", from_state=True)
+    assert again(run, 2, "fedadam", from_state=True).state == "recorded"
+    assert again(run, 3, "fedadam").state == "fresh"
+    # what keeps nothing needs nothing
+    assert again(run, 3, "fedsa", from_state=True).state == "none"
+
+
+@pytest.mark.parametrize(
+    ("server", "settings", "message"),
+    [
+        ("fedsaa", {}, r"'fedsaa' is not a server method that fedscope knows; did you mean \"fedsa\"\?"),
+        ("ima", {}, r"'ima' is not a server method that fedscope knows; did you mean --average ima\?"),
+        ("fedsa", {"quantil": 0.9}, r"server\.quantil is not a setting of FedSA; did you mean \"quantile\"\?"),
+        ("fedadam", {"lr": 0.0}, r"server\.lr = 0 is out of range: it must be greater than 0"),
+    ],
+)
+def test_unknown_servers_and_settings_are_refused(runs: Any, server: str, settings: Any, message: str) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        reaggregating_config(runs("fma"), 1, server, settings)
+
+
+def test_rounds_that_hold_too_little_are_refused(runs: Any, tmp_path: Path) -> None:
+    few = train(config("fma", record={"clients": [2]}), tmp_path / "few")
+    with pytest.raises(FedscopeError, match=r"few@1: the clients of round 1 were not recorded; rounds 2 have them"):
+        again(few, 1, "fedsa")
+    lonely = train(config("fma", run={"participation": 0.01, "rounds": 1}), tmp_path / "lonely")
+    with pytest.raises(FedscopeError, match=r"lonely@1 has a cohort of one, so there is nothing to aggregate"):
+        again(lonely, 1, "fedsa")
+    before = few.round(2)
+    numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
+    record = RoundRecord(2, None, before.clients(), None, None, *numbers)
+    before.path.unlink()
+    write_round(before.path, record)
+    with pytest.raises(FedscopeError, match=r"few@2 recorded its clients, but not the model they were sent \(start\)"):
+        again(Run.open(few.path), 2, "fedsa")
+
+
+def test_a_run_of_another_program_is_refused(runs: Any, tmp_path: Path) -> None:
+    import json
+    import shutil
+
+    shutil.copytree(runs("fma").path, tmp_path / "flower")
+    (tmp_path / "flower" / "config.toml").unlink()
+    info = json.loads((tmp_path / "flower" / "run.json").read_text())
+    (tmp_path / "flower" / "run.json").write_text(json.dumps({**info, "source": "Flower 1.9"}))
+    with pytest.raises(FedscopeError, match=r"flower has no config\.toml, which this needs: .* by Flower 1\.9"):
+        reaggregating_config(Run.open(tmp_path / "flower"), 1, "fedsa")
+
+
+# --- the result at rest ---
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path, runs: Any) -> None:
+    model = runs("fma").round(1).read("global")
+    rows = (
+        ModelRow("recorded", "", "", 0.25, 0.5, 0.0, True),
+        ModelRow("fedsa (classes=5)", "fedsa", "none", math.nan, 0.125, None, None),
+        ModelRow("fedadam", "fedadam", "fresh", 1 / 3, 1.0, math.inf, False),
+    )
+    attrs = {"run": {"path": "runs/fma"}, "round": 4, "servers": ["fedsa"], "split": "test", "samples": 360}
+    files = Reaggregation(rows, attrs, {"fedsa": model}).save(tmp_path / "new" / "r.v2")
+    assert [file.name for file in files] == ["r.v2.safetensors", "r.v2.reaggregate.csv", "r.v2.reaggregate.json"]
+    back = Reaggregation.load(tmp_path / "new" / "r.v2")
+    assert repr(back.rows) == repr(rows)  # NaN is not equal to itself
+    assert back.attrs == attrs
+    lines = files[1].read_text().splitlines()
+    assert lines[0] == "run,round,model,server,state,split,samples,loss,error,distance,identical"
+    assert lines[1] == "fma,4,recorded,,,test,360,0.25,0.5,0.0,True"
+    files[0].unlink()
+    with pytest.raises(FedscopeError, match=r"r\.v2\.safetensors does not exist, but .*json does; compute it again"):
+        Reaggregation.load(tmp_path / "new" / "r.v2")

@@ -1,0 +1,156 @@
+"""A recorded round aggregated again, by any server method, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, weighted_mean
+from .config import Config, merge
+from .lineage import began, config_at
+from .memory import RunMemory
+from .methods import Cohort, State
+from .registry import method_name
+
+
+@dataclass(frozen=True, eq=False)
+class Reaggregated:
+    """What a server method makes of a recorded round.
+
+    Attributes:
+        server: the method's name; settings: all of them, resolved.
+        state: what it began with: ``none`` where it keeps nothing between rounds, ``fresh`` as in its first round, or
+            ``recorded`` after the round before.
+        weights: the model [P]; buffers are averaged with p, as in training.
+    """
+
+    server: str
+    settings: dict[str, Any]
+    state: Literal["none", "fresh", "recorded"]
+    weights: Weights
+
+
+def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[str, Any] | None = None) -> Config:
+    """The configuration that made a round, with another server method and no average over rounds.
+
+    As in a branch, the run's own method keeps the run's settings, and another one begins with its paper's; what all
+    servers have (``weighting``) stays.
+
+    Raises:
+        FedscopeError: a run of another program; an unknown method or setting; a method that does not go with the
+            clients that the round was trained with, with the reason.
+    """
+    run.require("config.toml")
+    before = config_at(run, number).tables()
+    chosen = {"server": {"method": server, **dict(settings or {})}, "average": {"method": "none"}}
+    return Config.read(merge(before, chosen))
+
+
+def reaggregate(run: Run, number: int, configs: Sequence[Config], *, from_state: bool = False) -> list[Reaggregated]:
+    """Let the servers of some configurations step from the recorded clients of a round, each on its own.
+
+    w⁺ and the buffers as the round loop makes them: ``server.step(state, start, clients, cohort)`` in its own
+    arithmetic, so that the run's own server, begun with the recorded state, gives the recorded ``global`` bit for bit.
+    No server method of this package reads what clients send beside their models. How far each client could have gone
+    (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
+
+    Args:
+        configs: see :func:`reaggregating_config`.
+        from_state: begin with the state that the run's server had after the round before, instead of anew from the
+            round's ``start``. Nothing else is possible for a method that keeps no state, and nothing is needed.
+
+    Raises:
+        FedscopeError: a round without its clients or ``start`` (says which have them), or of a single client; a state
+            that is another method's, or was not recorded.
+    """
+    round_ = recorded_clients(run, number, start=False)
+    if "start" not in round_.models:
+        raise FedscopeError(
+            f"{run.path}@{number} recorded its clients, but not the model they were sent (start), from which servers "
+            "step; give another round, or train with record.globals = 'all'"
+        )
+    if len(round_.client_ids) < 2:
+        raise FedscopeError(
+            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; raise --participation"
+        )
+    start = round_.read("start")
+    begun = [_begin(run, number, config, start, from_state) for config in configs]  # refused before clients are read
+    clients = round_.clients()
+    made = []
+    for config, (state, kind) in zip(configs, begun, strict=True):
+        cohort = recorded_cohort(run, round_, config)
+        served = config.server.step(state, start, clients, cohort)
+        largest = int(cohort.samples.argmax())
+        only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
+        buffers = weighted_mean(only_buffers, cohort.p, integer_from=largest).buffers
+        weights = Weights(clients.layout, served.parameters, buffers)
+        table = config.tables()["server"]
+        made.append(Reaggregated(table.pop("method"), table, kind, weights))
+    return made
+
+
+def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
+    """What a server of ``config`` would have seen of a recorded round besides the models.
+
+    Raises:
+        FedscopeError: the run has no partition.
+    """
+    run.require("partition.h5")
+    assert run.partition is not None, "just required"
+    before = config_at(run, round_.number)
+    lr = before.average.explore_pace(round_.number, before.client.pace(round_.number), before.client).lr
+    return Cohort(
+        round=round_.number,
+        client_ids=round_.client_ids,
+        samples=round_.client_samples,
+        steps=round_.client_steps,
+        p=config.server.weights(round_.client_samples),
+        clients=before.data.clients,
+        lr=lr,
+        reach=_reach(round_.client_steps, lr, before),
+        label_counts=run.partition.label_counts[round_.client_ids],
+    )
+
+
+def _reach(steps: np.ndarray, lr: float, before: Config) -> np.ndarray:
+    """Σ_k η (1 − β^k)/(1 − β) over each client's steps, [C], added up in the order in which local training does.
+
+    NaN where the rate changes inside a round, which the record does not tell; servers that need it refuse such clients.
+    """
+    if before.client.changing_rate:
+        return np.full(len(steps), np.nan)
+    velocity, reach = 0.0, [0.0]
+    for _ in range(int(steps.max(initial=0))):
+        velocity = before.client.momentum * velocity + 1
+        reach.append(reach[-1] + lr * velocity)
+    far: np.ndarray = np.array(reach)[steps]
+    return far
+
+
+def _begin(
+    run: Run, number: int, config: Config, start: Weights, from_state: bool
+) -> tuple[State, Literal["none", "fresh", "recorded"]]:
+    """A server's state before the round, and whose it is. Raises as :func:`reaggregate`."""
+    fresh, name = config.server.init(start.parameters), method_name(config.server)
+    if not fresh:
+        return fresh, "none"
+    own = method_name(config_at(run, number).server)
+    if not from_state:
+        return fresh, "fresh"
+    if name != own:
+        raise FedscopeError(
+            f"--from-state: round {number} of {run.path} was made with --server {own}, so there is no state of {name} "
+            f"({config.server.about.keeps}); leave --from-state out, and {name} starts anew"
+        )
+    if number == began(run, "server", number) + 1:
+        return fresh, "fresh"
+    kept = RunMemory(run).kept(number - 1).server
+    if missing := sorted(fresh.keys() - kept.keys()):
+        raise FedscopeError(
+            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({', '.join(missing)}) was not "
+            f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts anew"
+        )
+    return kept, "recorded"
