@@ -161,6 +161,36 @@ DIGITS = (
         "Lemma 1: the gap between averaging outputs and averaging weights against the clients' squared distance. "
         "Theorem 2: clients' variance against what the kernel distance of their data predicts.",
     ),
+    Entry(
+        "map",
+        "Where do the clients' models go over training?",
+        "fedscope disperse runs/fma runs/ima --embed tsne",
+        "t-SNE of exact distances in weight space keeps neighbours, not distances; those are in the lines below.",
+    ),
+    Entry(
+        "disperse",
+        "Which layers do clients disagree about?",
+        "fedscope disperse runs/fma --rounds 1,20,40,60",
+        "Dispersion and skewness over clients, by layer and round: see [how to read it](howto/dispersion.md).",
+    ),
+    Entry(
+        "parameters",
+        "Does the average miss what most clients have?",
+        "fedscope parameters runs/fma runs/ima",
+        "The most skewed parameters of the last round, over its clients (ticks), with the global values on them.",
+    ),
+    Entry(
+        "updates",
+        "Do the clients' updates cancel?",
+        "fedscope updates runs/fma runs/ima",
+        "Cosine of all pairs of updates, and how much of their length is left when they are averaged.",
+    ),
+    Entry(
+        "synergy",
+        "Which clients disagree alike?",
+        "fedscope synergy runs/ima@60",
+        "FedSA's diagnosis of a round that another method trained.",
+    ),
 )
 
 CIFAR_RUN = (
@@ -239,9 +269,9 @@ def sections(entries: tuple[Entry, ...], folder: Path) -> list[str]:
     for entry in entries:
         print(f"{entry.name} ...", flush=True)
         made.append(section(entry, give(f"{entry.command} --out gallery/{entry.name}", folder)))
-        # the figure of several sets of samples has their name in its own
-        (picture,) = (folder / "gallery").glob(f"{entry.name}*.png")
-        keep(picture, entry.name)
+        # the figure of several sets of samples has their name in its own; of two figures the first is shown
+        pictures = (folder / "gallery").glob(f"{entry.name}*.png")
+        keep(min(pictures, key=lambda picture: len(picture.name)), entry.name)
     return made
 
 
