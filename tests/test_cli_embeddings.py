@@ -105,7 +105,7 @@ def test_an_interrupted_map_goes_on(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedscope.decomposition import embedding
-    from fedscope.decomposition.embedding import grams
+    from fedscope.decomposition.embedding import products
 
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
@@ -116,7 +116,7 @@ def test_an_interrupted_map_goes_on(
             said(capsys, "iid", "all", "tsne", output())
     assert Path("m.embedding.json.partial").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(grams, "layer_products", stop)  # nothing is left to read
+        patched.setattr(products, "read_blocks", stop)  # nothing is left to read
         words = said(capsys, "iid", "all", "tsne", output())
         with pytest.raises(KeyboardInterrupt):
             said(capsys, "iid", "1,2", "tsne", output("other"))

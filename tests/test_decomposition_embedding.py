@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import resource
+from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def clustered(n: int = 60, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("compression", ["none", "delta"])
-@pytest.mark.parametrize("numbers", [1, 150, 100_000])
+@pytest.mark.parametrize("numbers", [1, 300, 100_000])
 def test_the_gram_matrix_is_that_of_the_whole_matrix(tmp_path: Path, compression: Any, numbers: int) -> None:
     runs = [record(tmp_path / "a", 3, compression=compression), record(tmp_path / "b", 2, 6, seed=1)]
     asked = [(runs[0], 1), (runs[1], 2), (runs[0], 3)]
@@ -159,7 +160,7 @@ def test_distances_do_not_hang_on_the_reference(tmp_path: Path) -> None:
 
 
 def test_neither_blocks_nor_workers_change_a_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products_module, "PART", 4)
+    monkeypatch.setattr(products_module, "PART", 50)
     monkeypatch.setattr(products_module, "TILE", 3)
     run = record(tmp_path / "a", 2, 5)
     asked = [(run, 1), (run, 2)]
@@ -237,6 +238,12 @@ def test_copies_are_at_distance_zero_and_others_are_not(seed: int, exponent: flo
     assert ((found == 0) == (truth == 0)).all()
 
 
+def test_what_is_no_more_than_rounding_is_no_distance() -> None:
+    for off, expected in ((1e-15, 0.0), (-1e-15, 0.0), (1e-13, np.sqrt(2e-13))):
+        made = Gram((), np.array([[1.0, 1 - off], [1 - off, 1.0]]), ())
+        assert distances(made)[0, 1] == pytest.approx(expected, rel=1e-2)
+
+
 def test_spreads_are_mean_distances_to_the_mean(tmp_path: Path) -> None:
     run = record(tmp_path / "a", 2)
     found = spreads(gram([(run, 1), (run, 2)]))
@@ -253,30 +260,30 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypa
     run = record(tmp_path / "a", 2)
     asked = [(run, 1), (run, 2)]
     read: list[str] = []
-    multiply = grams.layer_products
+    multiply = grams.block_products
 
-    def counted(models: Any, layer: str, **how: Any) -> Any:
-        read.append(layer)
-        return multiply(models, layer, **how)
+    def counted(models: Any, layers: Any, **how: Any) -> Any:
+        read.extend(layers)
+        return multiply(models, layers, **how)
 
     def stop(done: int, _: int) -> None:
-        if done > 42:
+        if done > 52:  # in the middle of the last layer
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(grams, "layer_products", counted)
+    monkeypatch.setattr(grams, "block_products", counted)
     with Partial(tmp_path / "store", {}) as store, pytest.raises(KeyboardInterrupt):
-        gram(asked, partial=store, progress=stop)
-    assert read == ["conv.weight", "scale"]
+        gram(asked, numbers=1, partial=store, progress=stop)
     read.clear()
     told: list[tuple[int, int]] = []
     with Partial(tmp_path / "store", {}) as store:
-        made = gram(asked, partial=store, progress=lambda *at: told.append(at))
-        assert read == ["scale", "empty", "head.weight"]
+        made = gram(asked, numbers=1, partial=store, progress=lambda *at: told.append(at))
+        assert read == ["empty", "head.weight"]
         read.clear()
-        again = gram(asked, partial=store)
-    assert read == []
+        again = gram(asked, numbers=1, partial=store)
+    assert read == ["empty"]  # of which there is nothing to read
+    assert told[0][0] > 43
     assert told[-1] == (LAYOUT.size, LAYOUT.size)
-    assert made.matrix.tobytes() == again.matrix.tobytes() == gram(asked).matrix.tobytes()
+    assert made.matrix.tobytes() == again.matrix.tobytes() == gram(asked, numbers=1).matrix.tobytes()
 
 
 def test_models_in_float64_are_compared_in_float64(tmp_path: Path) -> None:
@@ -393,6 +400,24 @@ def test_t_sne_is_that_of_the_whole_matrix(exact: int, monkeypatch: pytest.Monke
         assert left == pytest.approx(theirs.kl_divergence_, rel=1e-2)
 
 
+def test_t_sne_begins_at_the_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sklearn.manifold
+
+    given: dict[str, Any] = {}
+
+    def noted(**how: Any) -> Any:
+        given.update(how)
+        return TSNE(**how)
+
+    monkeypatch.setattr(sklearn.manifold, "TSNE", noted)
+    made = gram_of(clustered())
+    t_sne(made, 12, seed=3)
+    assert (given["metric"], given["perplexity"], given["random_state"]) == ("precomputed", 12, 3)
+    assert given["init"][:, 0].std() == pytest.approx(1e-4, rel=1e-5)
+    scores, _ = principal(made)
+    np.testing.assert_allclose(given["init"] / given["init"][0, 0], scores / scores[0, 0], rtol=1e-4)
+
+
 def test_the_divergence_is_the_sum_over_all_pairs() -> None:
     rows, places = clustered(20), np.random.default_rng(1).normal(size=(20, 2))
     d = between(rows)
@@ -433,9 +458,10 @@ def test_trustworthiness_is_its_formula() -> None:
 def test_models_that_are_the_same_are_one_place_of_the_map() -> None:
     rows = clustered(40)
     alone = embed(gram_of(rows), perplexity=8)
-    order = np.concatenate([np.arange(40), [7, 7, 30]])
+    order = np.concatenate([[7, 7], np.arange(40), [30]])
     twice = embed(gram_of(rows[order]), perplexity=8)
-    assert np.array_equal(twice.places[40:], twice.places[[7, 7, 30]])
+    assert np.array_equal(twice.places[[0, 1, 42]], twice.places[[9, 9, 32]])
+    assert len(np.unique(twice.places, axis=0)) == 40
     assert twice.kl_divergence == pytest.approx(alone.kl_divergence, rel=0.05)
     assert twice.trustworthiness == pytest.approx(alone.trustworthiness, abs=0.01)
     assert embed(gram_of(rows[order])).perplexity == 13.0  # (40 − 1) / 3
@@ -558,6 +584,14 @@ def test_panels_have_common_axes_and_paths_follow_the_rounds(result: Embedding) 
     assert not len(flat.get_xticks()) + len(flat.get_yticks()) + len(flat.get_xlabel())
 
 
+@pytest.mark.parametrize("stretch", [(1.0, 0.01), (0.01, 1.0), (1.0, 1.0)])
+def test_every_model_is_inside_the_panel(result: Embedding, stretch: tuple[float, float]) -> None:
+    places = result.places * stretch + [5.0, -3.0]
+    panel = replace(result, places=places).figure().axes[0]
+    for along, (least, most) in zip(places.T, (panel.get_xlim(), panel.get_ylim()), strict=True):
+        assert least < along.min() < along.max() < most
+
+
 def test_colours_are_rounds(result: Embedding) -> None:
     from fedscope.decomposition.embedding.figure import round_colours, shade
 
@@ -603,6 +637,12 @@ def test_the_page_tells_who_is_who_and_picks_rounds_out(result: Embedding) -> No
     clients = said["data"][0]["text"]
     assert "iid, round 4<br>client 4<br>classes 3, 8" in clients
     assert [step["label"] for step in said["slider"]["steps"]] == ["all", "1", "2", "4"]
+    path, named = result.of("iid", "global")
+    order = np.argsort([point.round for point in named])
+    for along, coordinate in (("x", 0), ("y", 1)):
+        drawn = np.frombuffer(b64decode(said["data"][1][along]["bdata"]), said["data"][1][along]["dtype"])
+        np.testing.assert_array_equal(drawn, path[order, coordinate])
+    assert [words.partition("<")[0] for words in said["data"][1]["text"]] == [f"iid, round {t}" for t in (1, 2, 4)]
     picked = said["slider"]["steps"][2]["args"][0]["selectedpoints"]
     for trace, places in zip(said["data"], picked, strict=True):
         assert {", round 2<" in trace["text"][i] for i in places} <= {True}
@@ -617,7 +657,13 @@ def test_many_panels_stand_in_rows(tmp_path: Path) -> None:
         panels = made.figure(width).axes[:5]
         tops = sorted({round(panel.get_position().y1, 6) for panel in panels})
         assert len(tops) == {2: 5, 3.5: 3, 7: 1}[width]
-    assert json.loads(slider_json(made.page()))["layout"]["yaxis5"]
+    layout = json.loads(slider_json(made.page()))["layout"]
+    axes = [(layout[f"xaxis{i}"], layout[f"yaxis{i}"], f"x{i}") for i in ("", 2, 3, 4, 5)]
+    for across, along, anchor in axes:
+        assert along["scaleanchor"] == anchor  # distances are equally long along both
+        assert (across["range"], along["range"]) == (layout["xaxis"]["range"], layout["yaxis"]["range"])
+        for axis, places in zip((across, along), made.places.T, strict=True):
+            assert axis["range"][0] < places.min() < places.max() < axis["range"][1]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no such device")

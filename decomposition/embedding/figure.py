@@ -47,7 +47,7 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
         rows = -(-len(result.runs) // columns)
         columns = -(-len(result.runs) // rows)
         wide = (room - BETWEEN * (columns - 1)) / columns
-        limits, shape = _limits(result.places)
+        limits, shape = limits_of(result.places)
         high = wide * shape
         said = textwrap.wrap(remark(result), int((width - 0.16) / (0.86 * CHARACTER)))
         keys = _key_lines(result, width)
@@ -91,7 +91,7 @@ def shade(number: int, rounds: Sequence[int]) -> float:
     return (number - rounds[0]) / (rounds[-1] - rounds[0]) if len(rounds) > 1 else 1.0
 
 
-def _limits(places: np.ndarray) -> tuple[tuple[float, ...], float]:
+def limits_of(places: np.ndarray) -> tuple[tuple[float, ...], float]:
     """(x0, x1, y0, y1) that hold all places, and height by width of a panel: distances are equally long along both."""
     low, high = places.min(axis=0), places.max(axis=0)
     middle, extent = (low + high) / 2, np.maximum(high - low, 1e-3 * (high - low).max())

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...checkpoints import Partial, Run
 from .blocks import refuse_too_many
 from .points import Point, known_layers, models_of
-from .products import NUMBERS, Array, layer_products
+from .products import NUMBERS, Array, block_products
 
 # Seconds of work that an interruption may cost.
 KEEP_EVERY = 10.0
@@ -77,18 +77,19 @@ def gram(
     if partial is not None and "gram" in partial.done:
         matrix += np.array(partial.done["gram"]["matrix"])
         finished += partial.done["gram"]["layers"]
-    done, expected = sum(sizes[layer] for layer in finished), sum(sizes[layer] for layer in chosen)
+    left = {layer: sizes[layer] for layer in chosen if layer not in finished}
+    expected = sum(sizes[layer] for layer in chosen)
     kept = time.monotonic()
-    for layer in chosen:
-        if layer in finished:
+    for layer, columns, products in block_products(models, list(left), device=device, workers=workers, numbers=numbers):
+        matrix += products
+        left[layer] -= columns
+        if progress is not None:
+            progress(expected - sum(left.values()), expected)
+        if left[layer]:
             continue
-        for columns, products in layer_products(models, layer, device=device, workers=workers, numbers=numbers):
-            matrix += products
-            done += columns
-            if progress is not None:
-                progress(done, expected)
         finished.append(layer)
-        if partial is not None and (time.monotonic() - kept > KEEP_EVERY or len(finished) == len(chosen)):
+        # blocks come in order, so the sums are those of the finished layers and of no other
+        if partial is not None and (time.monotonic() - kept > KEEP_EVERY or not any(left.values())):
             partial.add("gram", {"layers": finished, "matrix": matrix.tolist()})
             kept = time.monotonic()
     upper = np.triu(matrix)

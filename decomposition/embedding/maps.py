@@ -77,7 +77,8 @@ def t_sne(gram: Gram, perplexity: float, seed: int) -> tuple[Array, float]:
     """scikit-learn's t-SNE of the distances, begun at the principal components: coordinates [n, 2], and the
     Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.divergence`, nats).
 
-    The same numbers for the same seed, because it runs in one thread: sums over threads would come in any order.
+    The same numbers every time, because it runs in one thread: sums over threads would come in any order. ``seed`` is
+    handed on, though nothing is drawn where the beginning is given.
 
     van der Maaten and Hinton, "Visualizing Data using t-SNE", JMLR 2008.
     """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .figure import PATHS, round_colours, shade
+from .figure import PATHS, limits_of, round_colours, shade
 from .words import axis_words, remark
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ CLIENT, SERVER = 8, 7
 FADED = 0.06
 #: rounds with a stop on the slider, at most; beyond, every so many
 STOPS = 200
-#: panels in a row
-ROW = 4
+#: panels in a row, at most
+ROW = 3
 
 
 def draw_page(result: Embedding, title: str | None = None) -> str:
@@ -32,13 +32,11 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
     from plotly.subplots import make_subplots
 
     runs = result.runs
-    columns = min(len(runs), ROW)
-    rows = -(-len(runs) // columns)
+    rows = -(-len(runs) // ROW)
+    columns = -(-len(runs) // rows)
     figure = make_subplots(
         rows=rows,
         cols=columns,
-        shared_xaxes="all",
-        shared_yaxes="all",
         subplot_titles=[escape(run) for run in runs],
         horizontal_spacing=0.05 / columns,
     )
@@ -72,8 +70,13 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
     across, along = (words[0].replace("$L_2$", "L<sub>2</sub>") for words in axis_words(result))
     numbers = result.method == "pca"
     frame = {"showline": True, "mirror": True, "linecolor": "#9a9a9a", "zeroline": False}
-    figure.update_xaxes(**frame, showticklabels=numbers, showgrid=numbers, constrain="domain")
-    figure.update_yaxes(**frame, showgrid=numbers, scaleanchor="x", constrain="domain")
+    # common limits in place of axes that match: plotly shrinks those to nothing where their scales are equal too
+    (left, right, low, high), _ = limits_of(result.places)
+    figure.update_xaxes(**frame, showticklabels=numbers, showgrid=numbers, constrain="domain", range=[left, right])
+    figure.update_yaxes(**frame, showgrid=numbers, showticklabels=False, constrain="domain", range=[low, high])
+    for panel in range(len(runs)):
+        number = "" if panel == 0 else str(panel + 1)
+        figure.update_layout({f"yaxis{number}": {"scaleanchor": f"x{number}"}})
     figure.update_yaxes(showticklabels=numbers, col=1)
     if numbers:
         figure.update_xaxes(title_text=across, row=rows)

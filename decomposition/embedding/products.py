@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from threading import Event
 from typing import Any
@@ -20,23 +20,24 @@ Array = npt.NDArray[np.float64]
 
 # Numbers of all models in a block, 16 MiB of float32; every worker has one.
 NUMBERS = 4 * 2**20
-# Columns that are brought to float64 at a time, so that they stay near the processor.
-PART = 4096
+# Numbers of all models that are brought to float64 at a time, 16 MiB: fewer would stay nearer to the processor, but
+# after every short step a worker waits for the one that reads (Python's lock), and nothing is done at the same time.
+PART = 2**21
 # Rows of one product: of those below the diagonal most are left out.
 TILE = 128
 # Files are read one after the other, and so many workers keep up with that until there are hundreds of models.
 WORKERS = 4
 
 
-def layer_products(
-    models: Models, layer: str, *, device: str = "cpu", workers: int | None = None, numbers: int = NUMBERS
-) -> Iterator[tuple[int, Array]]:
-    """(w_i − r)·(w_j − r) over a layer's columns, block by block: the number of columns, and [n, n].
+def block_products(
+    models: Models, layers: Sequence[str], *, device: str = "cpu", workers: int | None = None, numbers: int = NUMBERS
+) -> Iterator[tuple[str, int, Array]]:
+    """(w_i − r)·(w_j − r) over the columns of block after block: the layer, how many columns, and [n, n].
 
     The common r is subtracted before anything is multiplied, and differences and products are float64: from round to
     round models move further than clients are apart, and in float32 short distances drown in the products of long ones
     (at the end of 60 rounds on the digits 1e-3 of them was wrong). Products are made by workers, one core each, and
-    come in the layer's order, so the sums do not hang on how many there are.
+    come in the layers' order, so the sums do not hang on how many there are.
 
     Args:
         device: where they are made.
@@ -46,24 +47,29 @@ def layer_products(
     """
     where = torch.device(device)
 
-    def task(block: Block, _: Any, __: Event) -> tuple[int, Array]:
-        return len(block.reference), _products(models, block, where)
+    def task(block: Block, _: Any, __: Event) -> tuple[str, int, Array]:
+        return block.layer, len(block.reference), _products(models, block, where)
 
-    blocks = read_blocks(models, layer, max(1, numbers // len(models.points)))
+    columns = max(1, numbers // len(models.points))
+    blocks = (block for layer in layers for block in read_blocks(models, layer, columns))
     crew = workers if workers is not None else min(cores(), WORKERS)
-    with closing(run_in_workers(task, blocks, workers=crew)) as results:
+    with closing(blocks), closing(run_in_workers(task, blocks, workers=crew)) as results:
         yield from results
 
 
 def _products(models: Models, block: Block, device: torch.device) -> Array:
     """The upper triangle and some numbers below it."""
-    rows = [torch.from_numpy(values) for values in block.values]
     reference = torch.from_numpy(block.reference).to(device).double()
     n = len(models.points)
+    step = min(max(1, PART // n), len(reference))
     sums = torch.zeros(n, n, dtype=torch.float64, device=device)
-    for start in range(0, len(block.reference), PART):
-        part = slice(start, start + PART)
-        x = torch.cat([own[:, part] for own in rows]).to(device).double()
+    whole = torch.empty(n, step, dtype=torch.float64, device=device)
+    for start in range(0, len(reference), step):
+        part = slice(start, start + step)
+        x, at = whole[:, : len(reference[part])], 0
+        for values in block.values:
+            x[at : at + len(values)] = torch.from_numpy(values[:, part])
+            at += len(values)
         x -= reference[part]
         for i in range(0, n, TILE):
             sums[i : i + TILE, i:].addmm_(x[i : i + TILE], x[i:].T)

@@ -107,7 +107,7 @@ def embed(
 
     Args:
         perplexity: of t-SNE; by default the lesser of 30 and a third of the models.
-        seed: of t-SNE.
+        seed: of t-SNE, see :func:`~fedscope.decomposition.embedding.t_sne`.
         provenance: goes into ``attrs``.
 
     Raises:
