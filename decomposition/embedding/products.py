@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from threading import Event
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -45,29 +47,26 @@ def block_products(
     """
     where = torch.device(device)
 
-    n = len(models.points)
+    def task(block: Block, _: Any, __: Event) -> tuple[str, int, Array]:
+        return block.layer, len(block.reference), _products(models, block, where)
 
-    def room() -> torch.Tensor:
-        return torch.empty(n, max(1, PART // n), dtype=torch.float64, device=where)
-
-    def task(block: Block, room: torch.Tensor, _: Event) -> tuple[str, int, Array]:
-        return block.layer, len(block.reference), _products(models, block, room)
-
-    columns = max(1, numbers // n)
+    columns = max(1, numbers // len(models.points))
     blocks = (block for layer in layers for block in read_blocks(models, layer, columns))
     crew = workers if workers is not None else min(cores(), WORKERS)
-    with closing(blocks), closing(run_in_workers(task, blocks, make=room, workers=crew)) as results:
+    with closing(blocks), closing(run_in_workers(task, blocks, workers=crew)) as results:
         yield from results
 
 
-def _products(models: Models, block: Block, room: torch.Tensor) -> Array:
-    """The upper triangle and some numbers below it; ``room`` [n, columns] is written to."""
-    n, step = room.shape
-    reference = torch.from_numpy(block.reference).to(room)
-    sums = torch.zeros(n, n, dtype=torch.float64, device=room.device)
+def _products(models: Models, block: Block, device: torch.device) -> Array:
+    """The upper triangle and some numbers below it."""
+    reference = torch.from_numpy(block.reference).to(device).double()
+    n = len(models.points)
+    step = min(max(1, PART // n), len(reference))
+    sums = torch.zeros(n, n, dtype=torch.float64, device=device)
+    whole = torch.empty(n, step, dtype=torch.float64, device=device)
     for start in range(0, len(reference), step):
         part = slice(start, start + step)
-        x, at = room[:, : len(reference[part])], 0
+        x, at = whole[:, : len(reference[part])], 0
         for values in block.values:
             x[at : at + len(values)] = torch.from_numpy(values[:, part])
             at += len(values)
