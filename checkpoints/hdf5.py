@@ -30,7 +30,7 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
     try:
-        file = h5py.File(path, "r", locking=False)
+        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
     except FileNotFoundError:
         raise FedscopeError(f"{path} does not exist; it should be {what}") from None
     except OSError as error:

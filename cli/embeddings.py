@@ -68,16 +68,13 @@ def asked_of(
     from ..decomposition.embedding.result import refuse_few
     from ..training import resolve_device
     from .names import slug
-    from .sources import open_run
+    from .sources import open_runs
 
     known_method(method)
     if method != "tsne" and perplexity is not None:
         raise FedscopeError(f"--perplexity {perplexity:g} belongs to t-SNE; leave it out with --embed {method}")
-    opened = [open_run(path) for path in runs]
+    opened = open_runs(runs)
     names = [run.name for run in opened]
-    for name in names:
-        if names.count(name) > 1:
-            raise FedscopeError(f"{names.count(name)} of the runs are called {name!r}; rename a folder")
     asked = tuple((run, number) for run in opened for number in _rounds(run, rounds, MODELS // len(opened)))
     models = models_of(asked)
     known_layers(models, layers or None)

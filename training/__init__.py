@@ -1,6 +1,5 @@
 """Models in motion: data, partitions, architectures, methods, and the round loop that plays and records them."""
 
-from ..checkpoints import recorded_clients
 from .branching import branch, branch_notes, branched_config
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
 from .config import Config, merge, preset, presets, read_assignments, read_toml
@@ -39,7 +38,6 @@ __all__ = [
     "presets",
     "read_assignments",
     "read_toml",
-    "recorded_clients",
     "refuse_smoothing",
     "resolve_device",
     "resume",
