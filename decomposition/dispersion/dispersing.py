@@ -32,7 +32,7 @@ def disperse_round(
     is no test of a layer.
 
     Memory: what each worker reads and computes at a time (some 20 MiB), 9 bytes a parameter of the layers in work, 4 of
-    all others, and 8 for every p-value of ``fdr`` or less.
+    all, and 8 for every p-value of ``fdr`` or less.
 
     Args:
         round_: with its clients recorded.
@@ -47,15 +47,15 @@ def disperse_round(
     """
     refuse_rate(fdr)
     layout, clients = round_.layout, count_clients(round_)
-    sizes = {name: where.stop - where.start for name, where in layout.slices.items()}
+    cvs = np.empty(layout.size, np.float32)
     made: dict[str, LayerDispersion] = {}
     whole, done = Sums(), 0
 
     def tasks() -> Iterator[tuple[Layer, Piece]]:
-        layer = Layer("", 0)
+        layer = Layer("", cvs[:0])
         for piece in pieces(round_, numbers=numbers):
             if piece.layer != layer.name:
-                layer = Layer(piece.layer, sizes[piece.layer])
+                layer = Layer(piece.layer, cvs[layout.slices[piece.layer]])
             yield layer, piece
 
     with round_.path.open("rb", buffering=0) as file:
@@ -71,15 +71,14 @@ def disperse_round(
             done += sums.parameters
             if layer.add(sums):
                 finished = layer.finish()
-                made[layer.name] = finished.record(layer.name, clients, fdr)
-                finished.cvs = [cvs.astype(np.float32) for cvs in finished.cvs]
+                made[layer.name] = finished.record(layer.name, clients, fdr, layer.cvs)
                 whole.add(finished)
             if progress is not None:
                 progress(done, layout.size)
-    empty = (Sums().record(name, clients, fdr) for name, size in sizes.items() if not size)
+    empty = (Sums().record(name, clients, fdr, cvs[:0]) for name in layout.slices if name not in made)
     made.update((one.layer, one) for one in empty)
     return RoundDispersion(
-        run, round_.number, clients, tuple(made[name] for name in sizes), whole.record(WHOLE, clients, fdr)
+        run, round_.number, clients, tuple(made[name] for name in layout.slices), whole.record(WHOLE, clients, fdr, cvs)
     )
 
 

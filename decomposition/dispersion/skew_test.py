@@ -65,8 +65,11 @@ def count_rejections(p_values: Array, tested: int, fdr: float) -> int:
     >>> count_rejections(np.array([0.04, 0.001, 0.02]), 4, 0.05)
     2
     """
-    ranked = np.sort(p_values)
-    below = np.flatnonzero(ranked <= np.arange(1, len(ranked) + 1) * (fdr / max(tested, 1)))
+    step = fdr / max(tested, 1)
+    # i is at most how many there are, so what is above its bound for that is not rejected: most are gone before sorting
+    for _ in range(3):
+        p_values = p_values[p_values <= len(p_values) * step]
+    below = np.flatnonzero(np.sort(p_values) <= np.arange(1, len(p_values) + 1) * step)
     return int(below[-1]) + 1 if len(below) else 0
 
 

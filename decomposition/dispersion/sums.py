@@ -20,7 +20,7 @@ CV_THRESHOLD = 0.2
 class Sums:
     """Counts and sums over parameters; see :class:`~fedscope.decomposition.dispersion.LayerDispersion`.
 
-    ``p_values`` are those that Benjamini and Hochberg's step can reject, ``cvs`` all that exist.
+    ``p_values`` are those that Benjamini and Hochberg's step can reject.
     """
 
     parameters: int = 0
@@ -32,17 +32,19 @@ class Sums:
     skewness: float = 0.0
     kurtosis: float = 0.0
     p_values: list[Array] = field(default_factory=list)
-    cvs: list[np.ndarray] = field(default_factory=list)
 
     def add(self, other: Sums) -> None:
         """Take over another's."""
         for name in ("parameters", "constant", "zero_mean", "nonfinite", "high", "cv", "skewness", "kurtosis"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.p_values += other.p_values
-        self.cvs += other.cvs
 
-    def record(self, layer: str, clients: int, fdr: float) -> LayerDispersion:
-        """As means, with the test's outcome at a false discovery rate."""
+    def record(self, layer: str, clients: int, fdr: float, cvs: np.ndarray) -> LayerDispersion:
+        """As means, with the test's outcome at a false discovery rate.
+
+        Args:
+            cvs: of all these parameters, NaN where there is none; their order is lost.
+        """
         moving = self.parameters - self.constant - self.nonfinite
         tested = moving if clients >= FEWEST else 0
         spread = moving - self.zero_mean
@@ -59,15 +61,19 @@ class Sums:
             tested=tested,
             rejected=count_rejections(_joined(self.p_values), tested, fdr) if tested else 0,
             kurtosis_mean=self.kurtosis / skewed if skewed else None,
-            median_cv=_median(_joined(self.cvs)) if spread else None,
+            median_cv=_median(cvs, spread) if spread else None,
         )
 
 
 class Layer:
-    """Room for every parameter's cv of one layer, for what hangs on all of them: FedSA's scale, and the median."""
+    """Room for every parameter's cv of one layer, for what hangs on all of them: FedSA's scale, and the median.
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self.missing = name, size
+    ``cvs`` [size], float32, gets those that exist once the layer is finished, and NaN elsewhere.
+    """
+
+    def __init__(self, name: str, cvs: np.ndarray) -> None:
+        size = len(cvs)
+        self.name, self.missing, self.cvs = name, size, cvs
         self.cv = np.empty(size)
         self.left_out = np.zeros(size, np.bool_)
         self.sums = Sums()
@@ -77,20 +83,19 @@ class Layer:
         clients, count = values.shape
         found, here = column_moments(values), slice(start, start + count)
         constant, cv = found.constant, found.cv
-        moving = np.isfinite(found.kurtosis if clients >= 3 else found.deviation) & ~constant
         size = np.abs(found.mean)
-        small = size < TINY
-        if small.any():
-            cv[small] = found.deviation[small] / TINY  # as FedSA's cv is defined here
-        cv[constant] = 0.0
-        self.cv[here] = cv
         counts, skewness, kurtosis, spread = Sums(count), found.skewness, found.kurtosis, cv
-        if small.any() or not moving.all():
+        last = kurtosis if clients >= 3 else found.deviation
+        if constant.any() or size.min() < TINY or not np.isfinite(last.sum()):
+            moving, small = np.isfinite(last) & ~constant, size < TINY
+            cv[small] = found.deviation[small] / TINY  # as FedSA's cv is defined here
+            cv[constant] = 0.0
             zero = moving & (size == 0)
             counts = Sums(count, int(constant.sum()), int(zero.sum()), count - int(moving.sum()) - int(constant.sum()))
             left_out = ~moving | zero
             self.left_out[here] = left_out
             skewness, kurtosis, spread = skewness[moving], kurtosis[moving], cv[~left_out]
+        self.cv[here] = cv
         counts.cv = float(spread.sum())
         if clients >= 3:
             np.abs(skewness, out=skewness)
@@ -111,17 +116,19 @@ class Layer:
         """The sums of the layer, once all its columns have been measured."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.sums.high = int(np.count_nonzero(high_entries(self.cv, CV_THRESHOLD)))
-        self.sums.cvs = [self.cv[~self.left_out] if self.left_out.any() else self.cv]
+            self.cvs[:] = self.cv
+        if self.left_out.any():
+            self.cvs[self.left_out] = np.nan
         return self.sums
 
 
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.float32), *parts])
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
 
-def _median(values: np.ndarray) -> float:
-    """As ``np.median``, which takes four times as long; in place, because only their order is lost."""
-    middle = len(values) // 2
+def _median(values: np.ndarray, count: int) -> float:
+    """As ``np.nanmedian``, which takes four times as long; in place. ``count`` are not NaN: those go to the end."""
+    middle = count // 2
     values.partition(middle)
     upper = float(values[middle])
-    return upper if len(values) % 2 else (float(values[:middle].max()) + upper) / 2
+    return upper if count % 2 else (float(values[:middle].max()) + upper) / 2
