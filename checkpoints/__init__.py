@@ -10,6 +10,7 @@ from .layout import Entry, Layout
 from .metrics import COLUMNS
 from .netcdf import Variable, read_netcdf, write_netcdf
 from .partition import Partition
+from .pieces import Piece, read_pieces
 from .progress import Partial
 from .provenance import versions
 from .recorded import recorded_clients, rounds_with_clients
@@ -31,6 +32,7 @@ __all__ = [
     "Model",
     "Partial",
     "Partition",
+    "Piece",
     "Policy",
     "Round",
     "RoundRecord",
@@ -48,6 +50,7 @@ __all__ = [
     "read_columns",
     "read_file",
     "read_netcdf",
+    "read_pieces",
     "recorded_clients",
     "refuse_occupied",
     "rounds_with_clients",

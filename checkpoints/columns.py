@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import FedscopeError, listed, nearest
+from .pieces import read_pieces
 from .recorded import recorded_clients
 from .rounds import Round
 from .runs import Run
@@ -39,26 +39,13 @@ def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: 
 
     Args:
         layers: only these; all by default.
-        numbers: of all clients in a block, at most (at least one slice of a layer along its first axis).
+        numbers: of all clients in a block, at most (at least a column).
 
     Raises:
         FedscopeError: the round has no clients; a layer that is no parameter of the model (says which are).
     """
-    if not round_.has_clients:
-        raise FedscopeError(f"{round_.label}: the clients of round {round_.number} were not recorded")
-    layout = round_.layout
-    for layer in layers or ():
-        if layer not in layout.slices:
-            hint = nearest(layer, list(layout.slices))
-            raise FedscopeError(
-                f"{round_.label} has no parameter {layer!r}{hint or '; it has ' + listed(list(layout.slices))}"
-            )
-    for layer, where in layout.slices.items():
-        if layers is not None and layer not in layers:
-            continue
-        for start, values in round_.client_columns(layer, numbers):
-            first = where.start + start
-            yield Columns(layer, slice(first, first + values.shape[1]), start, values)
+    for piece in read_pieces(round_, max(1, numbers // max(1, len(round_.client_ids))), layers):
+        yield Columns(piece.layer, piece.where, piece.start, piece.read())
 
 
 def columns_of(run: Run, number: int, layers: Collection[str] | None = None) -> Iterator[Columns]:

@@ -161,11 +161,8 @@ def write_rows(group: Any, name: str, rows: np.ndarray, shape: tuple[int, ...], 
     return dataset
 
 
-def read_row(dataset: Any, k: int | None, out: np.ndarray, part: slice | None = None) -> None:
-    """Read row k of a dataset [C, \\*shape], or with None a whole dataset, into ``out`` [n], converting its dtype.
-
-    With ``part`` only that slice of the row along its first axis.
-    """
+def read_row(dataset: Any, k: int | None, out: np.ndarray) -> None:
+    """Read row k of a dataset [C, \\*shape], or with None a whole dataset, into ``out`` [n], converting its dtype."""
     if not out.size:
         return
     space = dataset.id.get_space()
@@ -173,7 +170,5 @@ def read_row(dataset: Any, k: int | None, out: np.ndarray, part: slice | None = 
     shape = dataset.shape
     if k is not None:
         first, shape = (k, *(0,) * (len(dataset.shape) - 1)), (1, *dataset.shape[1:])
-        if part is not None:
-            first, shape = (k, part.start, *first[2:]), (1, part.stop - part.start, *shape[2:])
         space.select_hyperslab(first, shape)
     dataset.id.read(h5py.h5s.create_simple(shape or (1,)), space, out)

@@ -115,17 +115,27 @@ class Round:
         """Whether the clients' models were recorded."""
         return bool(self._head["has_clients"])
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether its clients are stored in another form than they have in memory (``record.compression``)."""
+        with self._open() as file:
+            return any("encoding" in dataset.attrs or dataset.compression for dataset in file["clients"].values())
+
     def read(self, which: str) -> Weights:
         """One model [P]: ``start``, ``global`` or ``averaged``.
 
         Raises:
             FedscopeError: it was not recorded; says which were.
         """
+        self.refuse_missing(which)
+        with self._open() as file:
+            return self._read(file[which], None)
+
+    def refuse_missing(self, which: str) -> None:
+        """Make sure that ``start``, ``global`` or ``averaged`` was recorded; raises as :meth:`read`."""
         if which not in self.models:
             have = listed([*self.models, *(["clients"] if self.has_clients else [])]) or "no model"
             raise FedscopeError(f"{self.label}/{which}: round {self.number} recorded {have}")
-        with self._open() as file:
-            return self._read(file[which], None)
 
     def clients(self, ids: Sequence[int] | np.ndarray | None = None) -> Weights:
         """The clients' models after local training, [C, P]: all in the order of ``client_ids``, or those asked for.
@@ -155,23 +165,16 @@ class Round:
         """One client's model [P]; only its row is read. Raises as :meth:`clients`."""
         return self.clients([id]).row(0)
 
-    def client_columns(self, layer: str, numbers: int) -> Iterator[tuple[int, np.ndarray]]:
-        """A parameter of all clients in blocks [C, n] and where each begins in the flattened parameter; see
-        :func:`~fedscope.checkpoints.columns.read_columns`."""
+    def rows_of(self, which: str, layer: str) -> Iterator[np.ndarray]:
+        """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
         with self._open() as file:
-            dataset, start = file["clients"][layer], file.get("start")
-            count, shape = dataset.shape[0], dataset.shape[1:]
-            length, width = (shape[0], prod(shape[1:])) if shape else (1, 1)
-            first = self._first(dataset, start, layer)
-            # what is compressed is compressed by rows, so a row is read at once
-            step = length if dataset.compression else max(1, numbers // max(1, count * width))
-            for i in range(0, length, step or 1):
-                part = slice(i, min(i + step, length))
-                here = slice(i * width, part.stop * width)
-                values = np.empty((count, here.stop - here.start), self.layout.dtype if first is None else np.int32)
-                for k in range(count):
-                    read_row(dataset, k, values[k], part if shape else None)
-                yield here.start, values if first is None else delta.decode(first[here], values)
+            dataset = file[which][layer]
+            first = self._first(dataset, file.get("start"), layer)
+            for k in range(len(self.client_ids)) if which == "clients" else (None,):
+                where = self.layout.slices[layer]
+                row = np.empty(where.stop - where.start, self.layout.dtype if first is None else np.int32)
+                read_row(dataset, k, row)
+                yield row if first is None else delta.decode(first, row)
 
     def state(self) -> dict[str, Any]:
         """The server's state after the round: arrays (vectors are [P]), models, or mappings of them, by name."""

@@ -7,11 +7,13 @@ from threading import Event
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Round
+from ...checkpoints import FedscopeError, Piece, Round, read_pieces
 from ...landscape.workers import run_in_workers
-from .reading import NUMBERS, Piece, pieces, read_piece
 from .records import WHOLE, LayerDispersion, RoundDispersion
 from .sums import Layer, Sums
+
+# Of all clients to read at a time: 4 MiB of float32.
+NUMBERS = 2**20
 
 
 def disperse_round(
@@ -53,28 +55,26 @@ def disperse_round(
 
     def tasks() -> Iterator[tuple[Layer, Piece]]:
         layer = Layer("", cvs[:0])
-        for piece in pieces(round_, numbers=numbers):
+        for piece in read_pieces(round_, max(1, numbers // clients)):
             if piece.layer != layer.name:
                 layer = Layer(piece.layer, cvs[layout.slices[piece.layer]])
             yield layer, piece
 
-    with round_.path.open("rb", buffering=0) as file:
+    def measure(task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event) -> tuple[Layer, Sums]:
+        layer, piece = task
+        return layer, layer.measure(piece.read(buffer), piece.start, fdr)
 
-        def measure(task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event) -> tuple[Layer, Sums]:
-            layer, piece = task
-            return layer, layer.measure(read_piece(piece, file, buffer), piece.start, fdr)
+    def buffer() -> np.ndarray:
+        return np.empty(max(numbers, clients), layout.dtype)
 
-        def buffer() -> np.ndarray:
-            return np.empty(max(numbers, clients), layout.dtype)
-
-        for layer, sums in run_in_workers(measure, tasks(), make=buffer, workers=workers):
-            done += sums.parameters
-            if layer.add(sums):
-                finished = layer.finish()
-                made[layer.name] = finished.record(layer.name, clients, fdr, layer.cvs)
-                whole.add(finished)
-            if progress is not None:
-                progress(done, layout.size)
+    for layer, sums in run_in_workers(measure, tasks(), make=buffer, workers=workers):
+        done += sums.parameters
+        if layer.add(sums):
+            finished = layer.finish()
+            made[layer.name] = finished.record(layer.name, clients, fdr, layer.cvs)
+            whole.add(finished)
+        if progress is not None:
+            progress(done, layout.size)
     empty = (Sums().record(name, clients, fdr, cvs[:0]) for name in layout.slices if name not in made)
     made.update((one.layer, one) for one in empty)
     return RoundDispersion(

@@ -7,10 +7,9 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from ...checkpoints import Round
-from .dispersing import count_clients
+from ...checkpoints import Round, read_pieces
+from .dispersing import NUMBERS, count_clients
 from .moments import Array, Moments, column_moments
-from .reading import NUMBERS, pieces, read_piece
 from .records import Cells, LayerMap, SkewHistogram
 
 # Cells across a map; parameters that its limits are taken from; values whose skewness is the expected one.
@@ -106,11 +105,10 @@ class Grid:
 
 def _moments(round_: Round, layer: str, every: int) -> Iterator[Moments]:
     """Of every ``every``-th parameter of a layer."""
-    with round_.path.open("rb", buffering=0) as file:
-        buffer = np.empty(max(NUMBERS, len(round_.client_ids)), round_.layout.dtype)
-        for piece in pieces(round_, [layer]):
-            values = read_piece(piece, file, buffer)
-            yield column_moments(values[:, -piece.start % every :: every])
+    clients = len(round_.client_ids)
+    buffer = np.empty(max(NUMBERS, clients), round_.layout.dtype)
+    for piece in read_pieces(round_, max(1, NUMBERS // clients), [layer]):
+        yield column_moments(piece.read(buffer)[:, -piece.start % every :: every])
 
 
 def _limits(found: list[Moments]) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Partial, Run
+from ...landscape.workers import cores
 from .blocks import refuse_too_many
 from .points import Point, known_layers, models_of
 from .products import NUMBERS, Array, block_products
@@ -59,7 +60,7 @@ def gram(
         asked: runs and numbers of rounds whose clients were recorded.
         layers: only these parameters; all by default.
         device: where products are made.
-        workers: threads, default one a core up to 4; the numbers do not hang on it.
+        workers: threads, default one a core; the numbers do not hang on it.
         numbers: of all models in a block.
         partial: a store of finished layers, so that the same call goes on after an interruption.
         progress: told (columns done, in all).
@@ -70,7 +71,7 @@ def gram(
     """
     models = models_of(asked)
     chosen = known_layers(models, layers)
-    refuse_too_many(models)
+    refuse_too_many(models, workers or cores())
     n = len(models.points)
     sizes = {entry.name: prod(entry.shape) for entry in models.layout.parameters}
     matrix, finished = np.zeros((n, n)), list[str]()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from threading import Event
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +19,11 @@ Array = npt.NDArray[np.float64]
 
 # Numbers of all models in a block, 16 MiB of float32; every worker has one.
 NUMBERS = 4 * 2**20
-# Numbers of all models that are brought to float64 at a time, 16 MiB: fewer would stay nearer to the processor, but
-# after every short step a worker waits for the one that reads (Python's lock), and nothing is done at the same time.
-PART = 2**21
+# Numbers of all models that are brought to float64 at a time, 8 MiB a worker: fewer stay nearer to the processor, but
+# a worker waits for Python's lock between short steps.
+PART = 2**20
 # Rows of one product: of those below the diagonal most are left out.
 TILE = 128
-# Files are read one after the other, and so many workers keep up with that until there are hundreds of models.
-WORKERS = 4
 
 
 def block_products(
@@ -45,43 +42,46 @@ def block_products(
     Raises:
         FedscopeError: parameters that are not finite; names the model.
     """
-    where = torch.device(device)
+    if not layers:
+        return
+    n, where, dtype = len(models.points), torch.device(device), models.layout.dtype
+    columns = max(1, numbers // n)
 
-    def task(block: Block, _: Any, __: Event) -> tuple[str, int, Array]:
-        return block.layer, len(block.reference), _products(models, block, where)
+    def rooms() -> tuple[np.ndarray, torch.Tensor]:
+        part = torch.empty(n, min(columns, max(1, PART // n)), dtype=torch.float64, device=where)
+        return np.empty(n * columns, dtype), part
 
-    columns = max(1, numbers // len(models.points))
-    blocks = (block for layer in layers for block in read_blocks(models, layer, columns))
-    crew = workers if workers is not None else min(cores(), WORKERS)
-    with closing(blocks), closing(run_in_workers(task, blocks, workers=crew)) as results:
+    def task(block: Block, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[str, int, Array]:
+        return block.layer, block.count, _products(models, block, *rooms)
+
+    blocks = read_blocks(models, layers, columns)
+    with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=workers or cores())) as results:
         yield from results
 
 
-def _products(models: Models, block: Block, device: torch.device) -> Array:
-    """The upper triangle and some numbers below it."""
-    reference = torch.from_numpy(block.reference).to(device).double()
-    n = len(models.points)
-    step = min(max(1, PART // n), len(reference))
-    sums = torch.zeros(n, n, dtype=torch.float64, device=device)
-    whole = torch.empty(n, step, dtype=torch.float64, device=device)
+def _products(models: Models, block: Block, buffer: np.ndarray, room: torch.Tensor) -> Array:
+    """The upper triangle and some numbers below it; ``room`` [n, columns] is written to."""
+    n, step = room.shape
+    rows = block.read(buffer)
+    reference = torch.from_numpy(block.reference.read()[0]).to(room)
+    sums = torch.zeros(n, n, dtype=torch.float64, device=room.device)
     for start in range(0, len(reference), step):
         part = slice(start, start + step)
-        x, at = whole[:, : len(reference[part])], 0
-        for values in block.values:
+        x, at = room[:, : len(reference[part])], 0
+        for values in rows:
             x[at : at + len(values)] = torch.from_numpy(values[:, part])
             at += len(values)
         x -= reference[part]
         for i in range(0, n, TILE):
             sums[i : i + TILE, i:].addmm_(x[i : i + TILE], x[i:].T)
     if not sums.diagonal().isfinite().all():
-        _refuse_not_finite(models, block)
+        _refuse_not_finite(models, block, rows)
     made: Array = sums.cpu().numpy()
     return made
 
 
-def _refuse_not_finite(models: Models, block: Block) -> None:
-    rows = [*block.values, block.reference[None]]
-    broken = np.concatenate([~np.isfinite(values).all(axis=1) for values in rows])
+def _refuse_not_finite(models: Models, block: Block, rows: list[np.ndarray]) -> None:
+    broken = np.concatenate([~np.isfinite(values).all(axis=1) for values in (*rows, block.reference.read())])
     raise FedscopeError(
         f"{models.address(int(broken.argmax()))} has parameters that are not finite (in {block.layer}), so it has no "
         "distance to other models; ask for other rounds"

@@ -1,0 +1,190 @@
+"""A round's models in pieces of columns that several threads read at once.
+
+HDF5 has one lock, and takes three times as long as the system to copy rows of a large layer. Where rows lie in the file
+as they do in memory, HDF5 only says where, and whoever needs a piece reads it. What is compressed is read a row at a
+time and waits on disk, so that memory hangs neither on the layer nor on how many rounds are read side by side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from math import prod
+from tempfile import TemporaryFile, gettempdir
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from .errors import FedscopeError, listed, nearest
+from .hdf5 import reading
+from .round_files import FORMAT, VERSION
+from .rounds import Round
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some columns of a parameter, of all the models; :meth:`read` reads them, in any thread and order.
+
+    Attributes:
+        layer: the ``state_dict`` key.
+        where: their place in the flat vector [P].
+        start: of the first one, in the flattened parameter.
+        rows: C of clients, 1 of one model.
+        dtype: the layout's.
+    """
+
+    layer: str
+    where: slice
+    start: int
+    dtype: np.dtype[Any]
+    file: _File
+    places: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many models."""
+        return len(self.places)
+
+    @property
+    def count(self) -> int:
+        """How many columns."""
+        count: int = self.where.stop - self.where.start
+        return count
+
+    def read(self, buffer: np.ndarray | None = None) -> np.ndarray:
+        """The values, [rows, count].
+
+        Args:
+            buffer: of at least so many numbers of this dtype, flat, that they are written to; a new one by default.
+
+        Raises:
+            FedscopeError: the file ends before.
+        """
+        size = self.rows * self.count
+        flat = np.empty(size, self.dtype) if buffer is None else buffer[:size]
+        values = flat.reshape(self.rows, self.count)
+        for row, place in zip(values, self.places, strict=True):
+            self.file.read(row, place)
+        return values
+
+
+def read_pieces(
+    round_: Round, columns: int, layers: Collection[str] | None = None, *, which: str = "clients"
+) -> Iterator[Piece]:
+    """The parameters of a round's models, a piece after the other in the layout's order; nothing is read yet.
+
+    Args:
+        columns: of a piece, at most.
+        layers: only these; all by default.
+        which: the clients, or one of ``start``, ``global`` and ``averaged``.
+
+    Raises:
+        FedscopeError: the models were not recorded; a layer that is no parameter of them (says which are); a file that
+            is damaged or belongs to another run.
+    """
+    if which != "clients":
+        round_.refuse_missing(which)
+    elif not round_.has_clients:
+        raise FedscopeError(f"{round_.label}: the clients of round {round_.number} were not recorded")
+    layout = round_.layout
+    for layer in layers or ():
+        if layer not in layout.slices:
+            hint = nearest(layer, list(layout.slices))
+            raise FedscopeError(
+                f"{round_.label} has no parameter {layer!r}{hint or '; it has ' + listed(list(layout.slices))}"
+            )
+    rows = {name: where for name, where in layout.slices.items() if layers is None or name in layers}
+    found = _places(round_, which, rows)
+    file = _File(round_.path.open("rb", buffering=0), round_.path)
+    for name, where in rows.items():
+        if where.start == where.stop:
+            continue
+        source, places = (file, found[name]) if name in found else _unpacked(round_, which, name)
+        for start in range(0, where.stop - where.start, columns):
+            here = slice(where.start + start, min(where.start + start + columns, where.stop))
+            begins = tuple(place + start * layout.dtype.itemsize for place in places)
+            yield Piece(name, here, start, layout.dtype, source, begins)
+
+
+class _File:
+    """A file that any thread reads at any place, open until the last piece of it is gone."""
+
+    def __init__(self, raw: Any, name: object) -> None:
+        self.raw, self.name, self.lock = raw, name, Lock()
+
+    def read(self, row: np.ndarray, place: int) -> None:
+        """Fill a row with what begins at a byte."""
+        left = row.data.cast("B")
+        while left:
+            got = self._some(left, place)
+            if not got:
+                raise FedscopeError(f"{self.name} is truncated: it ends before byte {place}; restore it from a copy")
+            left, place = left[got:], place + got
+
+    def _some(self, left: memoryview, place: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self.raw.fileno(), [left], place)
+        with self.lock:  # not on this system
+            self.raw.seek(place)
+            return int(self.raw.readinto(left))
+
+    def __del__(self) -> None:
+        self.raw.close()
+
+
+def _unpacked(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:
+    """A temporary file with a parameter's rows, read and decoded one by one, and where they begin.
+
+    Raises:
+        FedscopeError: there is no room for it.
+    """
+    file, places = _File(TemporaryFile(buffering=0), "a temporary file"), [0]  # noqa: SIM115
+    try:
+        for row in round_.rows_of(which, name):
+            left = row.data.cast("B")
+            while left:
+                left = left[file.raw.write(left) :]
+            places.append(places[-1] + row.nbytes)
+    except OSError as error:
+        raise FedscopeError(
+            f"{gettempdir()} has no room for {which}/{name} of {round_.label} ({error.strerror}), which is unpacked "
+            "there; free some, or name another folder in TMPDIR"
+        ) from error
+    return file, tuple(places[:-1])
+
+
+def _places(round_: Round, which: str, names: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """The byte where each model's row of a parameter begins, where rows can be read as they lie in the file."""
+    found = {}
+    shapes = {entry.name: entry.shape for entry in round_.layout.parameters}
+    lead = (len(round_.client_ids),) if which == "clients" else ()
+    with reading(round_.path, FORMAT, VERSION, "a round of a fedscope run") as file:
+        for name in names:
+            dataset, shape = file[which][name], shapes[name]
+            if dataset.shape != (*lead, *shape):
+                raise FedscopeError(
+                    f"{round_.path}: {which}/{name} has shape {dataset.shape}, but run.json and the cohort say "
+                    f"{(*lead, *shape)}; the file belongs to another run"
+                )
+            if dataset.dtype == round_.layout.dtype and "encoding" not in dataset.attrs and not file.userblock_size:
+                rows = _rows(dataset, shape, bool(lead))
+                if rows is not None:
+                    found[name] = rows
+    return found
+
+
+def _rows(dataset: Any, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
+    """The byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
+    if not dataset.size:
+        return None
+    count = dataset.shape[0] if stacked else 1
+    first = dataset.id.get_offset()
+    if first is not None:  # of one piece
+        width = dataset.dtype.itemsize * prod(shape)
+        return tuple(first + k * width for k in range(count))
+    if not stacked or dataset.chunks != (1, *shape) or dataset.id.get_create_plist().get_nfilters():
+        return None
+    chunks = [dataset.id.get_chunk_info_by_coord((k, *(0,) * len(shape))) for k in range(count)]
+    return None if any(chunk.byte_offset is None for chunk in chunks) else tuple(chunk.byte_offset for chunk in chunks)

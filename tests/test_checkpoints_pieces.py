@@ -1,0 +1,158 @@
+"""Pieces of columns that threads read by themselves, against the whole matrices."""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, pieces, write_round
+from fedscope.checkpoints.pieces import read_pieces
+
+LAYOUT = Layout(
+    (
+        Entry("fc.weight", (40, 9), "float32", "parameter"),
+        Entry("steps", (), "int64", "buffer"),
+        Entry("scale", (), "float32", "parameter"),
+        Entry("empty", (0, 4), "float32", "parameter"),
+        Entry("head.weight", (17,), "float32", "parameter"),
+    )
+)
+CLIENTS = 9
+
+
+def recorded(folder: Path, compression: Any = "none") -> Round:
+    """A round with all its models, among whose numbers are NaN and -0."""
+    draw = np.random.default_rng(3)
+    clients = Weights(
+        LAYOUT, draw.normal(size=(CLIENTS, LAYOUT.size)).astype(np.float32), {"steps": np.zeros(CLIENTS, np.int64)}
+    )
+    clients.parameters[1, 2], clients.parameters[2, 0] = np.nan, -0.0
+    start, new, averaged = (
+        Weights(LAYOUT, draw.normal(size=LAYOUT.size).astype(np.float32), {"steps": np.int64(0)}) for _ in range(3)
+    )
+    numbers = np.arange(CLIENTS)
+    path = folder / "00007.h5"
+    write_round(path, RoundRecord(7, start, clients, new, averaged, *[numbers] * 5), compression)
+    return Round(path, LAYOUT, "runs/toy")
+
+
+def whole(round_: Round, which: str) -> np.ndarray:
+    return round_.clients().parameters if which == "clients" else round_.read(which).parameters[None]
+
+
+def rewritten(round_: Round) -> None:
+    """As another program may write it: other chunks, another byte order, no chunks."""
+    with h5py.File(round_.path, "r+") as file:
+        for name in LAYOUT.slices:
+            rows = file["clients"][name][()]
+            del file["clients"][name]
+            if name == "fc.weight":
+                file["clients"].create_dataset(name, data=rows, chunks=(3, 20, 9))
+            elif name == "head.weight":
+                file["clients"].create_dataset(name, data=rows.astype(">f4"))
+            else:
+                file["clients"].create_dataset(name, data=rows)
+
+
+def same(round_: Round, which: str, columns: int) -> None:
+    """Every column of every model is in one piece, bit for bit, read in any order and by several threads."""
+    expected, seen = whole(round_, which), np.zeros(LAYOUT.size, int)
+    found = list(read_pieces(round_, columns, which=which))
+    with ThreadPoolExecutor(3) as threads:
+        values = list(threads.map(lambda piece: piece.read(), reversed(found)))
+    for piece, read in zip(reversed(found), values, strict=True):
+        assert read.shape == (piece.rows, piece.count)
+        assert 0 < piece.count <= columns
+        assert read.tobytes() == np.ascontiguousarray(expected[:, piece.where]).tobytes()
+        assert piece.where.start == LAYOUT.slices[piece.layer].start + piece.start
+        seen[piece.where] += 1
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("columns", [1, 13, 10_000])
+@pytest.mark.parametrize("compression", ["none", "delta"])
+@pytest.mark.parametrize("which", ["clients", "start", "global", "averaged"])
+def test_pieces_are_the_columns_of_the_models(tmp_path: Path, which: str, compression: str, columns: int) -> None:
+    same(recorded(tmp_path, compression), which, columns)
+
+
+def test_rows_are_read_as_they_lie_in_the_file_and_in_any_file(tmp_path: Path, monkeypatch: Any) -> None:
+    round_ = recorded(tmp_path)
+    assert {piece.file.name for piece in read_pieces(round_, 50)} == {round_.path}
+    rewritten(round_)
+    own = {piece.layer: piece.file.name == round_.path for piece in read_pieces(round_, 500)}
+    assert own == {"fc.weight": False, "scale": True, "head.weight": False}
+    same(round_, "clients", 50)
+    monkeypatch.delattr(pieces.os, "preadv")  # as on Windows
+    same(round_, "clients", 50)
+
+
+def test_only_compressed_rounds_are_packed(tmp_path: Path) -> None:
+    (tmp_path / "delta").mkdir()
+    assert not recorded(tmp_path).is_packed
+    assert recorded(tmp_path / "delta", "delta").is_packed
+
+
+def test_the_system_may_read_less_than_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    round_, real = recorded(tmp_path), pieces.os.preadv
+    monkeypatch.setattr(pieces.os, "preadv", lambda fd, into, place: real(fd, [into[0][:100]], place))
+    same(round_, "clients", 360)
+
+
+def test_a_buffer_is_filled_and_used(tmp_path: Path) -> None:
+    round_, buffer = recorded(tmp_path), np.empty(CLIENTS * 50 + 3, np.float32)
+    piece = next(read_pieces(round_, 50))
+    values = piece.read(buffer)
+    assert np.shares_memory(values, buffer)
+    np.testing.assert_array_equal(values, whole(round_, "clients")[:, :50])
+
+
+def test_a_file_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+    round_ = recorded(tmp_path)
+    piece = next(read_pieces(round_, 50))
+    with round_.path.open("r+b") as file:
+        file.truncate(piece.places[3] + 8)
+    with pytest.raises(FedscopeError, match=r"00007\.h5 is truncated: it ends before byte \d+; restore it from a copy"):
+        piece.read()
+
+
+def test_a_temporary_folder_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, _: memoryview) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(pieces, "TemporaryFile", lambda buffering: Full())
+    with pytest.raises(
+        FedscopeError, match=r"has no room for clients/fc\.weight of runs/toy@7 \(No space.*another folder in TMPDIR"
+    ):
+        list(read_pieces(recorded(tmp_path, "delta"), 50))
+
+
+def test_files_are_closed_with_their_last_piece(tmp_path: Path) -> None:
+    found = list(read_pieces(recorded(tmp_path, "delta"), 50))
+    kept, raws = found[3], [piece.file.raw for piece in found]
+    del found
+    assert [raw.closed for raw in raws] == [raw is not kept.file.raw for raw in raws]
+    kept.read()
+
+
+def test_models_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    round_ = recorded(tmp_path)
+    with pytest.raises(FedscopeError, match=r"no parameter 'fc\.weigt'; did you mean \"fc\.weight\"\?"):
+        next(read_pieces(round_, 50, ["fc.weigt"]))
+    with h5py.File(round_.path, "r+") as file:
+        del file["clients"], file["averaged"]
+    bare = Round(round_.path, LAYOUT, "runs/toy")
+    with pytest.raises(FedscopeError, match=r"the clients of round 7 were not recorded"):
+        next(read_pieces(bare, 50))
+    with pytest.raises(FedscopeError, match=r"runs/toy@7/averaged: round 7 recorded start, global"):
+        next(read_pieces(bare, 50, which="averaged"))
