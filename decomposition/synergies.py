@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Weights, versions
+from ..checkpoints import FedscopeError, Round, Weights, read_pieces, versions
 from .synergy_classes import Array, Mask, agreements, cluster_weights, high_entries, mean_and_cv, micro_classes
 from .synergy_clusters import Clusters, macro_classes, similarities
 from .synergy_result import CV_QUANTILES, LayerSynergy, Synergy
@@ -78,9 +78,9 @@ class HighLayer:
         """M_high / M."""
         return self.count / max(self.high.size, 1)
 
-    def rows(self, clients: Weights) -> np.ndarray:
+    def rows(self, clients: Weights | Round) -> np.ndarray:
         """The clients' high entries, [K, M_high], a copy."""
-        return np.asarray(clients.parameters[:, self.where][:, self.high])
+        return np.asarray(_layer(clients, self.name)[:, self.high])
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,34 +109,37 @@ class Grouping:
         return found
 
 
-def group_clients(clients: Weights, criteria: Criteria, *, quantiles: bool = False) -> Grouping:
+def group_clients(clients: Weights | Round, criteria: Criteria, *, quantiles: bool = False) -> Grouping:
     """Find each layer's entries of high dispersion, and which clients differ from the mean in the same of them.
 
-    Memory beside the result: what one layer's high entries take, K × M_high, and two vectors of the largest layer.
+    Memory beside the result: what one layer's high entries take, K × M_high, and two vectors of the largest layer; of a
+    recorded round also one layer of all clients, read when its turn comes.
 
     Args:
-        clients: [K, P].
+        clients: [K, P], or the round that recorded them.
         quantiles: whether the layers keep quantiles of cv.
 
     Raises:
         FedscopeError: one model instead of rows; no client.
     """
-    if clients.parameters.ndim != 2 or not len(clients.parameters):
+    if isinstance(clients, Weights) and (clients.parameters.ndim != 2 or not len(clients.parameters)):
         raise FedscopeError(
             f"synergy is between clients, rows [K, P], but the parameters have shape {clients.parameters.shape}"
         )
-    layout, count = clients.layout, len(clients)
-    mean = np.empty(layout.size, clients.parameters.dtype)
+    layout = clients.layout
+    empty = _no_columns(clients)
+    count, mean = len(empty), np.empty(layout.size, empty.dtype)
     found, agreed = [], []
     with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged: their layers have nothing high
         for name, where in layout.slices.items():
-            mu, cv = mean_and_cv(clients.parameters[:, where])
+            values = _layer(clients, name)
+            mu, cv = mean_and_cv(values)
             mean[where] = mu
             high = high_entries(cv, criteria.cv_threshold, criteria.quantile)
             about = np.quantile(cv, CV_QUANTILES) if quantiles and cv.size else np.full(len(CV_QUANTILES), np.nan)
             layer = HighLayer(name, where, high, about, ())
             found.append(layer)
-            agreed.append(agreements(micro_classes(layer.rows(clients), criteria.classes), criteria.classes))
+            agreed.append(agreements(micro_classes(values[:, high], criteria.classes), criteria.classes))
     compared = [layer.count for layer in found]
     if criteria.similarity == "model":
         agreed = [sum(agreed, np.zeros((count, count), np.int64))]
@@ -154,8 +157,26 @@ def group_clients(clients: Weights, criteria: Criteria, *, quantiles: bool = Fal
     return Grouping(mean, layers, np.array(similarity).reshape(-1, count, count), clusters)
 
 
+def _layer(clients: Weights | Round, name: str) -> np.ndarray:
+    """A parameter of all clients, [K, M]."""
+    where = clients.layout.slices[name]
+    if isinstance(clients, Weights):
+        return np.asarray(clients.parameters[:, where])
+    size = where.stop - where.start
+    for piece in read_pieces(clients, max(1, size), [name]):
+        return piece.read()
+    return _no_columns(clients)
+
+
+def _no_columns(clients: Weights | Round) -> np.ndarray:
+    """[K, 0]."""
+    if isinstance(clients, Weights):
+        return np.asarray(clients.parameters[:, :0])
+    return np.empty((len(clients.client_ids), 0), clients.layout.dtype)
+
+
 def synergy(
-    clients: Weights,
+    clients: Weights | Round,
     *,
     classes: int = 4,
     clusters: int = 4,
@@ -182,11 +203,11 @@ def synergy(
        :func:`~fedscope.decomposition.synergy_classes.cluster_weights`.
 
     Args:
-        clients: [K, P].
+        clients: [K, P], or a recorded round, which is read a layer at a time.
         classes, clusters, cv_threshold, sim_threshold, similarity, quantile: see :class:`Criteria`.
         keep_masks: keep, for every layer, which entries are high, their micro-classes and the clusters' weights:
             K + 8 S bytes a high entry.
-        client_ids: the clients' names in the result, [K]; by default the numbers of their rows.
+        client_ids: the clients' names in the result, [K]; by default the recorded ones, or the numbers of their rows.
         provenance: becomes part of ``Synergy.attrs``, such as the run and the round.
 
     Raises:
@@ -194,11 +215,11 @@ def synergy(
     """
     criteria = Criteria(classes, clusters, cv_threshold, sim_threshold, similarity, quantile)
     grouping = group_clients(clients, criteria, quantiles=True)
-    ids = np.arange(len(clients)) if client_ids is None else np.asarray(client_ids, dtype=np.int64)
-    if ids.shape != (len(clients),):
-        raise FedscopeError(
-            f"client_ids has shape {ids.shape}, but there are {len(clients)} clients; give one id a client"
-        )
+    count = grouping.similarity.shape[-1]
+    own = np.arange(count) if isinstance(clients, Weights) else clients.client_ids
+    ids = own if client_ids is None else np.asarray(client_ids, dtype=np.int64)
+    if ids.shape != (count,):
+        raise FedscopeError(f"client_ids has shape {ids.shape}, but there are {count} clients; give one id a client")
     layers = []
     for layer in grouping.layers:
         kept: dict[str, Any] = {}

@@ -112,7 +112,7 @@ from pathlib import Path
 import fedscope
 
 round_ = fedscope.Run.open("runs/fma").round("last")
-found = fedscope.synergy(round_.clients(), client_ids=round_.client_ids, provenance={"run": "runs/fma"})
+found = fedscope.synergy(round_, provenance={"run": "runs/fma"})
 print([(layer.name, f"{layer.high_share:.1%}") for layer in found.layers], found.clusters)
 
 Path("figures").mkdir(exist_ok=True)

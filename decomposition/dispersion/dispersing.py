@@ -71,7 +71,7 @@ def disperse_round(
         done += sums.parameters
         if layer.add(sums):
             finished = layer.finish()
-            made[layer.name] = finished.record(layer.name, clients, fdr, layer.cvs)
+            made[layer.name] = finished.record(layer.name, clients, fdr, layer.cv)
             whole.add(finished)
         if progress is not None:
             progress(done, layout.size)

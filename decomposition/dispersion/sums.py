@@ -116,9 +116,10 @@ class Layer:
         """The sums of the layer, once all its columns have been measured."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.sums.high = int(np.count_nonzero(high_entries(self.cv, CV_THRESHOLD)))
-            self.cvs[:] = self.cv
         if self.left_out.any():
-            self.cvs[self.left_out] = np.nan
+            self.cv[self.left_out] = np.nan
+        with np.errstate(over="ignore"):
+            self.cvs[:] = self.cv
         return self.sums
 
 
