@@ -109,7 +109,7 @@ def _runs(paths: Sequence[Path], rounds: str | None, asked: Asked, output: Outpu
     """The clients of whole runs over rounds: a result a run and layer, a figure a layer."""
     from ..decomposition.similarity import clients_sentence, draw_clients
     from .names import slug
-    from .results import figures, say
+    from .results import FIGURE, figures, kinds, refuse_taken, say
     from .sources import client_rounds, open_runs, pose
 
     opened = open_runs(paths)
@@ -120,12 +120,13 @@ def _runs(paths: Sequence[Path], rounds: str | None, asked: Asked, output: Outpu
     question = pose([f"{run.path}@{own[0]}/client-{ids[0][0]}" for run, own, ids in each], asked.source)
     what = "-".join([asked.source.split, *names[1:], slug(rounds or "1,last")]) + _variant(asked)
     base = output.out or opened[0].path / "figures" / f"cka-{what}"
-    made, written = [], []
-    for run, own in zip(opened, numbers, strict=True):
-        of_run = Path(f"{base}.{run.name}") if len(opened) > 1 else base
-        files = [Path(f"{_beside(of_run, layer, asked)}.nc") for layer in asked.layers]
-        made.append(_run(run, own, files, question, asked, output))
-        written += files
+    bases = [Path(f"{base}.{run.name}") if len(opened) > 1 else base for run in opened]
+    results_of = [[Path(f"{_beside(own, layer, asked)}.nc") for layer in asked.layers] for own in bases]
+    written = [file for files in results_of for file in files]
+    taken = [path for layer in asked.layers for path in kinds(_beside(base, layer, asked), *FIGURE)]
+    refuse_taken(written, taken, output)
+    each_run = zip(opened, numbers, results_of, strict=True)
+    made = [_run(run, own, files, question, asked, output) for run, own, files in each_run]
     for layer, results in zip(asked.layers, zip(*made, strict=True), strict=True):
         written += figures(_beside(base, layer, asked), draw_clients(results, output.inches, output.title))
     every = [result for results in made for result in results]
@@ -183,7 +184,7 @@ def _models(models: tuple[str, ...], asked: Asked, output: Output) -> None:
     from ..decomposition.similarity import ModelCKA, model_similarity, models_sentence
     from .names import base_for
     from .progress import progress
-    from .results import figures, obtain_all, say
+    from .results import FIGURE, figures, kinds, obtain_all, say
     from .sources import expand, pose
 
     addresses = [address for given in models for address in expand(given)]
@@ -204,7 +205,8 @@ def _models(models: tuple[str, ...], asked: Asked, output: Output) -> None:
             return list(model_similarity(question.module, question.samples, question.models, **asking))
 
     settings = [{**_settings(question, asked), "layer": layer} for layer in asked.layers]
-    results = obtain_all(compute, ModelCKA.load, lambda made, file: made.save(file), files, settings, output)
+    taken = [path for layer in asked.layers for path in kinds(_beside(base, layer, asked), *FIGURE)]
+    results = obtain_all(compute, ModelCKA.load, lambda made, file: made.save(file), files, settings, output, taken)
     drawn = [
         path
         for layer, result in zip(asked.layers, results, strict=True)

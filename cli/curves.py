@@ -18,7 +18,7 @@ from .options import Output, output_options
 def command(runs: tuple[Path, ...], smooth: int, output: Output) -> None:
     """Loss, error and client spread over rounds, as they were measured while training."""
     from ..training import Curves, curves, refuse_smoothing
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import identity, open_run
 
     opened = [open_run(path) for path in runs]
@@ -36,6 +36,7 @@ def command(runs: tuple[Path, ...], smooth: int, output: Output) -> None:
         Path(f"{base}.curves.json"),
         settings,
         output,
+        kinds(base, "curves.csv", *FIGURE),
     )
     tables = [Path(f"{base}.curves.{kind}") for kind in ("csv", "json")]
     written = [*tables, *figures(base, result.figure(output.inches, output.title, smoothing=smooth))]

@@ -81,7 +81,7 @@ def command(
     from .decomposing import Asked, decompose_runs
     from .draws import groups_of, parse_draws
     from .factors import as_numbers, sentence
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import client_rounds, identity, open_runs, refuse_other_data
 
     models = ("global", "averaged") if of == "both" else (of,)
@@ -127,7 +127,10 @@ def command(
         return Decomposition(parts, split=source.split, draws=str(asked.draws), loss=loss, attrs=attrs)
 
     main = Path(f"{base}.factors.json")
-    result = obtain(compute, lambda _: Decomposition.load(base), lambda made: made.save(base), main, settings, output)
+    taken = kinds(base, "factors.csv", "clients.csv", *FIGURE)
+    result = obtain(
+        compute, lambda _: Decomposition.load(base), lambda made: made.save(base), main, settings, output, taken
+    )
     tables = [Path(f"{base}.{kind}") for kind in ("factors.csv", "clients.csv", "factors.json")]
     say(
         "\n".join(sentence(part) for part in result.runs),

@@ -11,8 +11,7 @@ import click
 from .options import Count, Output, output_options
 
 if TYPE_CHECKING:
-    from ..checkpoints import Partial, Run
-    from ..decomposition.dispersion import Dispersion, LayerMap, RoundDispersion
+    from ..decomposition.dispersion import Dispersion
 
 
 @click.command(
@@ -48,8 +47,14 @@ if TYPE_CHECKING:
 @click.option(
     "--perplexity", type=float, help="Of t-SNE, less than the number of models.  [default: 30, fewer of few models]"
 )
-@click.option("--seed", type=Count(0), default=0, show_default=True, help="Of t-SNE.")
-@click.option("--device", default="auto", show_default=True, help="Where the distances are computed: cpu, cuda.")
+@click.option(
+    "--seed",
+    type=Count(0),
+    default=0,
+    show_default=True,
+    help="Of t-SNE, which begins at the principal components here and draws nothing: every seed makes one map.",
+)
+@click.option("--device", default="auto", show_default=True, help="Where statistics and distances are computed.")
 @output_options
 def command(
     runs: tuple[Path, ...],
@@ -67,41 +72,50 @@ def command(
     Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
     clients on the share whose skewness D'Agostino's test rejects.
     """
-    from ..checkpoints import FedscopeError, Partial, versions
+    from ..checkpoints import Partial, versions
     from ..decomposition.dispersion import Dispersion, refuse_rate, round_numbers, round_sentence
-    from .results import figures, obtain, say
+    from ..training import resolve_device
+    from .dispersing import asked_rounds, default_base, dispersed, looked_into, maps_of, refuse_unequal
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import identity, open_runs
 
+    refuse_idle_options(embed)
     if embed is not None:
         map_models(runs, rounds, embed, perplexity, layers, seed, device, output)
         return
-    if perplexity is not None:
-        raise FedscopeError(f"--perplexity {perplexity:g} belongs to a map of models; give --embed tsne with it")
     refuse_rate(fdr)
     opened = open_runs(runs)
     refuse_unequal(opened, layers)
-    asked = asked_rounds(opened, rounds)
+    asked, where = asked_rounds(opened, rounds), resolve_device(device)
+    deep = looked_into(asked, layers)
     base = output.out or default_base(opened, rounds, layers, fdr)
     settings: dict[str, Any] = {
         "run": [identity(run) for run in opened],
         "rounds": [[run.name, number] for run, number in asked],
         "layers": list(layers),
         "fdr": fdr,
+        "device": where,
     }
 
     def compute(attrs: dict[str, Any], partial: Path) -> Dispersion:
         # Neither rounds nor layers enter the fingerprint: asking for more goes on with the rounds that are done.
-        question = {"run": settings["run"], "fdr": fdr, "versions": versions()}
+        question = {"run": settings["run"], "fdr": fdr, "device": where, "versions": versions()}
         with Partial(partial, question) as store:
-            measured = dispersed(asked, fdr, store)
-        return Dispersion(measured, fdr, maps_of(opened, measured, layers), attrs)
+            measured = dispersed(asked, fdr, store, where)
+        return Dispersion(measured, fdr, maps_of(deep, measured, layers), attrs)
 
     main = Path(f"{base}.dispersion.json")
-    result = obtain(compute, lambda _: Dispersion.load(base), lambda made: made.save(base), main, settings, output)
-    kinds = ("dispersion.csv", "layers.skewness.csv", "layers.map.csv", "dispersion.json")
-    written = [*(Path(f"{base}.{kind}") for kind in kinds), *figures(base, result.figure(output.inches, output.title))]
+    taken = kinds(base, "dispersion.csv", "layers.skewness.csv", "layers.map.csv", "layers.pdf", "layers.png", *FIGURE)
+    result = obtain(
+        compute, lambda _: Dispersion.load(base), lambda made: made.save(base), main, settings, output, taken
+    )
+    tables = kinds(base, "dispersion.csv", "layers.skewness.csv", "layers.map.csv", "dispersion.json")
+    written = [*tables, *figures(base, result.figure(output.inches, output.title))]
     if result.maps:
         written += figures(Path(f"{base}.layers"), result.layers_figure(output.inches, output.title))
+    else:
+        for path in kinds(base, "layers.pdf", "layers.png"):
+            path.unlink(missing_ok=True)  # of a result that this one has replaced
     say(
         "\n".join(round_sentence(one, fdr) for one in result.rounds),
         written,
@@ -127,85 +141,20 @@ def map_models(
     tell(asked, embedded(asked, output), output)
 
 
-def refuse_unequal(runs: Sequence[Run], layers: Sequence[str]) -> None:
-    """Refuse what no common table could hold, before anything is read.
+def refuse_idle_options(embed: str | None) -> None:
+    """Refuse options of the other question.
 
     Raises:
-        FedscopeError: two runs of different layouts; a layer that is no parameter.
+        FedscopeError: one of a map of models without ``--embed``, or one of the test of skewness with it.
     """
     from ..checkpoints import FedscopeError
-    from ..checkpoints.errors import listed, nearest
 
-    for run in runs[1:]:
-        difference = runs[0].layout.difference(run.layout)
-        if difference is not None:
+    asked = click.get_current_context()
+    idle = ("fdr",) if embed is not None else ("perplexity", "seed")
+    for name in idle:
+        if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise FedscopeError(
-                f"{runs[0].path} and {run.path} trained different models, whose layers have no common rows "
-                f"({difference}); ask for one of them at a time"
+                f"--{name} {asked.params[name]} belongs to the test of skewness; leave it out with --embed {embed}"
+                if embed is not None
+                else f"--{name} {asked.params[name]} belongs to a map of models; give --embed tsne with it"
             )
-    known = list(runs[0].layout.slices)
-    for layer in layers:
-        if layer not in known:
-            hint = nearest(layer, known) or f"; it has {listed(known)}"
-            raise FedscopeError(f"--layer {layer}: {runs[0].path} has no such parameter{hint}")
-
-
-def asked_rounds(runs: Sequence[Run], rounds: str | None) -> list[tuple[Run, int]]:
-    """Every round of every run.
-
-    Raises:
-        FedscopeError: a round that a run does not have; without clients, or with only one.
-    """
-    from ..decomposition.dispersion import count_clients
-    from .sources import client_rounds
-
-    asked = [(run, number) for run in runs for number in client_rounds(run, rounds)]
-    for run, number in asked:
-        count_clients(run.round(number))
-    return asked
-
-
-def dispersed(asked: Sequence[tuple[Run, int]], fdr: float, store: Partial) -> tuple[RoundDispersion, ...]:
-    """Every round's dispersion; finished rounds are kept in ``store``."""
-    from ..decomposition.dispersion import RoundDispersion, disperse_round
-    from .progress import progress, within
-
-    expected, before = sum(run.layout.size for run, _ in asked), 0
-    done: list[RoundDispersion] = []
-    with progress("disperse") as report:
-        for run, number in asked:
-            key = f"{run.path}@{number}"
-            if key not in store.done:
-                found = disperse_round(
-                    run.round(number), run=run.name, fdr=fdr, progress=within(report, before, expected)
-                )
-                store.add(key, found.to_json())
-            done.append(RoundDispersion.from_json(store.done[key]))
-            before += run.layout.size
-            report(before, expected)
-    return tuple(done)
-
-
-def maps_of(runs: Sequence[Run], rounds: Sequence[RoundDispersion], layers: Sequence[str]) -> tuple[LayerMap, ...]:
-    """The layers asked for, in the last round of every run; none of fewer than three clients."""
-    from ..decomposition.dispersion import map_layer, most_skewed
-
-    last = {one.run: one for one in rounds}
-    deep = [run for run in runs if last[run.name].clients >= 3]
-    if not deep:
-        return ()
-    chosen = [*dict.fromkeys(layers)] or [found for found in [most_skewed(last[deep[0].name])] if found]
-    return tuple(map_layer(run.round(last[run.name].round), name, run=run.name) for name in chosen for run in deep)
-
-
-def default_base(runs: Sequence[Run], rounds: str | None, layers: Sequence[str], fdr: float) -> Path:
-    """``RUN/figures/disperse-<what>``, where what is not the default is part of the name."""
-    from .names import slug
-
-    words = [
-        *(run.name for run in runs[1:]),
-        slug(rounds or "1,last"),
-        *layers,
-        *([] if fdr == 0.05 else [f"fdr{fdr:g}"]),
-    ]
-    return runs[0].path / "figures" / f"disperse-{'-'.join(words)}"

@@ -67,7 +67,7 @@ def asked_of(
     from ..decomposition.embedding.points import known_layers, models_of
     from ..decomposition.embedding.result import refuse_few
     from ..training import resolve_device
-    from .names import slug
+    from .names import fitting, slug
     from .sources import open_runs
 
     known_method(method)
@@ -82,7 +82,7 @@ def asked_of(
     if method == "tsne":
         settled_perplexity(len(models.points), perplexity)
     parts = [method, *names[1:], *([slug(rounds)] if rounds else []), *(layer.replace("/", "-") for layer in layers)]
-    return Asked(asked, method, perplexity, tuple(layers), seed, resolve_device(device), "-".join(parts))
+    return Asked(asked, method, perplexity, tuple(layers), seed, resolve_device(device), fitting("-".join(parts)))
 
 
 def embedded(asked: Asked, output: Output) -> Embedding:
@@ -94,7 +94,7 @@ def embedded(asked: Asked, output: Output) -> Embedding:
     from ..checkpoints import Partial, versions
     from ..decomposition.embedding import Embedding, embed, gram
     from .progress import progress
-    from .results import obtain
+    from .results import PAGE, kinds, obtain
     from .sources import identity
 
     question: dict[str, Any] = {
@@ -112,8 +112,9 @@ def embedded(asked: Asked, output: Output) -> Embedding:
 
     base = base_of(asked, output)
     main = Path(f"{base}.embedding.json")
+    taken = kinds(Path(f"{base}.embedding"), "csv", *PAGE)
     return obtain(
-        compute, lambda _: Embedding.load(base), lambda made: made.save(base), main, {**question, **own}, output
+        compute, lambda _: Embedding.load(base), lambda made: made.save(base), main, {**question, **own}, output, taken
     )
 
 

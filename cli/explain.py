@@ -41,7 +41,7 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
     from ..training import resolve_device
     from .draws import groups_of, parse_draws
     from .explaining import decomposed, explained, kept_explanation
-    from .results import figures, obtain, say, write_page
+    from .results import PAGE, figures, kinds, obtain, say, write_page
     from .sources import identity, open_runs, refuse_other_data
 
     asked = parse_draws(draws)
@@ -79,7 +79,8 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
         made.save(base)
 
     main = Path(f"{base}.factors.json")
-    result = obtain(compute, lambda _: Decomposition.load(base), save, main, settings, output)
+    taken = kinds(base, "clients.csv", "factors.csv", "explain.json", "md", *PAGE)
+    result = obtain(compute, lambda _: Decomposition.load(base), save, main, settings, output, taken)
     explanation = kept_explanation(base, result, redraw=output.redraw)
     if explanation is None:
         explanation = explained(base, result, groups, rounds_by_run, source, settings)

@@ -34,7 +34,7 @@ def command(run: Path, rounds: str | None, source: Source, output: Output) -> No
     from ..decomposition.forgetting import Forgetting
     from ..training import data_of, resolve_device
     from .names import slug
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import client_rounds, common_samples, describe_samples, identity, open_run
 
     opened = open_run(run)
@@ -59,7 +59,8 @@ def command(run: Path, rounds: str | None, source: Source, output: Output) -> No
             return Forgetting.of(counted(opened, asked, samples, settings, store), attrs)
 
     main = Path(f"{base}.nc")
-    result = obtain(compute, Forgetting.load, lambda made: made.save(main), main, settings, output)
+    taken = kinds(base, *FIGURE)
+    result = obtain(compute, Forgetting.load, lambda made: made.save(main), main, settings, output, taken)
     say(
         "\n".join(sentence(result, i, opened.name) for i in range(len(result.rounds))),
         [main, *figures(base, result.figure(output.inches, output.title))],

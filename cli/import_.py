@@ -37,7 +37,7 @@ def command(file: Path, split: str | None, output: Output) -> None:
 
     from ..landscape import Plane
     from .names import slug
-    from .results import figures, obtain, say
+    from .results import PAGE, figures, kinds, obtain, say
 
     base = output.out or Path("figures", f"import-{slug(file.name)}")
     target = Path(f"{base}.nc")
@@ -50,7 +50,7 @@ def command(file: Path, split: str | None, output: Output) -> None:
     def imported(attrs: dict[str, Any], _: Path) -> Plane:
         return replace(read, attrs={**read.attrs, **attrs})
 
-    plane = obtain(imported, Plane.load, lambda made: made.save(target), target, settings, output)
+    plane = obtain(imported, Plane.load, lambda made: made.save(target), target, settings, output, kinds(base, *PAGE))
     drawn = figures(base, plane.figure(output.inches, output.title), plane.page(output.title))
     say(_sentence(plane), [target, *drawn], as_json=output.as_json, **_numbers(plane))
 

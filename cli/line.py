@@ -50,7 +50,7 @@ def command(
     from ..landscape import Line, betas_on, line
     from .names import base_for
     from .progress import progress
-    from .results import figures, obtain, precision_words, say
+    from .results import FIGURE, figures, kinds, obtain, precision_words, say
     from .sources import calibration_of, calibration_settings, pose
 
     addresses = clients_of(models) if clients else models
@@ -89,7 +89,7 @@ def command(
         "normalization": normalization,
         **calibration_settings(question, source, normalization),
     }
-    result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, output)
+    result = obtain(compute, Line.load, lambda made: made.save(file), file, settings, output, kinds(base, *FIGURE))
     if clients:
         from ..landscape import draw_connectivity
 

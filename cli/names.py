@@ -22,11 +22,18 @@ def base_for(out: Path | None, command: str, addresses: Sequence[str]) -> Path:
     """--out, else ``RUN/figures/<command>-<what>`` in the first model's run, else the folder one stands in."""
     if out is not None:
         return out
-    what = "-".join(slug(address) for address in addresses)
-    if len(what) > 100:  # file systems end at 255 bytes
-        import hashlib
-
-        what = what[:80] + "-" + hashlib.sha256(what.encode()).hexdigest()[:8]
+    what = fitting("-".join(slug(address) for address in addresses))
     path, at, _ = addresses[0].rpartition("@")
     folder = Path(path) / "figures" if at else Path("figures")
     return folder / f"{command}-{what}"
+
+
+def fitting(name: str) -> str:
+    """A name that file systems take, which end at 255 bytes: a long one is cut, with a sum of what was cut off.
+
+    >>> fitting("ima-1-last"), len(fitting("layer1.0.conv1.weight-" * 9))
+    ('ima-1-last', 89)
+    """
+    import hashlib
+
+    return name if len(name) <= 100 else name[:80] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]

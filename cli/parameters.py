@@ -108,7 +108,7 @@ def draw_densities(
     from ..decomposition.parameters.tables import summary_json
     from ..decomposition.parameters.words import sentences
     from .progress import progress
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import identity
 
     first = rounds[0]
@@ -136,7 +136,10 @@ def draw_densities(
         return Parameters(tuple(place.name for place in places), tuple(values), refer(first, seed), {**attrs, **size})
 
     main = Path(f"{base}.parameters.json")
-    result = obtain(compute, lambda _: Parameters.load(base), lambda made: made.save(base), main, settings, output)
+    taken = kinds(base, "parameters.csv", *FIGURE)
+    result = obtain(
+        compute, lambda _: Parameters.load(base), lambda made: made.save(base), main, settings, output, taken
+    )
     say(
         sentences(result),
         [Path(f"{base}.parameters.csv"), main, *figures(base, result.figure(output.inches, output.title))],
@@ -176,7 +179,7 @@ def draw_tsne(
     from ..decomposition.parameters import ParameterMap, map_parameters
     from ..training import resolve_device
     from .progress import progress
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import identity
 
     base = output.out or run.path / "figures" / f"parameters-tsne-{round_.number}"
@@ -205,7 +208,10 @@ def draw_tsne(
             )
 
     main = Path(f"{base}.parameters-tsne.json")
-    result = obtain(compute, lambda _: ParameterMap.load(base), lambda made: made.save(base), main, settings, output)
+    taken = kinds(base, "parameters-tsne.csv", *FIGURE)
+    result = obtain(
+        compute, lambda _: ParameterMap.load(base), lambda made: made.save(base), main, settings, output, taken
+    )
     numbers = {
         "run": result.run,
         "round": result.round,

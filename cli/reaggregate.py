@@ -95,12 +95,17 @@ def command(
     base = out or run.path / "figures" / f"reaggregate-{'-'.join(what)}{'-from-state' if from_state else ''}"
     main = Path(f"{base}.reaggregate.json")
     output = Output(out, None, None, redraw=False, force=force, as_json=as_json)
-    result = obtain(compute, lambda _: Reaggregation.load(base), lambda made: made.save(base), main, settings, output)
+    taken = [*model_files(base, names), Path(f"{base}.reaggregate.csv")]
+    result = obtain(
+        compute, lambda _: Reaggregation.load(base), lambda made: made.save(base), main, settings, output, taken
+    )
+    said = notes(result, run)
     say(
-        "\n".join(lines(result, run)),
+        "\n".join([*lines(result), *said]),
         [*model_files(base, names), Path(f"{base}.reaggregate.csv"), main],
         as_json=as_json,
         rows=[vars(row) for row in result.rows],
+        notes=said,
     )
 
 
@@ -178,14 +183,11 @@ def measured(
         for names, model, loss, error in zip(about, models, losses, errors, strict=True)
     )
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
-    return Reaggregation(rows, attrs, own)
+    return Reaggregation(rows, {**attrs, "diverged": list(made[0].diverged)}, own)
 
 
-def lines(result: Reaggregation, run: Run) -> list[str]:
-    """The rows as a table, and what the servers' states began with."""
-    from ..training import config_at
-    from ..training.registry import find
-
+def lines(result: Reaggregation) -> list[str]:
+    """The rows as a table."""
     attrs = result.attrs
     split = attrs["split"]
     wide = max(len("model"), *(len(row.model) for row in result.rows))
@@ -195,7 +197,19 @@ def lines(result: Reaggregation, run: Run) -> list[str]:
         far = "-" if row.distance is None else f"{row.distance:.3g}"
         same = ", bit for bit" if row.identical and row.model != "recorded" else ""
         said.append(f"  {row.model:{wide}}  {row.loss:8.4g}  {100 * row.error:5.3g} %  {far}{same}")
-    number = attrs["round"]
+    return said
+
+
+def notes(result: Reaggregation, run: Run) -> list[str]:
+    """Who diverged, what the servers' states began with, and what was left out."""
+    from ..checkpoints.errors import listed
+    from ..training import config_at
+    from ..training.registry import find
+
+    said, number = [], result.attrs["round"]
+    if ids := result.attrs.get("diverged"):  # which results from before it was looked for lack
+        who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+        said.append(f"{who} diverged: recorded with values that are not finite, which enter every mean")
     for row in result.rows:
         keeps = find("servers", row.server)().about.keeps if row.server else ""
         if row.state == "fresh":

@@ -12,6 +12,9 @@ import click
 
 from .options import Output
 
+#: what a figure is written as; a page that can be turned besides
+FIGURE, PAGE = ("pdf", "png"), ("pdf", "png", "html")
+
 
 class Result(Protocol):
     """What an analysis returns: it knows the settings it was made with."""
@@ -32,21 +35,23 @@ def obtain(
     file: Path,
     settings: dict[str, Any],
     output: Output,
+    also: Sequence[Path] = (),
 ) -> R:
     """The result of these settings: read back where ``file`` holds it, else computed and saved.
 
     Args:
         compute: given the provenance and the path of the store for what is computed so far.
         file: the result's main file, by which one knows whether it exists.
+        also: what else is written, tables and figures.
 
     Raises:
-        FedscopeError: ``--redraw`` without a result; another result in the way.
+        FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way.
     """
 
     def compute_one(attrs: list[dict[str, Any]], partial: Path) -> list[R]:
         return [compute(attrs[0], partial)]
 
-    return obtain_all(compute_one, load, lambda made, _: save(made), [file], [settings], output)[0]
+    return obtain_all(compute_one, load, lambda made, _: save(made), [file], [settings], output, also)[0]
 
 
 def obtain_all(
@@ -56,11 +61,12 @@ def obtain_all(
     files: Sequence[Path],
     settings: Sequence[dict[str, Any]],
     output: Output,
+    also: Sequence[Path] = (),
 ) -> list[R]:
     """Results that are computed together, each in a file of its own; see :func:`obtain`.
 
     Raises:
-        FedscopeError: ``--redraw`` where one is missing; another result in the way.
+        FedscopeError: ``--redraw`` where one is missing; another result, or a foreign file, in the way.
     """
     from ..checkpoints import FedscopeError, versions
 
@@ -83,6 +89,7 @@ def obtain_all(
                 f"fedscope: {files[0]} holds this result already; drawn again (--force computes it anew)", err=True
             )
             return [load(file) for file in files]
+    refuse_taken(files, also, output)
     for file in files:
         refuse_unwritable(file)
     partial = files[0].with_name(f"{files[0].name}.partial")
@@ -116,6 +123,36 @@ def _placeless(run: Any) -> Any:
     if isinstance(run, list):
         return [_placeless(one) for one in run]
     return {**run, "path": Path(run["path"]).resolve().name} if isinstance(run, dict) and "path" in run else run
+
+
+def refuse_taken(files: Sequence[Path], also: Sequence[Path], output: Output) -> None:
+    """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
+
+    Args:
+        files: the results' main files; where one exists, what lies beside it is known to be fedscope's.
+
+    Raises:
+        FedscopeError: such a file, and no ``--force``.
+    """
+    from ..checkpoints import FedscopeError
+
+    if output.force or any(file.exists() for file in files):
+        return
+    for path in also:
+        if path.exists():
+            raise FedscopeError(
+                f"{path} is in the way, and without {files[0]} it is not known what it holds; give another --out, or "
+                "--force to replace it"
+            )
+
+
+def kinds(base: Path, *ends: str) -> list[Path]:
+    """Files of one name.
+
+    >>> [path.name for path in kinds(Path("a/x"), "factors.csv", *FIGURE)]
+    ['x.factors.csv', 'x.pdf', 'x.png']
+    """
+    return [Path(f"{base}.{end}") for end in ends]
 
 
 def refuse_unwritable(file: Path) -> None:

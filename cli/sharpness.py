@@ -60,7 +60,7 @@ def command(
     from ..landscape.curvature import Sharpness, sharpness
     from .names import base_for
     from .progress import progress
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import pose
 
     if source.precision != "float32":
@@ -90,7 +90,10 @@ def command(
 
     main = Path(f"{base}.sharpness.json")
     settings = {**question.settings, **asked}
-    result = obtain(compute, lambda _: Sharpness.load(base), lambda made: made.save(base), main, settings, output)
+    taken = kinds(base, "sharpness.csv", "spectrum.csv", *FIGURE)
+    result = obtain(
+        compute, lambda _: Sharpness.load(base), lambda made: made.save(base), main, settings, output, taken
+    )
     written = [Path(f"{base}.{kind}") for kind in ("sharpness.csv", "spectrum.csv", "sharpness.json")]
     say(
         "\n".join(sentence(model) for model in result.models),

@@ -195,7 +195,7 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
     have = rounds_with_clients(run)
     if rounds is None and have:
         return [have[-1]] if last else sorted({have[0], have[-1]})
-    asked = rounds or "last"
+    asked = "last" if rounds is None else rounds
     found = parse_rounds(asked, have if have and asked.strip() == "all" else run.rounds, str(run.path))
     for number in found:
         recorded_clients(run, number, start=False)

@@ -63,7 +63,7 @@ def command(
     from ..decomposition.subsets import Subsets
     from ..training import data_of, resolve_device
     from .names import slug
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import client_rounds, common_samples, describe_samples, identity, open_runs
 
     opened = open_runs(runs)
@@ -99,7 +99,8 @@ def command(
             return Subsets(measured(asked, samples, settings, store), weights, attrs)
 
     main = Path(f"{base}.subsets.json")
-    result = obtain(compute, lambda _: Subsets.load(base), lambda made: made.save(base), main, settings, output)
+    taken = kinds(base, "subsets.csv", *FIGURE)
+    result = obtain(compute, lambda _: Subsets.load(base), lambda made: made.save(base), main, settings, output, taken)
     say(
         "\n".join(sentence(one, source.split) for one in result.rounds),
         [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .options import Output, Source, parse_rounds
 from .parts import Part, parts_of
-from .results import obtain_all
+from .results import PAGE, kinds, obtain_all
 from .sources import Question, calibration_of, calibration_settings, open_run, pose
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def compute(panel: Panel, base: Path, survey: Survey, source: Source, output: Ou
         return made
 
     settings = [{**own, **part.settings} for part in parts]
-    planes = obtain_all(compute_all, Plane.load, lambda made, file: made.save(file), files, settings, output)
+    taken = [path for at in bases for path in kinds(at, "basin.csv", *PAGE)]
+    planes = obtain_all(compute_all, Plane.load, lambda made, file: made.save(file), files, settings, output, taken)
     return [Drawn(panel, part, at, plane) for part, at, plane in zip(parts, bases, planes, strict=True)]
 
 

@@ -71,7 +71,8 @@ def command(
     from ..decomposition import Synergy, synergy
     from ..decomposition.label_agreement import label_agreement
     from ..decomposition.synergies import Criteria
-    from .results import figures, obtain, say
+    from ..decomposition.synergy_words import as_numbers, sentence
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import identity
 
     run, number = open_round(round_)
@@ -98,7 +99,8 @@ def command(
         return found
 
     file = Path(f"{output.out or run.path / 'figures' / f'synergy-{number}{_variant(criteria)}'}.nc")
-    result = obtain(compute, Synergy.load, lambda made: made.save(file), file, settings, output)
+    taken = kinds(file.with_suffix(""), *FIGURE)
+    result = obtain(compute, Synergy.load, lambda made: made.save(file), file, settings, output, taken)
     say(
         sentence(result),
         [file, *figures(file.with_name(file.name.removesuffix(".nc")), result.figure(output.inches, output.title))],
@@ -124,65 +126,6 @@ def open_round(address: str) -> tuple[Run, int]:
         raise FedscopeError(f"{address} names a model, but all clients of a round are asked for; give {whole}")
     run = Run.open(found.path)
     return run, run.round(found.round).number
-
-
-def sentence(result: Synergy) -> str:
-    """What is high, which clients go together, and what that has to do with their labels."""
-    high = sum(layer.high_count for layer in result.layers)
-    every = sum(layer.entries for layer in result.layers)
-    share = f"{100 * result.high_share:.2g} %"
-    said = f"{result.attrs['source']}: {high:,} of {every:,} parameters of high dispersion ({share})"
-    if result.scope == "layer":
-        sizes = [len(clusters) for clusters in result.clusters]
-        said += f"; {min(sizes)} to {max(sizes)} clusters of the {len(result.client_ids)} clients a layer"
-    else:
-        groups = [", ".join(str(result.client_ids[k]) for k in own) for own in result.clusters[0]]
-        said += f"; {len(groups)} cluster{'' if len(groups) == 1 else 's'} of {len(result.client_ids)} clients"
-        said += f" ({'; '.join(groups)})" if groups else ""
-        if left := result.left_out[0]:
-            said += f", {', '.join(str(result.client_ids[k]) for k in left)} in none"
-    return said + "\n" + _labels(result)
-
-
-def _labels(result: Synergy) -> str:
-    """What clusters and similarities have to do with labels."""
-    found = result.attrs.get("labels")
-    if found is None:
-        return "labels: the run has no partition.h5, so nothing is known of them"
-    clients, sets = len(result.client_ids), found["label_sets"]
-    parts = []
-    if found["rand"] is not None:
-        alone = ", those in no cluster as clusters of one" if result.left_out[0] else ""
-        p = "" if found["rand_p"] is None else f" (p = {found['rand_p']:.2g})"
-        parts.append(f"adjusted Rand index of clusters and the {sets} label sets {found['rand']:.3g}{p}{alone}")
-    elif result.scope == "layer":
-        parts.append("each layer has its own clusters, so there is no Rand index")
-    else:
-        all_ = "one label set" if sets == 1 else f"{sets} different label sets"
-        parts.append(f"the {clients} clients have {all_}, so there is no Rand index")
-    if found["correlation"] is None:
-        parts.append("no correlation of similarity with label overlap exists")
-    else:
-        parts.append(
-            f"rank correlation of similarity with label overlap {found['correlation']:.3g} "
-            f"(p = {found['correlation_p']:.2g}, {found['permutations']:,} permutations)"
-        )
-    return "labels: " + "; ".join(parts)
-
-
-def as_numbers(result: Synergy) -> dict[str, Any]:
-    """The same for --json."""
-    ids = result.client_ids
-    return {
-        "source": result.attrs["source"],
-        "high_share": result.high_share,
-        "layers": [
-            {"layer": layer.name, "entries": layer.entries, "high_entries": layer.high_count} for layer in result.layers
-        ],
-        "clusters": [[[int(ids[k]) for k in own] for own in clusters] for clusters in result.clusters],
-        "left_out": [[int(ids[k]) for k in own] for own in result.left_out],
-        "labels": result.attrs.get("labels"),
-    }
 
 
 def _variant(criteria: dict[str, Any]) -> str:

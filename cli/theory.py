@@ -72,7 +72,7 @@ def command(
     from ..decomposition.theory import Theory, as_numbers, kernel_rows, sentence
     from .names import slug
     from .options import parse_rounds
-    from .results import figures, obtain, say
+    from .results import FIGURE, figures, kinds, obtain, say
     from .sources import describe_samples, identity, open_run, pose
 
     if source.precision != "float32":
@@ -114,7 +114,8 @@ def command(
 
     base = output.out or opened.path / "figures" / f"theory-{source.split}-{slug(rounds)}"
     main = Path(f"{base}.theory.json")
-    result = obtain(compute, lambda _: Theory.load(base), lambda made: made.save(base), main, settings, output)
+    taken = kinds(base, "theory.csv", *FIGURE)
+    result = obtain(compute, lambda _: Theory.load(base), lambda made: made.save(base), main, settings, output, taken)
     say(
         sentence(result),
         [Path(f"{base}.theory.csv"), main, *figures(base, result.figure(output.inches, output.title))],

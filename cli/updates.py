@@ -34,21 +34,24 @@ def command(runs: tuple[Path, ...], rounds: str, output: Output) -> None:
     """
     from ..decomposition.updates import as_numbers, draw_updates, sentence, write_table
     from .names import slug
-    from .results import figures, say
+    from .results import FIGURE, figures, kinds, refuse_taken, say
     from .sources import open_runs
 
     opened = open_runs(runs)
     asked = [rounds_of(run, rounds) for run in opened]
+    notes = [note for run, own in zip(opened, asked, strict=True) for note in _left_out(run, rounds, own)]
     what = "-".join([*(run.name for run in opened[1:]), slug(rounds)])
     base = output.out or opened[0].path / "figures" / f"updates-{what}"
     files = [Path(f"{base}.{run.name}.nc") if len(opened) > 1 else Path(f"{base}.nc") for run in opened]
+    refuse_taken(files, kinds(base, "updates.csv", *FIGURE), output)
     made = [_run(run, own, file, output) for run, own, file in zip(opened, asked, files, strict=True)]
     table = write_table(made, base)
     say(
-        "\n".join(sentence(result) for result in made),
+        "\n".join([*(sentence(result) for result in made), *notes]),
         [table, *files, *figures(base, draw_updates(made, output.inches, output.title))],
         as_json=output.as_json,
         rounds=[row for result in made for row in as_numbers(result)],
+        notes=notes,
     )
 
 
@@ -82,17 +85,18 @@ def _run(run: Run, numbers: list[int], file: Path, output: Output) -> ClientUpda
 
 
 def rounds_of(run: Run, rounds: str) -> list[int]:
-    """The rounds asked for, of which clients and the model they were sent were recorded; ``all`` are those.
+    """The rounds asked for, of which clients and the model they were sent were recorded; ``all`` are those of several
+    clients.
 
     Raises:
         FedscopeError: a round that lacks them (says which have them), or with a cohort of one.
     """
     from ..checkpoints import FedscopeError, recorded_clients
 
+    pairs = [t for t in _recorded(run) if len(run.round(t).client_ids) > 1]
     numbers = parse_rounds(rounds, run.rounds, str(run.path))
     if rounds.strip() == "all":
-        have = [t for t in numbers if run.round(t).has_clients and "start" in run.round(t).models]
-        numbers = have or numbers[-1:]
+        numbers = pairs or _recorded(run)[-1:] or numbers[-1:]
     for number in numbers:
         round_ = recorded_clients(run, number, start=False)
         if "start" not in round_.models:
@@ -101,7 +105,29 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
                 "updates; give another round, or train with record.globals = 'all'"
             )
         if len(round_.client_ids) < 2:
+            if not pairs:
+                raise FedscopeError(
+                    f"{run.path}: every recorded round has a cohort of one, so there is no pair of updates; raise "
+                    "--participation"
+                )
             raise FedscopeError(
-                f"{run.path}@{number} has a cohort of one, so there is no pair of updates; raise --participation"
+                f"{run.path}@{number} has a cohort of one, so there is no pair of updates; give other rounds, or "
+                "--rounds all, which leaves it out"
             )
     return numbers
+
+
+def _recorded(run: Run) -> list[int]:
+    """The rounds of which clients and the model they were sent were recorded."""
+    return [t for t in run.rounds if run.round(t).has_clients and "start" in run.round(t).models]
+
+
+def _left_out(run: Run, rounds: str, taken: list[int]) -> list[str]:
+    """What ``all`` does not take though clients were recorded."""
+    from ..checkpoints.errors import spans
+
+    alone = [t for t in _recorded(run) if t not in taken] if rounds.strip() == "all" else []
+    if not alone:
+        return []
+    which = f"round{'s' if len(alone) > 1 else ''} {spans(alone)}"
+    return [f"{run.name}: {which} left out, because one client is no pair of updates"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
-from ..landscape.paper import CHARACTER, SIZE, SMALL, new_figure, paper_style
+from ..landscape.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
 from .end_labels import label_ends
 from .factor_notes import notes
 from .factor_panels import (
@@ -111,7 +111,7 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
 
 def heading(run: RunFactors) -> str:
     """What a column is called: the run, and whether it is about its average over rounds."""
-    return f"{run.run}, averaged" if run.model == "averaged" else run.run
+    return literal(f"{run.run}, averaged" if run.model == "averaged" else run.run)
 
 
 def _words_above(
@@ -123,7 +123,7 @@ def _words_above(
         return _wrapped(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
     names = [heading(run) for run in runs]
     if len({run.run for run in runs}) == 1:  # its name once, above all columns
-        title, names = title or runs[0].run, [run.model for run in runs]
+        title, names = title or literal(runs[0].run), [run.model for run in runs]
     over = _wrapped(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import permutations as orders_of
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ Array = npt.NDArray[np.float64]
 
 #: random matchings of clients to labels behind a p-value
 PERMUTATIONS = 9_999
+#: with fewer clients all matchings are gone through, at most 24, and the least possible p-value is worth knowing
+FEW = 5
 
 
 @dataclass(frozen=True)
@@ -24,15 +29,17 @@ class LabelAgreement:
         label_sets: how many different sets of labels the clients have.
         rand: adjusted Rand index of the clusters against the groups of clients with one label set: 1 for the same
             groups, 0 on average for unrelated ones. Clients in no cluster count as clusters of one. None where all
-            clients have one set or each its own, because then it is no number about labels, and where clusters are the
-            layers' own.
-        rand_p: its p-value.
+            clients have one set or each its own, because then it is no number about labels, where all are in one
+            cluster or each in its own, because then it is 0 by definition, and where clusters are the layers' own.
+        rand_p: its p-value; rand_least: the least one that any matching of these clients to these labels could have,
+            of fewer than five clients, else None.
         correlation: Spearman's, over the pairs of clients, of their similarity with the overlap of their label
             distributions, Σ_c min(a_c, b_c) = 1 − total variation. None for fewer than three clients, or where all
             pairs are equally similar or equally overlapping.
-        correlation_p: its p-value.
+        correlation_p: its p-value; correlation_least: alike.
         permutations, seed: behind the p-values, which are two-sided: (1 + how many random matchings of clients to
-            labels are at least as far from what they are on average)/(1 + permutations), as in Mantel's test.
+            labels are at least as far from what they are on average)/(1 + permutations), as in Mantel's test. Of fewer
+            than five clients they are all K! − 1 other matchings, each once.
     """
 
     label_sets: int
@@ -42,6 +49,8 @@ class LabelAgreement:
     correlation_p: float | None
     permutations: int
     seed: int
+    rand_least: float | None = None
+    correlation_least: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As what JSON holds."""
@@ -78,14 +87,15 @@ def label_agreement(
     sets = np.unique(label_counts > 0, axis=0, return_inverse=True)[1].reshape(-1)
     groups = int(sets.max()) + 1
     rng = np.random.default_rng(seed)
-    rand = rand_p = correlation = correlation_p = None
-    if clusters is not None and 1 < groups < count:
+    few = factorial(count) - 1 if count < FEW else None
+    rand = rand_p = rand_least = correlation = correlation_p = correlation_least = None
+    own = np.zeros(count, np.int64) if clusters is None else _labels(clusters, count)
+    if 1 < groups < count and 1 < len(set(own.tolist())) < count:
         from sklearn.metrics import adjusted_rand_score
 
-        own = _labels(clusters, count)
         rand = float(adjusted_rand_score(sets, own))
         # with fixed sizes the index rises with the pairs that are together in both, and with nothing else
-        _, rand_p = _association(own[:, None] == own, sets[:, None] == sets, rng, permutations)
+        _, rand_p, rand_least = _association(own[:, None] == own, sets[:, None] == sets, rng, permutations)
     if count >= 3:
         upper = np.triu_indices(count, 1)
         ranks = np.zeros((2, count, count))
@@ -93,8 +103,9 @@ def label_agreement(
             # rounded, so that pairs whose distributions are the same up to the last digit tie
             ranked[upper] = rankdata(np.round(values[upper], 12))
             ranked += ranked.T
-        correlation, correlation_p = _association(ranks[0], ranks[1], rng, permutations)
-    return LabelAgreement(groups, rand, rand_p, correlation, correlation_p, permutations, seed)
+        correlation, correlation_p, correlation_least = _association(ranks[0], ranks[1], rng, permutations)
+    drawn = permutations if few is None else few
+    return LabelAgreement(groups, rand, rand_p, correlation, correlation_p, drawn, seed, rand_least, correlation_least)
 
 
 def overlap(label_counts: npt.NDArray[np.int64]) -> Array:
@@ -119,20 +130,26 @@ def _labels(clusters: Clusters, count: int) -> npt.NDArray[np.int64]:
 
 def _association(
     left: npt.NDArray[Any], right: npt.NDArray[Any], rng: np.random.Generator, permutations: int
-) -> tuple[float | None, float | None]:
-    """Pearson's correlation of two symmetric matrices over the pairs i < j, and its p-value over permutations of the
-    rows and columns of one of them; None, None where one is constant or not finite."""
+) -> tuple[float | None, float | None, float | None]:
+    """Pearson's correlation of two symmetric matrices over the pairs i < j, its p-value over permutations of the rows
+    and columns of one of them, and of few clients the least p-value of any such permutation; None where one is constant
+    or not finite."""
     upper = np.triu_indices(len(left), 1)
     one, other = (np.asarray(matrix, np.float64) for matrix in (left, right))
     one, other = one - one[upper].mean(), other - other[upper].mean()
     length = float(np.linalg.norm(one[upper]) * np.linalg.norm(other[upper]))
     if not length > 0:
-        return None, None
+        return None, None, None
     fixed = other[upper]
+
+    def matched(orders: Iterable[npt.NDArray[np.int64]]) -> Array:
+        return np.array([abs(float(one[order[upper[0]], order[upper[1]]] @ fixed)) for order in orders])
+
     value = float(one[upper] @ fixed)
-    far = abs(value) - 1e-9 * length  # a matching that gives the same sum, in another order, counts
-    beyond = 0
-    for _ in range(permutations):
-        order = rng.permutation(len(one))
-        beyond += abs(float(one[order[upper[0]], order[upper[1]]] @ fixed)) >= far
-    return value / length, (1 + beyond) / (1 + permutations)
+    slack = 1e-9 * length  # a matching that gives the same sum, in another order, counts
+    if len(one) < FEW:
+        every = matched(map(np.array, orders_of(range(len(one)))))
+        least = float(np.mean(every >= every.max() - slack))
+        return value / length, float(np.mean(every >= abs(value) - slack)), least
+    drawn = matched(rng.permutation(len(one)) for _ in range(permutations))
+    return value / length, (1 + int(np.sum(drawn >= abs(value) - slack))) / (1 + permutations), None

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Round, Weights, read_pieces, versions
+from ..checkpoints import FedscopeError, Round, Weights, versions
 from .synergy_classes import Array, Mask, agreements, cluster_weights, high_entries, mean_and_cv, micro_classes
 from .synergy_clusters import Clusters, macro_classes, similarities
+from .synergy_reading import broken_rows, layer_of, no_columns
 from .synergy_result import CV_QUANTILES, LayerSynergy, Synergy
 
 
@@ -80,7 +81,7 @@ class HighLayer:
 
     def rows(self, clients: Weights | Round) -> np.ndarray:
         """The clients' high entries, [K, M_high], a copy."""
-        return np.asarray(_layer(clients, self.name)[:, self.high])
+        return np.asarray(layer_of(clients, self.name)[:, self.high])
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +92,17 @@ class Grouping:
         mean: mu, the clients' unweighted mean, [P] in the layout's dtype.
         layers: in the layout's order.
         similarity: [G, K, K], G = 1 for the model or one a layer.
-        clusters: of each of the G.
+        clusters: of each of the G; where nothing was compared everybody is alike, and FedSA's server has one of all.
+        compared: how many high entries clients were compared in, for each of the G.
+        diverged: which clients have a parameter that is not finite, [K].
     """
 
     mean: np.ndarray
     layers: tuple[HighLayer, ...]
     similarity: Array
     clusters: tuple[Clusters, ...]
+    compared: tuple[int, ...]
+    diverged: Mask
 
     @property
     def cluster(self) -> np.ndarray:
@@ -127,14 +132,16 @@ def group_clients(clients: Weights | Round, criteria: Criteria, *, quantiles: bo
             f"synergy is between clients, rows [K, P], but the parameters have shape {clients.parameters.shape}"
         )
     layout = clients.layout
-    empty = _no_columns(clients)
+    empty = no_columns(clients)
     count, mean = len(empty), np.empty(layout.size, empty.dtype)
-    found, agreed = [], []
+    found, agreed, diverged = [], [], np.zeros(count, np.bool_)
     with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged: their layers have nothing high
         for name, where in layout.slices.items():
-            values = _layer(clients, name)
+            values = layer_of(clients, name)
             mu, cv = mean_and_cv(values)
             mean[where] = mu
+            if not np.isfinite(mu).all():
+                diverged |= broken_rows(values)
             high = high_entries(cv, criteria.cv_threshold, criteria.quantile)
             about = np.quantile(cv, CV_QUANTILES) if quantiles and cv.size else np.full(len(CV_QUANTILES), np.nan)
             layer = HighLayer(name, where, high, about, ())
@@ -154,25 +161,8 @@ def group_clients(clients: Weights | Round, criteria: Criteria, *, quantiles: bo
         for layer, own in zip(found, of_layers, strict=True)
     )
     similarity = [similarities(counts, entries) for counts, entries in zip(agreed, compared, strict=True)]
-    return Grouping(mean, layers, np.array(similarity).reshape(-1, count, count), clusters)
-
-
-def _layer(clients: Weights | Round, name: str) -> np.ndarray:
-    """A parameter of all clients, [K, M]."""
-    where = clients.layout.slices[name]
-    if isinstance(clients, Weights):
-        return np.asarray(clients.parameters[:, where])
-    size = where.stop - where.start
-    for piece in read_pieces(clients, max(1, size), [name]):
-        return piece.read()
-    return _no_columns(clients)
-
-
-def _no_columns(clients: Weights | Round) -> np.ndarray:
-    """[K, 0]."""
-    if isinstance(clients, Weights):
-        return np.asarray(clients.parameters[:, :0])
-    return np.empty((len(clients.client_ids), 0), clients.layout.dtype)
+    between = np.array(similarity).reshape(-1, count, count)
+    return Grouping(mean, layers, between, clusters, tuple(compared), diverged)
 
 
 def synergy(
@@ -198,7 +188,8 @@ def synergy(
        ``quantile = 0.99`` scales by that quantile of cv instead of its maximum.
     3. MIC: s of the high entries over its greatest value among them, in C equal classes (eq. 8, 9).
     4. sim(a, b) = 1 − share of high entries where mic_a ≠ mic_b (eq. 10).
-    5. MAC: at most S clusters of clients, see :func:`~fedscope.decomposition.synergy_clusters.macro_classes`.
+    5. MAC: at most S clusters of clients, see :func:`~fedscope.decomposition.synergy_clusters.macro_classes`. Where
+       nothing is high nothing was compared, and there are none.
     6. Weights of the clusters for each high entry (eq. 11 to 14), see
        :func:`~fedscope.decomposition.synergy_classes.cluster_weights`.
 
@@ -220,24 +211,28 @@ def synergy(
     ids = own if client_ids is None else np.asarray(client_ids, dtype=np.int64)
     if ids.shape != (count,):
         raise FedscopeError(f"client_ids has shape {ids.shape}, but there are {count} clients; give one id a client")
+    # of nothing that was compared a diagnosis has no clusters, though a server needs them to go on
+    groups = tuple(own if some else () for own, some in zip(grouping.clusters, grouping.compared, strict=True))
+    of_layers = groups if similarity == "layer" else groups * len(grouping.layers)
     layers = []
-    for layer in grouping.layers:
+    for layer, own_groups in zip(grouping.layers, of_layers, strict=True):
         kept: dict[str, Any] = {}
         if keep_masks:
             mic = micro_classes(layer.rows(clients), classes)
-            weights = cluster_weights(mic, layer.clusters, classes)
+            weights = cluster_weights(mic, own_groups, classes)
             kept = {"high": layer.high, "mic": mic, "alpha": weights}
-        layers.append(LayerSynergy(layer.name, layer.high.size, layer.count, layer.cv, layer.clusters, **kept))
+        layers.append(LayerSynergy(layer.name, layer.high.size, layer.count, layer.cv, own_groups, **kept))
     return Synergy(
         client_ids=ids,
         layers=tuple(layers),
         similarity=grouping.similarity,
-        clusters=grouping.clusters,
+        clusters=groups,
         scope=similarity,
         classes=classes,
         most_clusters=clusters,
         cv_threshold=float(cv_threshold),
         sim_threshold=float(sim_threshold),
         quantile=quantile,
+        diverged=tuple(int(k) for k in ids[grouping.diverged]),
         attrs={"versions": versions(), **dict(provenance or {})},
     )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
+from ..landscape.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ..landscape.plane_figure import Sheet
 from .synergy_maps import draw_maps, height_of_maps, shown_masks
 from .synergy_tree import cluster_colour, draw_tree, has_tree
+from .synergy_words import broken, by_definition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +111,7 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: fl
         axis.set_minor_formatter(NullFormatter())
     else:
         (axes.set_xlim if named else axes.set_ylim)(0, 1.08 * drawn.max() if drawn.size else 1.0)
-        axis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_locator(MaxNLocator(nbins=max(2, min(4, int(long / 0.3))), steps=[1, 2, 2.5, 5, 10]))
 
 
 def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float) -> None:
@@ -128,6 +129,9 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
     # the diagonal is 1 by definition and would set the scale
     np.fill_diagonal(similarity, np.nan)
     axes.set_facecolor("#d9d9d9")
+    if not result.high_share and count > 1:
+        similarity[:] = np.nan
+        axes.text(0.5, 0.5, "nothing\ncompared", transform=axes.transAxes, ha="center", va="center", fontsize=SMALL)
     image = axes.imshow(np.ma.masked_invalid(similarity), cmap=SURFACE, vmin=low, vmax=high, interpolation="nearest")
     for spine in axes.spines.values():
         spine.set_visible(True)
@@ -147,7 +151,8 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
             "ha": "center",
             "va": "center",
         }
-        axes.text((first + last) / 2, above, name or "–", **look)
+        if (last - first + 1) * side / count >= len(name or "–") * CHARACTER + 0.02:  # else its neighbours' lie on it
+            axes.text((first + last) / 2, above, name or "–", **look)
     if spans:
         axes.text(-0.5 - 0.08 * count / side, above, "cluster", ha="right", va="center", fontsize=SMALL)
     ids = [str(result.client_ids[k]) for k in order]
@@ -161,6 +166,9 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
         axes.set_xticks([])
         axes.set_yticks([])
     axes.set_xlabel("client")
+    if not result.high_share:
+        colour_bar.set_axis_off()
+        return
     bar = axes.figure.colorbar(image, cax=colour_bar)
     bar.set_label("similarity", labelpad=3)
     bar.locator = MaxNLocator(nbins=5)
@@ -170,7 +178,7 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
 
 def _sorted_clients(result: Synergy) -> tuple[list[int], list[tuple[str, int, int]]]:
     """Rows in the order they are drawn, and (cluster's number, first place, last place); "" for those in none."""
-    if result.scope == "layer":
+    if result.scope == "layer" or not result.clusters[0]:
         return list(range(len(result.client_ids))), []
     groups = [(str(s + 1), members) for s, members in enumerate(result.clusters[0])]
     groups += [("", result.left_out[0])] if result.left_out[0] else []
@@ -186,19 +194,17 @@ def _remarks(result: Synergy, width: float) -> list[str]:
     count = sum(layer.high_count for layer in result.layers)
     everything = sum(layer.entries for layer in result.layers)
     said = [f"{count:,} of {everything:,} entries are of high dispersion ({100 * result.high_share:.2g} %)"]
-    if result.scope == "model" and result.left_out[0]:
-        said.append("– in no cluster")
+    if result.scope == "model" and result.left_out[0] and result.clusters[0]:
+        said.append("– or no outline: in no cluster")
     if has_tree(result):
         said.append("dendrogram: average linkage")
     if result.masks() is not None and count:
         said.append("MIC: class of a client's squared deviation")
     if result.scope == "layer":
-        said.append("similarity: mean over layers; each has its own clusters")
-    broken = sum(not np.isfinite(layer.cv).all() for layer in result.layers)
-    if broken:
-        said.append(f"{broken:,} of {len(result.layers):,} layers not finite: nothing high there")
+        said.append("similarity: mean over layers with high entries; each layer has its own clusters")
+    said += [line for line in (broken(result, 6), by_definition(result)) if line]
     if "source" in result.attrs:
-        said.append(str(result.attrs["source"]))
+        said.append(literal(str(result.attrs["source"])))
     return [row for line in said for row in textwrap.wrap(line, int((width - 2 * EDGE) / (0.88 * CHARACTER)))]
 
 

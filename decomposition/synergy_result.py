@@ -22,6 +22,7 @@ CV_QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
 
 _NEEDED = ("client", "layer", "entries", "high_entries", "cv", "similarity", "cluster")
 _MASKS = ("high_entry", "mic", "alpha")
+_LATER = ("diverged",)  # which results from before it existed lack
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +60,11 @@ class Synergy:
         client_ids: of the rows, [K].
         layers: in the order of the model.
         similarity: [G, K, K], G = 1 where clients were compared over the model, one a layer otherwise.
-        clusters: of each of the G: clusters of rows, in the order in which they came about.
+        clusters: of each of the G: clusters of rows, in the order in which they came about; none where nothing is high.
         scope: ``model`` or ``layer``, over which clients were compared.
         classes, most_clusters, cv_threshold, sim_threshold, quantile: the criteria, see
             :class:`~fedscope.decomposition.synergies.Criteria`.
+        diverged: the clients, by their ids, with a parameter that is not finite.
         attrs: provenance: versions and whatever the caller gave.
     """
 
@@ -76,6 +78,7 @@ class Synergy:
     cv_threshold: float
     sim_threshold: float
     quantile: float | None = None
+    diverged: tuple[int, ...] = ()
     attrs: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -88,6 +91,12 @@ class Synergy:
         """The rows in no cluster, for each of the G."""
         rows = range(len(self.client_ids))
         return tuple(tuple(k for k in rows if not any(k in own for own in clusters)) for clusters in self.clusters)
+
+    @property
+    def not_finite(self) -> tuple[str, ...]:
+        """The layers that are left out, with nothing high, because some cv of theirs is not finite."""
+        broken = (one for one in self.layers if one.entries and not one.high_count and not np.isfinite(one.cv).all())
+        return tuple(layer.name for layer in broken)
 
     @property
     def mean_similarity(self) -> npt.NDArray[np.float64]:
@@ -129,6 +138,11 @@ class Synergy:
                 {"long_name": "share of high entries in the same micro-class", "units": "1"},
             ),
             "cluster": (("group", "client"), cluster, {"long_name": "cluster, -1 for none"}),
+            "diverged": (
+                ("client",),
+                np.isin(self.client_ids, self.diverged),
+                {"long_name": "1 for clients with a parameter that is not finite"},
+            ),
         }
         kept = self.masks()
         if kept is not None:
@@ -148,7 +162,7 @@ class Synergy:
         Raises:
             FedscopeError: no such file, or not a synergy's.
         """
-        values, attrs = read_result(Path(path), "synergy", _NEEDED)
+        values, attrs = read_result(Path(path), "synergy", _NEEDED, _LATER)
         masks = read_result(Path(path), "synergy", _MASKS)[0] if attrs.pop("masks") else None
         groups = tuple(
             tuple(tuple(map(int, np.flatnonzero(own == s))) for s in range(int(own.max(initial=-1)) + 1))
@@ -174,6 +188,7 @@ class Synergy:
             similarity=values["similarity"],
             clusters=groups,
             scope=scope,
+            diverged=tuple(map(int, values["client"][values["diverged"] == 1])) if "diverged" in values else (),
             **attrs.pop("criteria"),
             attrs=attrs,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,15 +129,24 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
 
 
 def shortened(label: str, length: int) -> str:
-    """``label``, or its start and end where it is longer than ``length`` characters.
+    """``label``, or its start and end where it is longer than ``length`` characters; its dollars are no mathematics.
 
     >>> shortened("runs/cifar/ima-long-name@40/client-17", 21)
     'runs/cifa…0/client-17'
     """
-    if len(label) <= length:
-        return label
-    tail = length * 11 // 21
-    return f"{label[: length - tail - 1]}…{label[-tail:]}"
+    if len(label) > length:
+        tail = length * 11 // 21
+        label = f"{label[: length - tail - 1]}…{label[-tail:]}"
+    return literal(label)
+
+
+def literal(label: str) -> str:
+    """``label`` as matplotlib writes it, whose dollars it takes for mathematics.
+
+    >>> literal("lr$0.1$")
+    'lr\\\\$0.1\\\\$'
+    """
+    return re.sub(r"(?<!\\)\$", r"\\$", label)
 
 
 def measured_on(attrs: Mapping[str, Any]) -> str:

@@ -113,7 +113,38 @@ def test_few_clients_leave_columns_empty_and_say_so(runs: Path, capsys: pytest.C
     assert Path("pair.png").exists()
     assert not Path("pair.layers.png").exists()
     assert "layers.png" not in words
-    assert "layers.png" not in said(capsys, "runs/pair", "--rounds", "1", "--layer", "fc1.bias", "--out", "other")
+    with pytest.raises(FedscopeError, match=r"--layer fc1\.bias: runs/pair@1 has 2 clients, and skewness begins"):
+        said(capsys, "runs/pair", "--rounds", "1", "--layer", "fc1.bias", "--out", "other")
+    said(capsys, "runs/pair", "--rounds", "1", "--out", "few", "--force")
+    assert not list(Path().glob("few.layers.p*")), "the figure of the result that was replaced"
+
+
+def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        (
+            ["--embed", "pca", "--fdr", "0.1"],
+            "--fdr 0.1 belongs to the test of skewness; leave it out with",
+        ),
+        (["--seed", "7"], "--seed 7 belongs to a map of models; give --embed tsne with it"),
+        (["--perplexity", "7"], "--perplexity 7.0 belongs to a map of models; give --embed tsne with it"),
+        (["--device", "nonsense"], "nonsense"),
+        (["--rounds", ""], "'' is not a round"),
+    ):
+        capsys.readouterr()
+        assert run(["disperse", "runs/ima", *words, "--out", "x"]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(Path().glob("x.*"))
+
+
+def test_names_are_no_mathematics_and_never_too_long(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/fma").rename(r"runs/lr$\oops$")
+    many = [word for layer in ("fc1.weight", "fc1.bias") * 20 for word in ("--layer", layer)]
+    words = said(capsys, r"runs/lr$\oops$", *many)
+    assert Path(words.splitlines()[-1].strip()).exists()
+    asked = "disperse --embed pca; updates; parameters --round 3; synergy; curves; decompose --draws local:2 --rounds 3"
+    for name, *options in (words.split() for words in asked.split("; ")):
+        at = "@3" if name == "synergy" else ""
+        assert run([name, rf"runs/lr$\oops${at}", *options, "--out", name]) == 0
 
 
 def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(

@@ -12,7 +12,7 @@ import click
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import FedscopeError, Run, load_model
+from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_round
 from fedscope.cli.main import run
 from fedscope.cli.reaggregate import command
 from fedscope.landscape import Evaluator
@@ -149,6 +149,36 @@ def test_the_samples_are_those_asked_for(runs: Path, capsys: pytest.CaptureFixtu
         assert len({row["distance"] for row in out["rows"][1:]}) == 2
     assert len(set(found)) == 4
     assert "fma@2, test data, 50 samples" in said(capsys, *given, "--limit", "50", "--out", "2")
+
+
+@pytest.mark.filterwarnings("error")
+def test_clients_that_diverged_are_named(
+    runs: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    round_ = Run.open("runs/fma").round(2)
+    clients = round_.clients()
+    clients.parameters[1, 3], clients.parameters[2, 4] = np.nan, np.inf
+    who = round_.client_ids[1:3]
+    start, global_ = round_.read("start"), round_.read("global")
+    numbers = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
+    round_.path.unlink()
+    write_round(round_.path, RoundRecord(2, start, clients, global_, None, *numbers))
+    servers = [word for name in ("fedadam", "fedsa", "fedgma") for word in ("--server", name)]
+    words = said(capsys, "runs/fma@2", *servers, "--out", "d")
+    line = f"clients {who[0]}, {who[1]} diverged: recorded with values that are not finite, which enter every mean"
+    state = "fedadam keeps m, v and starts anew here, as in its first round"
+    assert words.splitlines()[7:9] == [line, state]
+    # read back too, and for programs
+    assert json.loads(said(capsys, "runs/fma@2", *servers, "--out", "d", "--json"))["notes"] == [line, state]
+    assert json.loads(said(capsys, "runs/fma@3", *servers, "--out", "e", "--json"))["notes"] == [state]
+
+
+def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
+    words = "--method fma --clients 8 --rounds 2 --epochs 1 --set model.hidden=[8] --seed 1 --force"
+    assert run(["train", "--out", "runs/fma", *words.split()]) == 0
+    with pytest.raises(FedscopeError, match=r"s\.reaggregate\.json holds another result \(.*run.* differ\)"):
+        said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
 
 
 def test_it_needs_a_server(runs: Path) -> None:

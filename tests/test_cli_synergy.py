@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Run, Weights
+from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
 from fedscope.cli.main import run
 from fedscope.cli.synergy import command
 from fedscope.decomposition import Synergy, synergy
 from fedscope.decomposition.label_agreement import label_agreement, overlap
+from fedscope.decomposition.synergy_words import sentence
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,62 @@ def test_where_all_have_one_label_set_or_each_its_own_there_is_no_rand_index(cou
     assert (found.rand, found.rand_p) == (None, None)
     # all overlaps are equal, and correlate with nothing
     assert (found.correlation, found.correlation_p) == (None, None)
+
+
+@pytest.mark.parametrize("clusters", [((0, 1, 2, 3, 4, 5),), ()])
+def test_of_one_cluster_of_all_or_of_none_there_is_no_rand_index(clusters: Any) -> None:
+    """It is 0 for all labels whatever."""
+    found = label_agreement(clusters, SIMILAR, COUNTS, permutations=9)
+    assert found.label_sets == 3
+    assert (found.rand, found.rand_p) == (None, None)
+    assert found.correlation is not None
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_of_few_clients_all_matchings_are_gone_through_and_the_least_p_value_is_known(count: int) -> None:
+    """In a loop over all of them, that of the best one too; no seed matters."""
+    from scipy.stats import spearmanr
+
+    upper = np.triu_indices(count, 1)
+    similar, counts = SIMILAR[:count, :count], COUNTS[3 - count // 4 : 3 - count // 4 + count]
+    shared = overlap(counts)
+    every = [
+        abs(spearmanr(similar[np.ix_(order, order)][upper], shared[upper]).statistic)
+        for order in map(list, permutations(range(count)))
+    ]
+    found = label_agreement(None, similar, counts)
+    assert found.permutations == math.factorial(count) - 1
+    assert found.correlation_p == pytest.approx(np.mean(np.array(every) >= every[0] - 1e-9))
+    assert found.correlation_least == pytest.approx(np.mean(np.array(every) >= max(every) - 1e-9))
+    assert (found.correlation_least < found.correlation_p) == (count == 4)
+    assert label_agreement(None, similar, counts, seed=7).correlation_p == found.correlation_p
+
+
+def test_the_least_p_value_of_the_rand_index_is_that_of_the_same_groups() -> None:
+    """Of 24 matchings of groups of two and two, 8 give the same groups, as many as are possible."""
+    counts = np.array([[1, 0], [0, 1], [1, 0], [0, 1]])
+    same, across = (
+        label_agreement(clusters, SIMILAR[:4, :4], counts) for clusters in (((0, 2), (1, 3)), ((0, 1), (2, 3)))
+    )
+    assert (same.rand, same.rand_p, same.rand_least) == (1.0, pytest.approx(8 / 24), pytest.approx(8 / 24))
+    assert (across.rand_p, across.rand_least) == (1.0, pytest.approx(8 / 24))
+    five = label_agreement(((0, 2), (1, 3)), SIMILAR[:5, :5], COUNTS[:5])
+    assert (five.rand_least, five.correlation_least) == (None, None)
+
+
+def test_overlaps_that_are_equal_tie_whatever_their_sum_rounds_to() -> None:
+    """0.1 + 0.2 + 0.3 > 0.3 + 0.2 + 0.1 in float64; the reference ranks fractions."""
+    from scipy.stats import spearmanr
+
+    counts = np.array(
+        [[1, 2, 3, 4, 0, 0], [1, 2, 3, 0, 4, 0], [3, 2, 1, 0, 0, 4], [3, 2, 1, 0, 4, 0], [0, 0, 9, 0, 0, 1]]
+    )
+    upper = np.triu_indices(5, 1)
+    pairs = list(combinations(range(5), 2))
+    exact = [float(sum(Fraction(int(min(counts[a, c], counts[b, c])), 10) for c in range(6))) for a, b in pairs]
+    assert len(set(overlap(counts)[upper])) > len(set(exact))
+    found = label_agreement(None, SIMILAR[:5, :5], counts, permutations=9)
+    assert found.correlation == pytest.approx(spearmanr(SIMILAR[:5, :5][upper], exact).statistic, rel=1e-12)
 
 
 def test_clusters_of_the_layers_own_have_no_rand_index() -> None:
@@ -224,6 +283,73 @@ def test_what_cannot_be_said_of_labels_is_not_said(runs: Path, capsys: pytest.Ca
     Path("runs/iid/partition.h5").unlink()
     words = said(capsys, "runs/iid@2")
     assert "\nlabels: the run has no partition.h5, so nothing is known of them\n" in words
+
+
+def rewrite(name: str, number: int, keep: int, broken: int | None = None) -> list[int]:
+    """The same round with its first clients, one of whom diverged; their ids."""
+    round_ = Run.open(name).round(number)
+    held = round_.clients()
+    rows = Weights(held.layout, held.parameters[:keep], held.buffers)
+    if broken is not None:
+        rows.parameters[broken] = np.nan
+    start, global_ = round_.read("start"), round_.read("global")
+    of_clients = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
+    round_.path.unlink()
+    write_round(round_.path, RoundRecord(number, start, rows, global_, None, *(values[:keep] for values in of_clients)))
+    return [int(k) for k in of_clients[0][:keep]]
+
+
+def test_a_round_with_a_client_that_diverged_has_no_clusters(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    who = rewrite("runs/fma", 2, 6, broken=3)[3]
+    lines = said(capsys, "runs/fma@2").splitlines()
+    assert lines[0].endswith("(0 %); nothing is of high dispersion, so clients form no clusters")
+    names = ", ".join(layer.name for layer in Synergy.load("runs/fma/figures/synergy-2.nc").layers)
+    assert lines[1] == f"client {who} has parameters that are not finite: 4 of 4 layers left out ({names})"
+    assert lines[2] == (
+        "labels: there are no clusters, so there is no Rand index; no correlation of similarity with label overlap "
+        "exists"
+    )
+    out = json.loads(said(capsys, "runs/fma@2", "--json"))
+    assert (out["diverged"], out["clusters"], out["layers_left_out"]) == ([who], [[]], names.split(", "))
+    layers = said(capsys, "runs/fma@2", "--similarity", "layer").splitlines()
+    assert layers[0].endswith("nothing is of high dispersion, so clients form no clusters")
+
+
+def test_of_few_clients_it_is_said_what_they_can_show(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = rewrite("runs/fma", 2, 2)
+    lines = said(capsys, "runs/fma@2", "--quantile", "0.9").splitlines()
+    assert lines[0].endswith(f"; 1 cluster of 2 clients ({one}, {other})")
+    assert lines[1].startswith("two clients: (w₁ − μ)² = (w₂ − μ)² always, so their similarity is 1 by definition")
+    assert "so there is no Rand index; no correlation of similarity with label overlap exists" in lines[2]
+    rewrite("runs/fma", 3, 4)
+    words = said(capsys, "runs/fma@3", "--quantile", "0.9", "--clusters", "1")
+    labels = Synergy.load("runs/fma/figures/synergy-3-q0.9.nc").attrs["labels"]
+    p, least = labels["correlation_p"], labels["correlation_least"]
+    assert f"(p = {p:.2g}, least possible {least:.2g}, all 24 matchings)" in words
+
+
+def test_one_cluster_of_all_has_no_rand_index() -> None:
+    found = example(6)
+    sets = COUNTS[[0, 0, 0, 3, 3, 3]]
+    for clusters, words in (
+        (((0, 1, 2, 3, 4, 5),), "labels: the 6 clients form one cluster, so there is no Rand index; rank correlation "),
+        (((0, 1, 2),), "labels: adjusted Rand index of clusters and the 2 label sets 0.545 (p = 0.1), those in no "),
+    ):
+        labels = label_agreement(clusters, found.mean_similarity, sets).to_json()
+        one = replace(found, clusters=(clusters,), attrs={"source": "a@2", "labels": labels})
+        assert sentence(one).splitlines()[1].startswith(words)
+        assert "least possible" not in sentence(one)
+    before = {**labels, "rand": 0.0, "rand_p": None}
+    one = replace(found, clusters=(((0, 1, 2, 3, 4, 5),),), attrs={"source": "a@2", "labels": before})
+    assert "the 6 clients form one cluster, so there is no Rand index" in sentence(one)
+
+
+def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "runs/iid@2", "--out", "s")
+    words = "--method fma --clients 8 --rounds 2 --epochs 1 --set model.hidden=[8] --seed 1 --force"
+    assert run(["train", "--out", "runs/iid", *words.split()]) == 0
+    with pytest.raises(FedscopeError, match=r"s\.nc holds another result \(run differ\)"):
+        said(capsys, "runs/iid@2", "--out", "s")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import click
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import FedscopeError, RoundRecord, Run, write_round
+from fedscope.checkpoints import FedscopeError, RoundRecord, Run, Weights, write_round
 from fedscope.cli.main import run
 from fedscope.cli.updates import command
 from fedscope.decomposition.updates import ClientUpdates
@@ -46,24 +46,30 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def rewrite(name: str, number: int, *, start: bool = True, still: int | None = None) -> None:
-    """The same round without its start, or with a client that has not moved."""
+def rewrite(
+    name: str, number: int, *, start: bool = True, still: int | None = None, broken: int | None = None, keep: int = 4
+) -> None:
+    """The same round without its start, with a client that has not moved or diverged, or with some of its clients."""
     round_ = Run.open(name).round(number)
     clients = round_.clients()
     first = round_.read("start")
     if still is not None:
         clients.parameters[still] = first.parameters
+    if broken is not None:
+        clients.parameters[broken, 5] = np.inf
+    of_clients = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
+    ids, samples, steps, loss, p = (values[:keep] for values in of_clients)
     record = RoundRecord(
         round=number,
         start=first if start else None,
-        clients=clients,
+        clients=Weights(clients.layout, clients.parameters[:keep], clients.buffers),
         global_=None,
         averaged=None,
-        client_ids=round_.client_ids,
-        client_samples=round_.client_samples,
-        client_steps=round_.client_steps,
-        client_loss=round_.client_loss,
-        weights=round_.weights,
+        client_ids=ids,
+        client_samples=samples,
+        client_steps=steps,
+        client_loss=loss,
+        weights=p / p.sum(),
         metrics=round_.metrics,
     )
     round_.path.unlink()
@@ -146,12 +152,46 @@ def test_a_client_that_has_not_moved_is_said(runs: Path, capsys: pytest.CaptureF
         assert [row["unmoved"] for row in csv.DictReader(file)] == ["1", "0"]
 
 
+def test_a_client_that_diverged_is_said_and_what_it_makes_infinite_is_empty(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite("runs/fma", 2, broken=3)
+    who = int(Run.open("runs/fma").round(2).client_ids[3])
+    words = said(capsys, "runs/fma", "--out", "d")
+    assert words.splitlines()[0].endswith(f"; client {who} of round 2 diverged: no mean exists there")
+    with Path("d.updates.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[-1] == "diverged"
+    assert [row["diverged"] for row in rows] == ["0", "1", "0", "0"]
+    assert {rows[1][name] for name in list(rows[1])[3:-2]} == {""}
+    out = json.loads(said(capsys, "runs/fma", "--out", "d", "--json"))
+    assert [row["diverged"] for row in out["rounds"]] == [[], [who], [], []]
+    assert out["notes"] == []
+
+
+def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite("runs/fma", 2, keep=1)
+    words = said(capsys, "runs/fma", "runs/few", "--out", "a")
+    assert words.splitlines()[2] == "fma: round 2 left out, because one client is no pair of updates"
+    assert [one.round for one in ClientUpdates.load("a.fma.nc").rounds] == [1, 3, 4]
+    # rounds without clients are no news
+    assert [one.round for one in ClientUpdates.load("a.few.nc").rounds] == [2, 4]
+    assert words.count("left out") == 1
+    out = json.loads(said(capsys, "runs/fma", "runs/few", "--out", "a", "--json"))
+    assert out["notes"] == words.splitlines()[2:3]
+    assert "left out" not in said(capsys, "runs/fma", "--rounds", "1,3", "--out", "b")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["runs/few", "--rounds", "1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2, 4 have them"),
         (["runs/none"], r"no round of this run has them: train with record\.clients = 'all'"),
-        (["runs/one"], r"runs/one@1 has a cohort of one, so there is no pair of updates; raise --participation"),
+        (["runs/one"], r"runs/one: every recorded round has a cohort of one, so there is no pair of updates; raise"),
+        (["runs/one", "--rounds", "1"], r"runs/one: every recorded round has a cohort of one, .*; raise --participati"),
+        (["runs/fma", "--rounds", "1,4"], r"runs/fma@4 has a cohort of one, so .*; give other rounds, or --rounds all"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/fma", "runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
         (["runs/fma@2"], r"runs/fma@2 names a model, but a whole run is asked for; give runs/fma \(and --rounds 2\)"),
@@ -163,6 +203,7 @@ def test_mistakes_end_in_one_sentence(
     runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     rewrite("runs/ima", 3, start=False)
+    rewrite("runs/fma", 4, keep=1)
     with pytest.raises(FedscopeError, match=message) as caught:
         said(capsys, *words)
     assert "\n" not in str(caught.value)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -671,3 +672,88 @@ def test_the_device_does_not_change_the_distances(tmp_path: Path) -> None:
     run = record(tmp_path / "a", 2, far=10.0)
     asked = [(run, 1), (run, 2)]
     np.testing.assert_allclose(distances(gram(asked, device="cuda")), distances(gram(asked)), rtol=1e-9)
+
+
+# --- what a review found ---
+
+
+def test_a_round_with_one_client_has_no_spread_and_says_so(tmp_path: Path) -> None:
+    one, more = record(tmp_path / "one", 3, clients=1), record(tmp_path / "more", 1, clients=4)
+    made = gram([(one, 1), (one, 2), (one, 3), (more, 1)])
+    assert [(run, number) for run, number, _ in spreads(made)] == [("more", 1)]
+    words = sentence(embed(made, "pca")).splitlines()
+    assert words[1] == "one: one client a round, so that there is no distance to a mean"
+    assert words[2].startswith("more: mean L2 distance of clients to their round's mean ")
+
+
+def test_distances_that_overflow_are_not_called_broken_models(tmp_path: Path) -> None:
+    layout = Layout((Entry("w", (5,), "float64", "parameter"),))
+    run = record(tmp_path / "a", 1, apart=1e200, layout=layout)
+    with pytest.raises(FedscopeError, match=r"squared distances between the models of .*a are greater than the"):
+        gram([(run, 1)])
+
+
+def test_every_seed_draws_the_same_map(tmp_path: Path) -> None:
+    made = gram([(record(tmp_path / "a", 2, clients=6), t) for t in (1,)])
+    first, other = (embed(made, "tsne", seed=seed) for seed in (0, 5_000_000_000))
+    np.testing.assert_array_equal(first.places, other.places)
+
+
+@pytest.mark.parametrize("which", ["clients", "global", "start"])
+def test_files_of_other_shapes_are_refused(tmp_path: Path, which: str) -> None:
+    run = record(tmp_path / "a", 1)
+    path = run.round(1).path
+    with h5py.File(path, "r+") as file:
+        shape = file[which]["head.weight"].shape
+        del file[which]["head.weight"]
+        file[which].create_dataset("head.weight", data=np.zeros((*shape[:-1], 8), np.float32))
+    with pytest.raises(FedscopeError, match=rf"{which}/head\.weight has shape .*8\), but .* say .*9\); the file"):
+        gram([(run, 1)])
+
+
+def test_fewer_rows_than_clients_are_refused(tmp_path: Path) -> None:
+    run = record(tmp_path / "a", 1)
+    with h5py.File(run.round(1).path, "r+") as file:
+        rows = file["clients/head.weight"][:3]
+        del file["clients/head.weight"]
+        file["clients"].create_dataset("head.weight", data=rows)
+    with pytest.raises(FedscopeError, match=r"has shape \(3, 5, 9\), but run.json and the cohort say \(4, 5, 9\)"):
+        gram([(run, 1)])
+
+
+def test_models_in_another_byte_order_are_read(tmp_path: Path) -> None:
+    run = record(tmp_path / "a", 2)
+    made = gram([(run, 1), (run, 2)])
+    with h5py.File(run.round(2).path, "r+") as file:
+        for which in ("clients", "global", "averaged"):
+            values = file[which]["head.weight"][()]
+            del file[which]["head.weight"]
+            file[which].create_dataset("head.weight", data=values.astype(">f4"))
+    np.testing.assert_array_equal(gram([(run, 1), (run, 2)]).matrix, made.matrix)
+
+
+def test_memory_does_not_grow_with_compressed_rounds(tmp_path: Path) -> None:
+    """A layer of 4 x 200,000 float32, 3.2 MB a round: at most a model's layer and the blocks are there at a time."""
+    import tracemalloc
+
+    layout = Layout((Entry("w", (200_000,), "float32", "parameter"),))
+    run = record(tmp_path / "a", 8, compression="delta", layout=layout)
+    gram([(run, 1)], workers=1)
+    peaks = []
+    for rounds in (1, 8):
+        tracemalloc.start()
+        gram([(run, t) for t in range(1, rounds + 1)], workers=1, numbers=100_000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 2 * 3.2e6, "seven more rounds of 3.2 MB"
+
+
+def test_compressed_rounds_count_their_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64 + 30, 1000))
+    plain = record(tmp_path / "plain", 8)
+    gram([(plain, t) for t in range(1, 9)], workers=2)  # three files a round
+    packed = record(tmp_path / "packed", 8, compression="delta")
+    with pytest.raises(FedscopeError, match=r"8 rounds are read side by side, but a process may open 94 files here"):
+        gram([(packed, t) for t in range(1, 9)], workers=2)

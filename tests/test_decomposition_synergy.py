@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from fedscope.decomposition import synergy_classes
 from fedscope.decomposition.synergies import Criteria, group_clients, synergy
 from fedscope.decomposition.synergy_clusters import macro_classes, similarities
 from fedscope.decomposition.synergy_result import CV_QUANTILES, LayerSynergy, Synergy
+from fedscope.decomposition.synergy_words import as_numbers, sentence
 from fedscope.landscape.paper import save_figure
 
 Matrix = list[list[float]]
@@ -145,7 +148,13 @@ def agrees(result: Synergy, layers: Sequence[np.ndarray], criteria: dict[str, An
     else:
         similar = [similar_by_the_text([mic], [high], count) for mic, high in zip(mics, highs, strict=True)]
     np.testing.assert_allclose(result.similarity, np.array(similar, dtype=float), rtol=1e-14)
-    expected = [clusters_by_the_text(one, criteria["clusters"], criteria["sim_threshold"]) for one in similar]
+    compared = [sum(map(len, highs))] if criteria["similarity"] == "model" else list(map(len, highs))
+    expected = [
+        clusters_by_the_text(one, criteria["clusters"], criteria["sim_threshold"])
+        if some
+        else ((), tuple(range(count)))
+        for one, some in zip(similar, compared, strict=True)
+    ]
     assert result.clusters == tuple(clusters for clusters, _ in expected)
     assert result.left_out == tuple(left_out for _, left_out in expected)
     for j, layer in enumerate(result.layers):
@@ -277,6 +286,26 @@ def test_layers_of_one_entry_and_equal_clients_have_nothing_high() -> None:
     assert [layer.high_count for layer in result.layers] == [0, 0]
     np.testing.assert_array_equal(result.similarity, np.ones((1, 5, 5)))
     assert result.layers[1].cv.tolist() == [0.0] * len(CV_QUANTILES)
+    # nothing was compared: the diagnosis has no clusters, and the server goes on with one of all
+    assert (result.clusters, result.left_out) == (((),), ((0, 1, 2, 3, 4),))
+    assert [layer.clusters for layer in result.layers] == [(), ()]
+    assert result.not_finite == ()
+    found = group_clients(clients_of([one, equal], "float32"), Criteria(cv_threshold=0.0))
+    assert found.clusters == ((tuple(range(5)),),)
+    assert found.cluster.tolist() == [[0] * 5]
+    assert result.figure().axes[1].get_images()[0].get_array().mask.all()  # type: ignore[union-attr]
+
+
+def test_layers_with_nothing_high_have_no_clusters_and_do_not_count_in_the_mean_similarity() -> None:
+    rng = np.random.default_rng(0)
+    layers = [rng.normal(size=(6, 40)), np.ones((6, 9)), rng.normal(size=(6, 40))]
+    result = synergy(clients_of(layers), similarity="layer", quantile=0.9)
+    assert [layer.high_count > 0 for layer in result.layers] == [True, False, True]
+    assert [len(clusters) > 0 for clusters in result.clusters] == [True, False, True]
+    expected = (result.similarity[0] + result.similarity[2]) / 2
+    assert not np.allclose(expected, result.similarity.mean(axis=0))
+    np.testing.assert_allclose(result.mean_similarity, expected, rtol=1e-15)
+    assert any("mean over layers with high" in text.get_text() for text in result.figure(7).texts)
 
 
 def test_the_mean_is_unweighted_and_cv_its_formula() -> None:
@@ -332,9 +361,50 @@ def test_a_client_that_diverged_leaves_its_layers_without_high_entries() -> None
     layers[1][2, 7] = np.inf
     result = synergy(clients_of(layers), quantile=0.9)
     assert [layer.high_count > 0 for layer in result.layers] == [False, False, True]
-    result.figure()
+    assert (result.diverged, result.not_finite) == ((2,), ("l0", "l1"))
+    said = [text.get_text() for text in result.figure(7).texts]
+    assert "client 2 has parameters that are not finite: 2 of 3 layers left out (l0, l1)" in said
     found = group_clients(clients_of(layers), Criteria(quantile=0.9))
     assert np.flatnonzero(~np.isfinite(found.mean)).tolist() == [7, 37]
+
+
+@pytest.mark.filterwarnings("error")
+def test_clients_that_diverged_are_said_by_their_ids_with_the_layers_left_out() -> None:
+    rng = np.random.default_rng(0)
+    layers = [rng.normal(size=(4, 30)) for _ in range(3)]
+    for k in (1, 3):
+        layers[0][k, k] = -np.inf
+    about: dict[str, Any] = {"quantile": 0.9, "client_ids": [5, 40, 6, 8], "provenance": {"source": "a@2"}}
+    result = synergy(clients_of(layers), **about)
+    assert result.diverged == (40, 8)
+    assert "\nclients 40, 8 have parameters that are not finite: 1 of 3 layers left out (l0)\n" in sentence(result)
+    assert (as_numbers(result)["diverged"], as_numbers(result)["layers_left_out"]) == ([40, 8], ["l0"])
+    layers[1][1, 2] = layers[2][1, 2] = np.nan
+    nothing = synergy(clients_of(layers), **about)
+    assert sentence(nothing).startswith(
+        "a@2: 0 of 90 parameters of high dispersion (0 %); nothing is of high dispersion, so clients form no clusters\n"
+    )
+    assert (as_numbers(nothing)["clusters"], as_numbers(nothing)["left_out"]) == ([[]], [[5, 40, 6, 8]])
+    fine = synergy(clients_of([rng.normal(size=(4, 30))]), **about)
+    assert "not finite" not in sentence(fine)
+    # weights that are finite and whose squares are not: a layer is left out, and nobody diverged
+    great = synergy(clients_of([np.diag([1e300, 1.0, 1.0, 1.0])]), cv_threshold=0.9, provenance={"source": "a@2"})
+    assert (great.diverged, great.not_finite) == ((), ("l0",))
+    assert "\ndispersion is not finite: 1 of 1 layers left out (l0)\n" in sentence(great)
+
+
+def test_two_clients_are_alike_by_definition_and_that_is_said() -> None:
+    rng = np.random.default_rng(0)
+    two, three = (
+        synergy(clients_of([rng.normal(size=(count, 200))]), quantile=0.9, provenance={"source": "a@2"})
+        for count in (2, 3)
+    )
+    np.testing.assert_array_equal(two.similarity, np.ones((1, 2, 2)))
+    words = "two clients: (w₁ − μ)² = (w₂ − μ)² always, so their similarity is 1 by definition"
+    assert f"\n{words}\n" in sentence(two)
+    assert words in [text.get_text() for text in two.figure(7).texts]
+    assert "by definition" not in sentence(three)
+    assert not any("by definition" in text.get_text() for text in three.figure(7).texts)
 
 
 # --- at rest, and drawn ---
@@ -377,6 +447,19 @@ def test_what_is_saved_is_loaded(tmp_path: Path, scope: str, keep_masks: bool, q
     result.save(tmp_path / "new" / "synergy.nc")
     equal(Synergy.load(tmp_path / "new" / "synergy.nc"), result)
     assert (result.layers[0].mic is not None) == keep_masks
+
+
+def test_clients_that_diverged_are_kept_and_older_files_know_of_none(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(4, 30))
+    rows[2, 5] = np.nan
+    result = synergy(clients_of([rows]), client_ids=[9, 4, 7, 1])
+    result.save(tmp_path / "synergy.nc")
+    back = Synergy.load(tmp_path / "synergy.nc")
+    equal(back, result)
+    assert (back.diverged, back.not_finite) == ((7,), ("l0",))
+    with h5py.File(tmp_path / "synergy.nc", "r+") as file:
+        del file["diverged"]
+    assert Synergy.load(tmp_path / "synergy.nc").diverged == ()
 
 
 @pytest.mark.parametrize("scope", ["model", "layer"])
@@ -483,8 +566,25 @@ def test_a_figure_shows_the_shares_and_the_clients_sorted_by_cluster() -> None:
     assert any("in no cluster" in text.get_text() for text in figure.texts)
 
 
+@pytest.mark.parametrize("width", [2, 3.5, 7])
+@pytest.mark.parametrize("most", [8, 14])
+def test_numbers_of_clusters_do_not_lie_on_each_other(width: float, most: int) -> None:
+    result = example(count=100, layers=2, clusters=most, quantile=0.9)
+    assert len(result.clusters[0]) == most
+    figure = result.figure(width)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    boxes = sorted((text.get_window_extent(renderer) for text in figure.axes[1].texts), key=lambda box: box.x0)
+    assert len(boxes) > 2
+    for left, right in pairwise(boxes):
+        assert left.x1 <= right.x0
+
+
 def test_a_layer_without_entries_has_none_high() -> None:
     clients = clients_of([np.empty((3, 0)), np.random.default_rng(0).normal(size=(3, 9))])
     first = synergy(clients).layers[0]
     assert isinstance(first, LayerSynergy)
     assert (first.high_share, first.high_count, first.entries) == (0, 0, 0)
+    # and none that is not finite
+    assert synergy(clients).not_finite == ()
+    assert not any("finite" in text.get_text() for text in synergy(clients).figure(7).texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fedscope.decomposition.updates import (
     COLUMNS,
     ClientUpdates,
     RoundUpdates,
+    as_numbers,
     draw_updates,
     geometry,
     sentence,
@@ -77,6 +79,19 @@ def test_products_of_a_small_step_keep_their_digits(
     np.testing.assert_array_less(np.abs(found - expected), 1e-13 * scale)
     assert len(seen) > 2
     assert seen[-1] == (61, 61)
+
+
+def test_products_of_a_long_way_keep_their_digits(tmp_path: Path) -> None:
+    """From near 1 to near 1e-3: the difference of two float32 numbers so far apart is none of float32, whose rounding
+    would leave 1e-8 of each product or so."""
+    rng = np.random.default_rng(0)
+    start = (1 + rng.random(40)).astype(np.float32)
+    clients = (1e-3 * rng.random((3, 40))).astype(np.float32)
+    p = np.array([0.25, 0.25, 0.5])
+    moved = clients.astype(np.float64) - start
+    moved = np.concatenate([moved, [p @ moved]])
+    found = update_products(round_of(tmp_path, start, clients, p))
+    np.testing.assert_allclose(found, moved @ moved.T, rtol=1e-13)
 
 
 def test_a_mean_that_cancels_keeps_its_digits(tmp_path: Path) -> None:
@@ -175,7 +190,7 @@ def test_the_standard_error_leaves_out_clients_not_pairs() -> None:
 def test_a_client_that_has_not_moved_has_no_direction_and_is_counted() -> None:
     rest = [[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]]
     one, without = of_vectors([[0.0, 0.0], *rest]), of_vectors(rest)
-    assert one.unmoved == [10]
+    assert (one.unmoved, one.diverged) == ([10], [])
     assert np.isnan(one.cosine[0]).all()
     assert np.isnan(one.cosine[:, 0]).all()
     for name in ("cosine_mean", "cosine_stderr", "cosine_min", "cosine_max"):
@@ -204,6 +219,7 @@ def test_a_client_that_diverged_is_not_left_out(tmp_path: Path, value: float) ->
     assert np.isfinite(one.cosine[0, [0, 1, 3]]).all()
     assert np.isnan(one.cosine[2]).all()
     assert one.unmoved == []
+    assert one.diverged == [6]
     assert not math.isfinite(one.mean_norm)
 
 
@@ -292,11 +308,18 @@ def test_the_table_is_tidy_and_empty_where_nothing_exists(tmp_path: Path) -> Non
         ("fma", "1", "7"), ("fma", "20", "6"), ("fma", "60", "6"), ("ima", "1", "2")
     ]  # fmt: skip
     one = example().rounds[1]
-    for name in COLUMNS[3:-1]:
+    for name in COLUMNS[3:-2]:
         assert float(rows[1][name]) == getattr(one, name), name
     assert float(rows[1]["cancellation"]) == float(rows[1]["norm_of_mean"]) / float(rows[1]["mean_norm"])
     assert (rows[3]["cosine_mean"], rows[3]["cosine_stderr"], rows[3]["unmoved"]) == ("", "", "1")
     assert rows[3]["cancellation"] != ""
+    # infinite because drifts cancel is a value, because a client diverged it is none
+    cancel = ClientUpdates((of_vectors([[1.0], [-1.0]]), of_vectors([[1.0], [math.inf]], number=2)))
+    with write_table([cancel], tmp_path / "c").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["diversity"] for row in rows] == ["inf", ""]
+    assert [row["mean_norm"] for row in rows] == ["1.0", ""]
+    assert [row["diverged"] for row in rows] == ["0", "1"]
 
 
 def test_words_name_the_first_and_the_last_round_and_who_did_not_move() -> None:
@@ -311,6 +334,76 @@ def test_words_name_the_first_and_the_last_round_and_who_did_not_move() -> None:
     still = ClientUpdates((of_vectors([[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]),))
     assert "mean cosine between updates not defined in round 1;" in sentence(still)
     assert sentence(still).endswith("; clients 10, 12 of round 1 did not move and have no direction")
+
+
+def diverging(lost: Sequence[int], rounds: int = 6) -> ClientUpdates:
+    """Rounds of four clients, of whom 11 and 13 diverge in some."""
+    rng = np.random.default_rng(0)
+    made = []
+    for t in range(1, rounds + 1):
+        vectors = rng.normal(size=(4, 9))
+        if t in lost:
+            vectors[[1, 3], 2] = math.nan
+        made.append(of_vectors(vectors, number=t))
+    return ClientUpdates(tuple(made), {"run": {"path": "runs/a"}})
+
+
+def test_words_name_who_diverged() -> None:
+    first = sentence(diverging([1]))
+    assert "mean cosine between updates not defined in round 1," in first
+    assert "(orthogonal ones: undefined, " in first
+    assert first.endswith("; clients 11, 13 of round 1 diverged: no mean exists there")
+    two = "; clients 11, 13 of round 2, clients 11, 13 of round 4 diverged: no mean exists there"
+    assert sentence(diverging([2, 4])).endswith(two)
+    assert sentence(diverging([2, 3, 4, 6])).endswith(
+        "; clients of rounds 2-4, 6 diverged, first clients 11, 13 of round 2: no mean exists there"
+    )
+    assert [one["diverged"] for one in as_numbers(diverging([2], 3))] == [[], [11, 13], []]
+    figure = draw_updates([diverging([2, 4]), example()], 7)
+    remark = " ".join(text.get_text() for text in figure.texts)
+    assert "band or bar: ±1" in remark
+    assert "dotted or dash: orthogonal" in remark
+    assert "a: clients 11, 13 of round 2, clients 11, 13 of round 4 diverged: no mean exists there" in remark
+
+
+@pytest.mark.parametrize("rounds", [6, 40])
+def test_a_round_between_two_that_have_no_value_is_drawn(rounds: int) -> None:
+    """A line and a band through one round have no length."""
+    results = [diverging([2, 4], rounds)]
+    upper, lower = draw_updates(results).axes[:2]
+    lines = {str(line.get_label()): line for line in (*upper.lines, *lower.lines)}
+    assert lines["_orthogonal"].get_markevery() == [0, 2]
+    assert lines["_orthogonal"].get_marker() == "_"
+    every = lines["a"].get_markevery()
+    assert every == ([0, 2] if rounds == 40 else None)
+    assert lines["a"].get_marker() == "o"
+    (bars,) = upper.containers
+    (segments,) = bars.lines[2]  # type: ignore[attr-defined]
+    drawn = [segment[:, 1].tolist() for segment in segments.get_segments()]
+    assert drawn == [
+        pytest.approx([one.cosine_mean - one.cosine_stderr, one.cosine_mean + one.cosine_stderr])
+        for one in (results[0].rounds[0], results[0].rounds[2])
+    ]
+
+
+@pytest.mark.parametrize("width", [2, 3.5, 7])
+def test_several_runs_at_one_round_stand_side_by_side(width: float) -> None:
+    results = [example(name, rounds=(60,), seed=i) for i, name in enumerate("abcd")]
+    figure = draw_updates(results, width)
+    figure.canvas.draw()
+    for axes in figure.axes[:2]:
+        places = [line.get_xdata()[0] for line in axes.lines if str(line.get_label()) in "abcd"]  # type: ignore[index]
+        assert places == [-1.5, -0.5, 0.5, 1.5]
+        low, high = axes.get_xlim()
+        assert low < -1.5
+        assert high > 1.5
+    assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["60"]
+    remark = " ".join(text.get_text() for text in figure.texts)
+    assert "; bar: ±1 standard" in remark
+    assert "dash: orthogonal" in remark
+    # rounds that differ have an axis of rounds
+    others = draw_updates([example(rounds=(20,)), example("b", rounds=(60,))], width).axes[1]
+    assert {line.get_xdata()[0] for line in others.lines if line.get_label() in ("fma", "b")} == {20, 60}  # type: ignore[index]
 
 
 def test_a_figure_shows_the_numbers() -> None:
@@ -341,8 +434,9 @@ def test_a_figure_shows_the_numbers() -> None:
         [example(rounds=(60,)), example("ima", rounds=(60,))],
         [example(clients=60)],
         [ClientUpdates((of_vectors(np.zeros((3, 2))), of_vectors([[0.0], [1.0]], number=2)))],
+        [diverging([2, 4])],
     ],
-    ids=["curve", "two", "round", "two rounds", "many", "still"],
+    ids=["curve", "two", "round", "two rounds", "many", "still", "diverged"],
 )
 def test_figures_are_of_their_width_with_nothing_cut_off(results: list[ClientUpdates], width: float) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -204,6 +204,46 @@ def test_buffers_are_averaged_as_in_training(runs: Any, tmp_path: Path) -> None:
     assert compared(made, replace(made, buffers={**made.buffers, "seen": np.array(0)})) == (0.0, False)
 
 
+@pytest.mark.filterwarnings("error")
+def test_distances_are_measured_in_float64() -> None:
+    """Of weights far apart: their differences are no numbers of float32."""
+    rng = np.random.default_rng(0)
+    layout = Layout((Entry("w", (9,), "float32", "parameter"),))
+    near, far = 1 + rng.random(9), 1e-3 * rng.random(9)
+    one, other = (Weights(layout, values.astype(np.float32), {}) for values in (near, far))
+    exact = [float(a) - float(b) for a, b in zip(one.parameters, other.parameters, strict=True)]
+    assert compared(one, other)[0] == pytest.approx(math.hypot(*exact), rel=1e-14, abs=0)
+    lost = Weights(layout, np.full(9, np.inf, np.float32), {})
+    distance, same_ = compared(lost, lost)
+    assert distance is not None
+    assert math.isnan(distance)
+    assert same_ is True
+
+
+@pytest.mark.filterwarnings("error")
+def test_clients_that_diverged_are_told_by_parameters_and_by_buffers(runs: Any, tmp_path: Path) -> None:
+    import json
+    import shutil
+
+    shutil.copytree(runs("fma").path, tmp_path / "lost")
+    run = Run.open(tmp_path / "lost")
+    before = run.round(2)
+    layout = Layout((*run.layout.entries, Entry("mean", (3,), "float32", "buffer")))
+    info = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps({**info, "layout": layout.to_json()}))
+    count = len(before.client_ids)
+    parameters, mean = before.clients().parameters, np.zeros((count, 3), np.float32)
+    parameters[0, 5], mean[2, 1] = np.inf, np.nan
+    start = Weights(layout, before.read("start").parameters, {"mean": mean[1]})
+    numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
+    before.path.unlink()
+    write_round(before.path, RoundRecord(2, start, Weights(layout, parameters, {"mean": mean}), start, None, *numbers))
+    made = again(Run.open(run.path), 2, "fedadam")
+    assert made.diverged == (before.client_ids[0], before.client_ids[2])
+    assert compared(made.weights, start)[1] is False
+    assert again(runs("fma"), 2, "fedadam").diverged == ()
+
+
 # --- what cannot be ---
 
 

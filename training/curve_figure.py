@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import COLOURS, DASHES, paper_style
+from ..landscape.paper import COLOURS, DASHES, literal, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None, sm
             _plain_decades(upper)
         lower.set_xlim(1, max(int(curve.round[-1]) for curve in curves.runs))
         handles = [
-            Line2D([], [], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)], label=curve.run)
+            Line2D([], [], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)], label=literal(curve.run))
             for i, curve in enumerate(curves.runs)
         ]
         if any(not np.isnan(curve.values["averaged_test_error"]).all() for curve in curves.runs):

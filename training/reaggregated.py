@@ -46,7 +46,8 @@ class Reaggregation:
 
     Attributes:
         rows: the recorded model first, then plain FMA, then what was asked for.
-        attrs: provenance: run, round, servers, data, split, samples, versions.
+        attrs: provenance: run, round, servers, data, split, samples, versions; ``diverged``, the clients by their ids
+            whose recorded models are not finite.
         models: the models asked for, by their server's name; empty where it was loaded.
     """
 
@@ -99,7 +100,8 @@ def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, 
     """The distance to the recorded model, and whether it is the same bit for bit."""
     if recorded is None:
         return None, None
-    moved = np.subtract(weights.parameters, recorded.parameters, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # of models that diverged
+        moved = np.subtract(weights.parameters, recorded.parameters, dtype=np.float64)
     ours, theirs = weights.arrays(), recorded.arrays()
     same = all(ours[name].tobytes() == theirs[name].tobytes() for name in weights.layout.names)
     return float(np.linalg.norm(moved)), same

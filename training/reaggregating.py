@@ -25,12 +25,14 @@ class Reaggregated:
         state: what it began with: ``none`` where it keeps nothing between rounds, ``fresh`` as in its first round, or
             ``recorded`` after the round before.
         weights: the model [P]; buffers are averaged with p, as in training.
+        diverged: the clients of the round, by their ids, with a parameter or a buffer that is not finite.
     """
 
     server: str
     settings: dict[str, Any]
     state: Literal["none", "fresh", "recorded"]
     weights: Weights
+    diverged: tuple[int, ...] = ()
 
 
 def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[str, Any] | None = None) -> Config:
@@ -79,17 +81,25 @@ def reaggregate(run: Run, number: int, configs: Sequence[Config], *, from_state:
     start = round_.read("start")
     begun = [_begin(run, number, config, start, from_state) for config in configs]  # refused before clients are read
     clients = round_.clients()
+    diverged = tuple(int(k) for k in round_.client_ids[_broken(clients)])
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):
         cohort = recorded_cohort(run, round_, config)
-        served = config.server.step(state, start, clients, cohort)
-        largest = int(cohort.samples.argmax())
-        only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
-        buffers = weighted_mean(only_buffers, cohort.p, integer_from=largest).buffers
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
+            served = config.server.step(state, start, clients, cohort)
+            largest = int(cohort.samples.argmax())
+            only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
+            buffers = weighted_mean(only_buffers, cohort.p, integer_from=largest).buffers
         weights = Weights(clients.layout, served.parameters, buffers)
         table = config.tables()["server"]
-        made.append(Reaggregated(table.pop("method"), table, kind, weights))
+        made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged))
     return made
+
+
+def _broken(clients: Weights) -> np.ndarray:
+    """Which rows have a value that is not finite, [C]."""
+    held = (clients.parameters, *clients.buffers.values())
+    return np.array([not all(np.isfinite(values[k]).all() for values in held) for k in range(len(clients))])
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Piece, Round, read_pieces
 from ...landscape.workers import run_in_workers
+from .moments import column_moments
 from .records import WHOLE, LayerDispersion, RoundDispersion
 from .sums import Layer, Sums
 
@@ -23,6 +24,7 @@ def disperse_round(
     fdr: float = 0.05,
     numbers: int = NUMBERS,
     workers: int | None = None,
+    device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> RoundDispersion:
     """How the clients of a round differ, layer by layer, each number read once.
@@ -42,6 +44,7 @@ def disperse_round(
         fdr: the false discovery rate, between 0 and 1.
         numbers: of all clients to read at a time.
         workers: threads; default one a core. The result does not depend on it.
+        device: where the moments are computed, whose last digits differ between devices.
         progress: called with (parameters done, P).
 
     Raises:
@@ -62,7 +65,7 @@ def disperse_round(
 
     def measure(task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event) -> tuple[Layer, Sums]:
         layer, piece = task
-        return layer, layer.measure(piece.read(buffer), piece.start, fdr)
+        return layer, layer.measure(column_moments(piece.read(buffer), device), piece.start, clients, fdr)
 
     def buffer() -> np.ndarray:
         return np.empty(max(numbers, clients), layout.dtype)

@@ -152,8 +152,8 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
     parts = [f"{clients} clients; {WHOLE}: the whole model"]
     if "skew_rejected_share" in quantities:
         parts.append(
-            f"D'Agostino's test of skewness, false discovery rate {100 * result.fdr:g} % within each layer: "
-            "descriptive, because parameters are dependent"
+            f"D'Agostino's test of skewness, false discovery rate {100 * result.fdr:g} % within each layer and, in "
+            f"the row {WHOLE}, over the model: descriptive, because parameters are dependent"
         )
     if any(not np.isfinite(own).all() for name in quantities for own in _values(result, name).values()):
         parts.append("grey: no value")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...landscape.connectivity_figure import DIVERGING
-from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
+from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, literal, paper_style, shortened
 from ...landscape.plane_figure import Sheet
 from .figure import NO_VALUE
 from .moments import Array
@@ -51,7 +51,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             words, letters = f"{one.run}, round {one.round}: {one.layer}", int((width - 0.2) / (1.2 * CHARACTER))
             if len(words) > letters:
                 words = shortened(f"{one.run}@{one.round}: {one.layer}", letters)
-            sheet.text(EDGE + 0.04, heading + LINE / 2, words, weight="bold", fontsize=SMALL)
+            sheet.text(EDGE + 0.04, heading + LINE / 2, literal(words), weight="bold", fontsize=SMALL)
             panel = heading + LINE + 0.05
             _draw_histogram(sheet.axes(LEFT, panel, first, high), one.histogram)
             across, panel = (LEFT, panel + high + BOTTOM) if stacked else (LEFT + first + GAP, panel)

@@ -7,7 +7,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from ...checkpoints import Round, read_pieces
+from ...checkpoints import FedscopeError, Round, read_pieces
 from .dispersing import NUMBERS, count_clients
 from .moments import Array, Moments, column_moments
 from .records import Cells, LayerMap, SkewHistogram
@@ -34,9 +34,11 @@ def map_layer(round_: Round, layer: str, *, run: str) -> LayerMap:
         run: what the record calls the run.
 
     Raises:
-        FedscopeError: no clients or only one; no such parameter.
+        FedscopeError: no clients, or fewer than three; no such parameter.
     """
     clients = count_clients(round_)
+    if clients < 3:
+        raise FedscopeError(f"{round_.label} has {clients} clients, and skewness begins at three; ask for other rounds")
     where = round_.layout.slices.get(layer, slice(0, 0))
     every = ceil((where.stop - where.start) / SAMPLE) or 1
     low, high = _limits(list(_moments(round_, layer, every)))
@@ -45,7 +47,7 @@ def map_layer(round_: Round, layer: str, *, run: str) -> LayerMap:
     grid = Grid(low, high)
     for found in _moments(round_, layer, 1):
         fine = np.isfinite(found.skewness)
-        skewness = found.skewness[fine]
+        skewness = np.clip(found.skewness[fine], edges[0], edges[-1])  # of clients that differ in a last digit
         counts += np.histogram(skewness, edges)[0]
         grid.add(found.mean[fine], np.log10(found.deviation[fine]), skewness)
     return LayerMap(

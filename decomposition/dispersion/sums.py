@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..synergy_classes import TINY, high_entries
-from .moments import Array, column_moments
+from .moments import Array, Moments
 from .records import LayerDispersion
 from .skew_test import FEWEST, count_rejections, critical_skewness, skewness_p_values
 
@@ -78,10 +78,11 @@ class Layer:
         self.left_out = np.zeros(size, np.bool_)
         self.sums = Sums()
 
-    def measure(self, values: np.ndarray, start: int, fdr: float) -> Sums:
-        """The sums of some columns [C, n], the first of which is the ``start``-th; for several threads at once."""
-        clients, count = values.shape
-        found, here = column_moments(values), slice(start, start + count)
+    def measure(self, found: Moments, start: int, clients: int, fdr: float) -> Sums:
+        """The sums of some columns, the first of which is the ``start``-th; for several threads at once. Statistics are
+        changed in place."""
+        count = len(found.mean)
+        here = slice(start, start + count)
         constant, cv = found.constant, found.cv
         size = np.abs(found.mean)
         counts, skewness, kurtosis, spread = Sums(count), found.skewness, found.kurtosis, cv

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .records import LayerDispersion, RoundDispersion
+from .result import most_skewed
 from .skew_test import FEWEST
 
 
@@ -29,11 +30,12 @@ mean |skewness| is 0.9; no test of skewness, which needs 8 clients
         return f"{said}; no test of skewness, which needs {FEWEST} clients"
     if whole.skew_rejected_share is None:
         return f"{said}; no test of skewness, because no parameter can be tested"
-    said += f"; skewness is rejected for {100 * whole.skew_rejected_share:.3g} % (false discovery rate {100 * fdr:g} %)"
-    tested = [layer for layer in one.layers if layer.tested]
-    most = max(tested, key=lambda layer: layer.rejected / layer.tested)
-    if most.rejected:
-        said += f", most in {most.layer}: {most.rejected:,} of {most.tested:,}"
+    rate = f"{100 * fdr:g} %"
+    share = f"{100 * whole.skew_rejected_share:.3g} %"
+    said += f"; skewness is rejected for {share} (false discovery rate {rate} over the model)"
+    most = next((layer for layer in one.layers if layer.layer == most_skewed(one)), None)
+    if most is not None and most.rejected:
+        said += f", and with {rate} within each layer most in {most.layer}: {most.rejected:,} of {most.tested:,}"
     return said
 
 

@@ -126,7 +126,7 @@ def subset(gram: Gram, places: npt.NDArray[np.int64]) -> Gram:
 
 
 def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
-    """How far a round's clients are from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round.
+    """How far a round's clients are from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round of two or more.
 
     ‖w_k − w̄‖² = mean_j d_kj² − ½ mean_ij d_ij²; w̄ is the unweighted mean.
 
@@ -141,6 +141,8 @@ def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
             rounds.setdefault((point.run, point.round), []).append(place)
     made = []
     for (run, number), places in rounds.items():
+        if len(places) < 2:
+            continue
         own = squared[np.ix_(places, places)]
         to_mean = np.sqrt(np.maximum(own.mean(axis=1) - own.mean() / 2, 0.0))
         made.append((run, number, float(to_mean.mean())))

@@ -77,8 +77,8 @@ def t_sne(gram: Gram, perplexity: float, seed: int) -> tuple[Array, float]:
     """scikit-learn's t-SNE of the distances, begun at the principal components: coordinates [n, 2], and the
     Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.divergence`, nats).
 
-    The same numbers every time, because it runs in one thread: sums over threads would come in any order. ``seed`` is
-    handed on, though nothing is drawn where the beginning is given.
+    The same numbers every time, because it runs in one thread: sums over threads would come in any order. Nothing is
+    drawn where the beginning is given, so that every seed makes one map.
 
     van der Maaten and Hinton, "Visualizing Data using t-SNE", JMLR 2008.
     """
@@ -92,7 +92,7 @@ def t_sne(gram: Gram, perplexity: float, seed: int) -> tuple[Array, float]:
         perplexity=perplexity,
         init=start.astype(np.float32),
         method="exact" if len(start) <= EXACT else "barnes_hut",
-        random_state=seed,
+        random_state=seed % 2**32,
     )
     with threadpool_limits(1):
         # distances as they are: it squares them itself, in place

@@ -82,6 +82,11 @@ def _products(models: Models, block: Block, buffer: np.ndarray, room: torch.Tens
 
 def _refuse_not_finite(models: Models, block: Block, rows: list[np.ndarray]) -> None:
     broken = np.concatenate([~np.isfinite(values).all(axis=1) for values in (*rows, block.reference.read())])
+    if not broken.any():
+        raise FedscopeError(
+            f"squared distances between the models of {models.rounds[0].run_label} are greater than the greatest "
+            f"float64 (in {block.layer}); ask for other rounds"
+        )
     raise FedscopeError(
         f"{models.address(int(broken.argmax()))} has parameters that are not finite (in {block.layer}), so it has no "
         "distance to other models; ask for other rounds"

@@ -51,6 +51,9 @@ def sentence(result: Embedding) -> str:
     said += f", trustworthiness {result.trustworthiness:.3f}"
     lines = [said]
     for run in result.runs:
+        if all(name != run for name, _, _ in result.spreads):
+            lines.append(f"{run}: one client a round, so that there is no distance to a mean")
+            continue
         own = sorted((number, mean) for name, number, mean in result.spreads if name == run)
         means = [f"{mean:.3g} in round {number}" for number, mean in (own[:1] if len(own) == 1 else [own[0], own[-1]])]
         lines.append(f"{run}: mean L2 distance of clients to their round's mean {', '.join(means)}")

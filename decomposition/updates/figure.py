@@ -14,6 +14,7 @@ from ...landscape.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL,
 from ...landscape.plane_figure import Sheet
 from ..end_labels import label_ends
 from ..similarity.panels import name_columns, room_for
+from .words import diverged
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
     """Mean cosine and cancellation over rounds, a line a run, and the first run's last round as a map of cosines.
 
     Bands are one standard error; dotted lines are what updates of these lengths would give were they orthogonal. One
-    round of one run is its map alone. ``width`` in inches.
+    round of one run is its map alone; of several runs at one round the points stand side by side. ``width`` in inches.
 
     Raises:
         FedscopeError: no result.
@@ -90,51 +91,74 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
 
 def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
     axes.axhline(0, color="#b0b0b0", linewidth=0.6, zorder=1, label="_zero")
-    for i, result in enumerate(results):
-        rounds = [one.round for one in result.rounds]
+    for i, (result, at) in enumerate(zip(results, _places(results), strict=True)):
         mean = np.array([one.cosine_mean for one in result.rounds])
         spread = np.array([one.cosine_stderr for one in result.rounds])
         colour = COLOURS[i % len(COLOURS)]
-        axes.plot(rounds, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **_look(i, rounds))
-        if len(rounds) > 1:
-            axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0, zorder=1)
-        else:
-            axes.errorbar(rounds, mean, yerr=spread, fmt="none", ecolor=colour, elinewidth=0.8, label="_bar")
+        axes.plot(at, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **_look(i, mean))
+        axes.fill_between(at, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0, zorder=1)
+        # a band of one round has no area
+        alone = _alone(spread)
+        axes.errorbar(at[alone], mean[alone], spread[alone], fmt="none", ecolor=colour, elinewidth=0.8, label="_bar")
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("mean cosine")
-    _rounds(axes)
+    _rounds(axes, results)
 
 
 def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
-    for i, result in enumerate(results):
-        rounds = [one.round for one in result.rounds]
-        colour = COLOURS[i % len(COLOURS)]
-        kept = np.ma.masked_invalid([one.cancellation for one in result.rounds])
-        axes.plot(rounds, kept, label=shortened(result.run, 10), **_look(i, rounds))
-        across = np.ma.masked_invalid([one.orthogonal for one in result.rounds])
-        dots: dict[str, Any] = {"color": colour, "linewidth": 0.6, "linestyle": (0, (1, 1.6)), "zorder": 1.5}
-        if len(rounds) == 1:
-            dots = {"color": colour, "linestyle": "none", "marker": "_", "markersize": 9}
-        axes.plot(rounds, across, label="_orthogonal", **dots)
+    for i, (result, at) in enumerate(zip(results, _places(results), strict=True)):
+        kept = np.array([one.cancellation for one in result.rounds])
+        axes.plot(at, np.ma.masked_invalid(kept), label=shortened(result.run, 10), **_look(i, kept))
+        across = np.array([one.orthogonal for one in result.rounds])
+        dots: dict[str, Any] = {"linewidth": 0.6, "linestyle": (0, (1, 1.6)), "zorder": 1.5}
+        marks: dict[str, Any] = {"marker": "_", "markersize": 9 if len(at) == 1 else 5, "markevery": _alone(across)}
+        shown = np.ma.masked_invalid(across)
+        axes.plot(at, shown, color=COLOURS[i % len(COLOURS)], label="_orthogonal", **dots, **marks)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("round")
     axes.set_ylabel("length kept")
-    _rounds(axes)
+    _rounds(axes, results)
 
 
-def _look(i: int, rounds: Sequence[int]) -> dict[str, Any]:
+def _look(i: int, values: np.ndarray) -> dict[str, Any]:
     """Of the i-th run; dashes, because runs with one history lie on each other."""
-    marked = {"marker": MARKERS[i % len(MARKERS)], "markersize": 2.4} if len(rounds) <= MARKED else {}
-    line = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
-    return {**line, "linewidth": 0.9, "zorder": 3, **marked}
+    line = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)], "linewidth": 0.9, "zorder": 3}
+    marked = None if len(values) <= MARKED else _alone(values)
+    # not cut at the frame, on which the greatest one stands
+    return {**line, "marker": MARKERS[i % len(MARKERS)], "markersize": 2.4, "markevery": marked, "clip_on": False}
 
 
-def _rounds(axes: Axes) -> None:
+def _alone(values: np.ndarray) -> list[int]:
+    """The places of values without a finite neighbour, through which no line goes.
+
+    >>> _alone(np.array([1.0, np.nan, 2.0, 3.0, np.inf, 4.0]))
+    [0, 5]
+    """
+    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
+    return np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
+
+
+def _one_round(results: Sequence[ClientUpdates]) -> bool:
+    return len(results) > 1 and len({one.round for result in results for one in result.rounds}) == 1
+
+
+def _places(results: Sequence[ClientUpdates]) -> list[np.ndarray]:
+    """Where each run's rounds stand; of several runs at one round side by side around 0."""
+    if _one_round(results):
+        return [np.array([i - (len(results) - 1) / 2]) for i in range(len(results))]
+    return [np.array([one.round for one in result.rounds]) for result in results]
+
+
+def _rounds(axes: Axes, results: Sequence[ClientUpdates]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-    axes.margins(x=0.03)
+    if _one_round(results):
+        axes.set_xlim(-len(results) / 2, len(results) / 2)
+        axes.set_xticks([0], [str(results[0].rounds[0].round)])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+        axes.margins(x=0.03)
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
 
 
@@ -168,10 +192,22 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
     parts = ["Δ: a client's model less the one it was sent"]
     if curves:
         parts.append("length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖")
-        if any(np.isfinite(one.cosine_stderr) for result in results for one in result.rounds):
-            parts.append("band: ±1 standard error (jackknife over clients)")
-        parts.append("dotted: orthogonal updates of the same lengths")
+        if error := _drawn(results, "cosine_stderr", "band", "bar"):
+            parts.append(f"{error}: ±1 standard error (jackknife over clients)")
+        if across := _drawn(results, "orthogonal", "dotted", "dash"):
+            parts.append(f"{across}: orthogonal updates of the same lengths")
     unmoved = sum(len(one.unmoved) for result in results for one in result.rounds)
     if unmoved:
         parts.append(f"{unmoved} updates are zero and have no cosine")
+    for result in results:
+        if lost := diverged(result):
+            parts.append(f"{shortened(result.run, 10)}: {lost}" if len(results) > 1 else lost)
     return "; ".join(parts)
+
+
+def _drawn(results: Sequence[ClientUpdates], name: str, line: str, mark: str) -> str:
+    """As what a number over rounds is drawn: rounds with a neighbour as a line, those without as a mark."""
+    values = [np.array([getattr(one, name) for one in result.rounds]) for result in results]
+    marks = sum(len(_alone(own)) for own in values)
+    lines = sum(int(np.isfinite(own).sum()) for own in values) - marks
+    return " or ".join(word for word, there in ((line, lines), (mark, marks)) if there)

@@ -63,6 +63,11 @@ class RoundUpdates:
         """The clients whose update is zero, by their ids."""
         return [int(k) for k in self.client_ids[self.norm == 0]]
 
+    @property
+    def diverged(self) -> list[int]:
+        """The clients whose update has no finite length, by their ids; of their round no mean exists."""
+        return [int(k) for k in self.client_ids[~np.isfinite(self.norm)]]
+
     def to_json(self) -> dict[str, Any]:
         """As what JSON holds, NaN too."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}

@@ -1,0 +1,65 @@
+"""Nothing that lies where a command writes is replaced without ``--force``: neither results nor a user's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedscope.cli.main import run
+
+# One command of every result, with --out m and each file that it would write there beside its main one.
+ASKED = {
+    "curves": ("curves runs/fma", "curves.csv pdf png"),
+    "line": ("line runs/fma@1 runs/fma@2 --points 3 --split test", "pdf png"),
+    "line-clients": ("line runs/fma@2 --clients --points 3 --split test", "pdf png"),
+    "plane": ("plane runs/fma@1 runs/fma@2 runs/fma@2/client-0 --grid 5 --split test", "pdf png html basin.csv"),
+    "sharpness": ("sharpness runs/fma@2 --no-hessian --split test", "sharpness.csv pdf png"),
+    "decompose": ("decompose runs/fma --rounds 2 --draws local:2 --split test", "factors.csv clients.csv pdf png"),
+    "explain": ("explain runs/fma --rounds 2 --draws local:2 --split test", "factors.csv explain.json md pdf html"),
+    "cka": ("cka runs/fma --rounds 2 --split test", "pdf png"),
+    "cka-models": ("cka runs/fma@1 runs/fma@2 --split test", "pdf png"),
+    "subsets": ("subsets runs/fma --rounds 2 --split test", "subsets.csv pdf png"),
+    "forgetting": ("forgetting runs/fma --rounds 2 --split test", "pdf png"),
+    "theory": ("theory runs/fma --rounds 2 --split test", "theory.csv pdf png"),
+    "disperse": ("disperse runs/fma --rounds 2", "dispersion.csv layers.pdf pdf png"),
+    "embed": ("disperse runs/fma --embed pca", "embedding.csv embedding.pdf embedding.html"),
+    "parameters": ("parameters runs/fma --round 2", "parameters.csv pdf png"),
+    "parameters-tsne": (
+        "parameters runs/fma --round 2 --tsne --sample 40",
+        "parameters-tsne.csv pdf png",
+    ),
+    "updates": ("updates runs/fma", "updates.csv pdf png"),
+    "synergy": ("synergy runs/fma@2", "pdf png"),
+    "reaggregate": ("reaggregate runs/fma@2 --server fedavgm", "safetensors reaggregate.csv"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
+    assert run(["train", *words.split(), "--out", str(folder / "runs" / "fma")]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(("command", "ends"), ASKED.values(), ids=ASKED)
+def test_foreign_files_stay(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    command: str, ends: str,
+) -> None:  # fmt: skip
+    (tmp_path / "runs").symlink_to(folder / "runs")
+    monkeypatch.chdir(tmp_path)
+    for end in ends.split():
+        own = Path(f"m.{end}")
+        own.write_text("mine", encoding="utf-8")
+        assert run([*command.split(), "--out", "m"]) == 2
+        assert f"m.{end} is in the way, and without m" in capsys.readouterr().err
+        assert own.read_text(encoding="utf-8") == "mine"
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["runs", own.name])
+        own.unlink()
+    first = Path(f"m.{ends.split()[0]}")
+    first.write_text("mine", encoding="utf-8")
+    assert run([*command.split(), "--out", "m", "--force"]) == 0
+    assert not first.exists() or first.read_bytes() != b"mine"
+    assert run([*command.split(), "--out", "m"]) == 0, "its own files are not in the way"
