@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Count, Output, output_options
+from .options import Count, Output, output_options, refuse_given
 
 if TYPE_CHECKING:
     from ..decomposition.dispersion import Dispersion
@@ -79,10 +79,11 @@ def command(
     from .results import FIGURE, figures, kinds, obtain, say
     from .sources import identity, open_runs
 
-    refuse_idle_options(embed)
     if embed is not None:
+        refuse_given(["fdr"], f"belongs to the test of skewness; leave it out with --embed {embed}")
         map_models(runs, rounds, embed, perplexity, layers, seed, device, output)
         return
+    refuse_given(["perplexity", "seed"], "belongs to a map of models; give --embed tsne with it")
     refuse_rate(fdr)
     opened = open_runs(runs)
     refuse_unequal(opened, layers)
@@ -139,22 +140,3 @@ def map_models(
 
     asked = asked_of(runs, rounds, method, perplexity=perplexity, layers=layers, seed=seed, device=device)
     tell(asked, embedded(asked, output), output)
-
-
-def refuse_idle_options(embed: str | None) -> None:
-    """Refuse options of the other question.
-
-    Raises:
-        FedscopeError: one of a map of models without ``--embed``, or one of the test of skewness with it.
-    """
-    from ..checkpoints import FedscopeError
-
-    asked = click.get_current_context()
-    idle = ("fdr",) if embed is not None else ("perplexity", "seed")
-    for name in idle:
-        if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise FedscopeError(
-                f"--{name} {asked.params[name]} belongs to the test of skewness; leave it out with --embed {embed}"
-                if embed is not None
-                else f"--{name} {asked.params[name]} belongs to a map of models; give --embed tsne with it"
-            )

@@ -204,3 +204,21 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
             )
         rounds.add(number)
     return sorted(rounds)
+
+
+def refuse_given(names: Sequence[str], why: str) -> None:
+    """Refuse options of the command at work that were typed and would be without effect.
+
+    Args:
+        names: without dashes.
+        why: what follows the option and its value in the sentence.
+
+    Raises:
+        FedscopeError: one of them was typed.
+    """
+    from ..checkpoints import FedscopeError
+
+    asked = click.get_current_context()
+    for name in names:
+        if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise FedscopeError(f"--{name} {asked.params[name]} {why}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .options import Count, Output, output_options, parse_rounds
+from .options import Count, Output, output_options, parse_rounds, refuse_given
 
 if TYPE_CHECKING:
     from ..checkpoints import Round, Run
@@ -83,19 +83,23 @@ def command(
     from ..checkpoints import FedscopeError, recorded_clients
     from .sources import open_run
 
-    opened = [open_run(path) for path in runs]
+    opened = [open_run(path, "--round") for path in runs]
     asked = parse_rounds(number, opened[0].rounds, str(opened[0].path), option="--round")
     if len(asked) > 1:
         raise FedscopeError(f"--round {number} names {len(asked)} rounds; give one, as in --round {asked[-1]}")
     # one number for all runs: their last rounds may differ
     rounds = [recorded_clients(opened[0], asked[0], start=False), *(run.round(asked[0]) for run in opened[1:])]
     if not tsne:
+        refuse_given(
+            ["sample", "perplexity", "colour", "backend", "device"], "belongs to --tsne; give both, or neither"
+        )
         draw_densities(opened, rounds, names, top, seed, output)
         return
     if len(runs) > 1:
         raise FedscopeError(f"--tsne maps a sample of one run's parameters, but {len(runs)} runs were given; give one")
     if names:
         raise FedscopeError("--tsne maps a sample of all parameters, but --parameter was given; leave it out")
+    refuse_given(["top"], "belongs to densities, and --tsne maps a sample of all parameters; leave it out")
     draw_tsne(opened[0], rounds[0], sample, perplexity, backend, device, seed, colour, output)
 
 
@@ -132,7 +136,7 @@ def draw_densities(
         with progress("parameters") as report:
             places = chosen or most_skewed(first, top, report)
         values = [read_values(round_, places, run.name) for run, round_ in zip(runs, rounds, strict=True)]
-        size = {"size": first.layout.size, "same_start": same_starts(rounds)}
+        size = {"size": first.layout.size, "same_start": same_starts(runs, rounds)}
         return Parameters(tuple(place.name for place in places), tuple(values), refer(first, seed), {**attrs, **size})
 
     main = Path(f"{base}.parameters.json")
@@ -154,14 +158,21 @@ def slugged(place: Place) -> str:
     return re.sub(r"[^\w.]+", "-", place.name).strip("-")
 
 
-def same_starts(rounds: Sequence[Round]) -> bool:
-    """Whether the clients of all these rounds were sent one model: then their servers can be compared."""
+def same_starts(runs: Sequence[Run], rounds: Sequence[Round]) -> bool:
+    """Whether the same clients with the same data were sent one model: then their servers can be compared."""
     import numpy as np
+
+    def facts(run: Run, round_: Round) -> list[np.ndarray]:
+        ids = round_.client_ids
+        labels = [] if run.partition is None else [run.partition.label_counts[ids]]
+        return [round_.read("start").parameters, ids, *labels]
 
     if any("start" not in round_.models for round_ in rounds):
         return False
-    first = rounds[0].read("start").parameters
-    return all(np.array_equal(first, round_.read("start").parameters) for round_ in rounds[1:])
+    first, *others = (facts(run, round_) for run, round_ in zip(runs, rounds, strict=True))
+    return all(
+        len(first) == len(own) and all(np.array_equal(x, y) for x, y in zip(first, own, strict=True)) for own in others
+    )
 
 
 def draw_tsne(

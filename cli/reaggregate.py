@@ -118,7 +118,7 @@ def settings_of(assignments: Sequence[str]) -> dict[str, Any]:
     from ..checkpoints import FedscopeError
     from ..training import read_assignments
 
-    tables = read_assignments(assignments)
+    tables = read_assignments(assignments, "server.quantile=0.99")
     for section, table in tables.items():
         for key, value in table.items():
             if section != "server":
@@ -139,9 +139,18 @@ def configs_of(run: Run, number: int, names: Sequence[str], given: dict[str, Any
     """
     from dataclasses import fields
 
+    from ..checkpoints import FedscopeError
     from ..training.reaggregating import reaggregating_config
     from ..training.registry import find
+    from ..training.registry import names as names_on
 
+    for name in names:
+        if name not in names_on("servers") and name in (*names_on("clients"), *names_on("averages")):
+            what = "clients do" if name in names_on("clients") else "is averaged over rounds"
+            raise FedscopeError(
+                f"--server {name}: that is what {what}, and only servers can be exchanged afterwards; give one of "
+                f"{', '.join(names_on('servers'))}, or train a branch: fedscope train --from {run.path}@{number}"
+            )
     known = {name: {key.name for key in fields(find("servers", name))} for name in names}
     nobody = {key for key in given if not any(key in own for own in known.values())}
     made = []

@@ -133,8 +133,8 @@ def expand(address: str) -> list[str]:
     return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, have, path, option="--show")]
 
 
-def open_run(path: Path) -> Run:
-    """A run, where a whole one is asked for.
+def open_run(path: Path, option: str = "--rounds") -> Run:
+    """A run, where a whole one is asked for; ``option`` is what names its rounds.
 
     Raises:
         FedscopeError: no run; an address of one of its models.
@@ -143,7 +143,7 @@ def open_run(path: Path) -> Run:
 
     folder, at, rest = str(path).rpartition("@")
     if at and not path.exists() and Path(folder, "run.json").is_file():
-        raise FedscopeError(f"{path} names a model, but a whole run is asked for; give {folder} (and --rounds {rest})")
+        raise FedscopeError(f"{path} names a model, but a whole run is asked for; give {folder} (and {option} {rest})")
     return Run.open(path)
 
 

@@ -120,7 +120,7 @@ def test_branches_are_compared_on_the_same_clients(runs: Path, capsys: pytest.Ca
     places = [parse_place(name, Run.open("runs/fma").layout) for name in Parameters.load("both").names]
     np.testing.assert_array_equal(branch.models["global"], there[[place.column for place in places]])
     words = said(capsys, "runs/fma", "runs/ima", "--out", "unlike")
-    assert "these runs started the round from different models" in words
+    assert "these runs' rounds began from different models" in words
 
 
 def test_a_map_of_many_parameters(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,3 +188,43 @@ def test_a_run_without_its_global_model_is_refused(runs: Path, capsys: pytest.Ca
         del file["global"]
     with pytest.raises(FedscopeError, match=r"runs/fedsa@4 did not record its global model; give another --round"):
         said(capsys, "runs/fma", "runs/fedsa")
+
+
+def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        (["--sample", "50"], "--sample 50 belongs to --tsne; give both, or neither"),
+        (["--colour", "skewness"], "--colour skewness belongs to --tsne; give both, or neither"),
+        (["--tsne", "--top", "2"], "--top 2 belongs to densities"),
+    ):
+        capsys.readouterr()
+        assert run(["parameters", "runs/fma", *words, "--out", "x"]) == 2
+        assert message in capsys.readouterr().err
+    assert run(["parameters", "runs/fma@3"]) == 2
+    assert "give runs/fma (and --round 3)" in capsys.readouterr().err
+
+
+def test_a_round_in_which_no_client_moved_has_no_map(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File("runs/fma/rounds/00004.h5", "r+") as file:
+        for name, rows in file["clients"].items():
+            rows[...] = np.broadcast_to(file["start"][name][()], rows.shape)
+    assert run(["parameters", "runs/fma", "--tsne", "--sample", "60", "--perplexity", "5", "--out", "x"]) == 2
+    assert "the 60 points are all the same" in capsys.readouterr().err
+
+
+def test_a_global_model_that_is_not_finite_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File("runs/fedsa/rounds/00004.h5", "r+") as file:
+        for values in file["global"].values():
+            values[...] = np.nan
+    words = said(capsys, "runs/fma", "runs/fedsa", "--top", "2", "--out", "x", "--json")
+    assert all(set(one["to_mode"]) == {"start", "fma", "global", "fedsa/start", "fedsa/fma"}
+               for one in json.loads(words, parse_constant=str)["parameters"])  # fmt: skip
+    words = said(capsys, "runs/fma", "runs/fedsa", "--top", "2", "--out", "x")
+    assert "fedsa's global by no finite number" in words
+    assert "  not finite: fedsa/global\n" in words
+
+
+def test_runs_with_other_clients_are_not_compared_in_silence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--clients", "8", "--rounds", "1", "--set", "model.hidden=[16]", "--participation", "1.0"]
+    for name, partition in (("iid", "iid"), ("shards", "shards:2")):
+        assert run(["train", "--method", "fma", "--partition", partition, "--out", f"runs/{name}", *words]) == 0
+    assert "or had other clients or data" in said(capsys, "runs/iid", "runs/shards", "--round", "1", "--out", "x")

@@ -191,7 +191,14 @@ def test_it_needs_a_server(runs: Path) -> None:
     ("words", "message"),
     [
         (["runs/fma@2", "--server", "fedsaa"], r"'fedsaa' is not a server method .*; did you mean \"fedsa\"\?"),
-        (["runs/fma@2", "--server", "ima"], r"did you mean --average ima\?"),
+        (
+            ["runs/fma@2", "--server", "ima"],
+            r"--server ima: that is what is averaged over rounds, and only",
+        ),
+        (
+            ["runs/fma@2", "--server", "scaffold"],
+            r"--server scaffold: that is what clients do.* --from runs/fma@2",
+        ),
         (["runs/fma@2", "--server", "fedsa", "--set", "server.clases=5"], r"server\.clases is not a setting of FedSA"),
         (
             ["runs/fma@2", "--server", "fma", "--server", "fedsa", "--set", "server.lr=5"],

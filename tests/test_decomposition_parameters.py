@@ -541,7 +541,7 @@ def test_sentences_have_the_numbers(tmp_path: Path) -> None:
     one = made.summaries[0]
     numbers = f"skewness {one.skewness:.2f}, cv {one.cv:.2g}, FMA {one.fma_to_mode:.2f} σ from the mode"
     assert rest[0] == f"  b.bias[49]: {numbers}"
-    assert "started the round from different models" in rest[-1]
+    assert "rounds began from different models" in rest[-1]
     branched = sentences(replace(made, attrs={**made.attrs, "same_start": True}))
     assert "different models" not in branched
 
@@ -807,3 +807,10 @@ def test_a_gpu_backend_that_is_not_installed_says_how_to_install_it(monkeypatch:
         FedscopeError, match=r"torchdr is not installed; pip install 'fedscope\[gpu\]' .*or use backend"
     ):
         embed(groups(), backend="torchdr")
+
+
+def test_equal_numbers_have_no_density_whatever_their_mean_rounds_to() -> None:
+    values = np.full(7, 0.1)
+    assert np.std(values) > 0  # a rounding
+    assert density_of(values) is None
+    assert mode_of(values) is None

@@ -252,8 +252,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise FedscopeError(f"{path} is not valid TOML: {error}") from error
 
 
-def read_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+def read_assignments(texts: Iterable[str], example: str = "average.window=3") -> dict[str, dict[str, Any]]:
     """``section.key=value`` as nested tables; values are written as in TOML, bare words are strings.
+
+    Raises:
+        FedscopeError: a text of another form; it shows the ``example``.
 
     >>> read_assignments(["average.window=3", "record.clients=last:5", "model.hidden=[32]"])
     {'average': {'window': 3}, 'record': {'clients': 'last:5'}, 'model': {'hidden': [32]}}
@@ -263,7 +266,7 @@ def read_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         place, equals, word = text.partition("=")
         section, dot, key = place.strip().partition(".")
         if not (equals and dot and section and key):
-            raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in average.window=3")
+            raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
         try:
             value = tomllib.loads(f"value = {word.strip()}")["value"]
         except tomllib.TOMLDecodeError:

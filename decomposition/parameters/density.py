@@ -35,7 +35,10 @@ class Density:
 
 def has_density(values: Array) -> bool:
     """Whether a density of these values exists: two or more, all finite, not all the same."""
-    return len(values) > 1 and bool(np.isfinite(values).all()) and bool(np.std(values) > 0)
+    if len(values) < 2 or not np.isfinite(values).all():
+        return False
+    # of equal numbers the deviation may be a rounding of their mean
+    return bool((values != values[0]).any() and np.std(values) > 0)
 
 
 def density_of(values: Array) -> Density | None:

@@ -35,7 +35,8 @@ def embed(
 
     Raises:
         FedscopeError: an unknown backend, or one that is not installed; fewer than four points, or than two
-            dimensions; a perplexity that is not above 0 and below n; values that are not finite.
+            dimensions; a perplexity that is not above 0 and below n; values that are not finite; points that are all
+            the same.
 
     >>> embed(np.eye(6), perplexity=2.0).shape
     (6, 2)
@@ -61,6 +62,11 @@ def embed(
         raise FedscopeError(
             f"{broken} of {n} points are not finite, and have no distance to others; take a round before the training "
             "diverged"
+        )
+    if (points == points[0]).all():
+        raise FedscopeError(
+            f"the {n} points are all the same, so there are no neighbours: clients moved no parameter of the sample; "
+            "take another round"
         )
     return np.asarray(BACKENDS[backend](points, perplexity, seed, device), dtype=np.float64)
 

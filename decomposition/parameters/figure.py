@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
-from ...landscape.paper import CHARACTER, GREY, SMALL, paper_style, shortened
+from ...landscape.paper import CHARACTER, GREY, SMALL, literal, paper_style, shortened
 from ...landscape.plane_figure import Sheet
 from .marks import KEY, Mark, marks_of, rows_of
 from .panels import draw_panel, limits_of, name_panel
+from .words import differ, not_finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,7 +87,11 @@ def _remark(result: Parameters, marks: Sequence[Mark]) -> str:
     for i in range(len(result.names)):
         marked = [float(mark.values[i]) for mark in marks]
         low, high = limits_of(first.clients[:, i], marked)
-        if any(value < low or value > high for value in marked):
+        if any(isfinite(value) and not low <= value <= high for value in marked):
             parts.append("arrows: beyond the axis")
             break
+    if broken := not_finite(result):
+        parts.append(f"not finite, and not drawn: {literal(', '.join(broken))}")
+    if differ(result):
+        parts.append("the runs' rounds began differently: marks do not compare their servers")
     return "; ".join(parts)

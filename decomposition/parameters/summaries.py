@@ -29,7 +29,7 @@ class Summary:
             their skewness it is no evidence.
         mode: of the density, see :func:`~fedscope.decomposition.parameters.density_of`.
         to_mode: of each model, (its value − mode)/σ, by name: ``fma``, ``global``, and of further runs
-            ``RUN/global``.
+            ``RUN/global``; without those whose value is not finite.
     """
 
     parameter: str
@@ -78,7 +78,7 @@ def _distances(runs: Sequence[RunValues], i: int, mode: float, deviation: float)
     found = {which: float(values[i] - mode) / deviation for which, values in runs[0].models.items()}
     for run in runs[1:]:
         found |= {f"{run.run}/{which}": float(value[i] - mode) / deviation for which, value in run.models.items()}
-    return found
+    return {which: value for which, value in found.items() if np.isfinite(value)}
 
 
 def _known(value: float) -> float | None:

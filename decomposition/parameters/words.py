@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from .reference import Reference
     from .result import Parameters
@@ -25,17 +27,35 @@ def sentences(result: Parameters) -> str:
         )
         for run in result.runs[1:]:
             theirs = [one.to_mode.get(f"{run.run}/global") for one in result.summaries]
-            said += f", {run.run}'s global by {span([abs(one) for one in theirs if one is not None])}"
+            known = [abs(one) for one in theirs if one is not None]
+            said += f", {run.run}'s global by {span(known) if known else 'no finite number'}"
         said += _compared(result.reference)
     else:
         said += f"{what} without a density, so there is no mode to miss"
     lines = [said, *(f"  {one.parameter}: {_line(one)}" for one in result.summaries)]
-    if len(result.runs) > 1 and not result.attrs.get("same_start"):
+    lines += [f"  not finite: {', '.join(which)}" for which in [not_finite(result)] if which]
+    if differ(result):
         lines.append(
-            "  these runs started the round from different models, so marks of the others say nothing about their "
-            "servers; branch them: fedscope train --from"
+            "  these runs' rounds began from different models, or had other clients or data, so marks of the others "
+            "say nothing about their servers; branch them: fedscope train --from"
         )
     return "\n".join(lines)
+
+
+def differ(result: Parameters) -> bool:
+    """Whether further runs did not begin the round as the first did."""
+    return len(result.runs) > 1 and not result.attrs.get("same_start")
+
+
+def not_finite(result: Parameters) -> list[str]:
+    """The models with a value that is not finite where the clients have a density, as ``fma/global``."""
+    dense = [one.mode is not None for one in result.summaries]
+    return [
+        f"{run.run}/{which}"
+        for run in result.runs
+        for which, values in run.models.items()
+        if not np.isfinite(values[dense]).all()
+    ]
 
 
 def _compared(reference: Reference | None) -> str:
