@@ -75,6 +75,102 @@ def spread(values: Sequence[float], form: str = "{:.2f}") -> str:
     return f"{middle} ({low} to {high})"
 
 
+# --- recorded clients of large models ---
+
+
+def resnet18() -> Any:
+    """The layout of ResNet-18 as federated papers use it (3 x 3 stem, GroupNorm, 10 classes), in torchvision's order:
+    11.2 million parameters."""
+    from fedscope.checkpoints import Entry, Layout
+
+    shapes: dict[str, tuple[int, ...]] = {"conv1.weight": (64, 3, 3, 3)}
+
+    def norm(name: str, width: int) -> None:
+        shapes.update({f"{name}.weight": (width,), f"{name}.bias": (width,)})
+
+    norm("bn1", 64)
+    before = 64
+    for layer, width in enumerate((64, 128, 256, 512), start=1):
+        for block in range(2):
+            name = f"layer{layer}.{block}"
+            for i in (1, 2):
+                shapes[f"{name}.conv{i}.weight"] = (width, before if i == 1 else width, 3, 3)
+                norm(f"{name}.bn{i}", width)
+            if before != width:
+                shapes[f"{name}.downsample.0.weight"] = (width, before, 1, 1)
+                norm(f"{name}.downsample.1", width)
+            before = width
+    shapes.update({"fc.weight": (CLASSES, 512), "fc.bias": (CLASSES,)})
+    return Layout(tuple(Entry(name, shape, "float32", "parameter") for name, shape in shapes.items()))
+
+
+def write_clients(path: Path, clients: int, compression: str = "none") -> None:
+    """A round of clients that scatter about one model, the last three times as far as the first."""
+    import numpy as np
+
+    from fedscope.checkpoints import RoundRecord, Weights, write_round
+
+    layout, draw = resnet18(), np.random.default_rng(0)
+    start = 0.03 * draw.standard_normal(layout.size, dtype=np.float32)
+    rows = draw.standard_normal((clients, layout.size), dtype=np.float32)
+    rows *= np.linspace(0.002, 0.006, clients, dtype=np.float32)[:, None]
+    rows += start
+    one, numbers = Weights(layout, start, {}), np.arange(clients)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = RoundRecord(1, one, Weights(layout, rows, {}), one, None, *[numbers] * 4, np.full(clients, 1 / clients))
+    write_round(path, record, compression)  # type: ignore[arg-type]
+
+
+def read_seconds(path: Path) -> float:
+    """Seconds of reading a file once from its beginning to its end, a MiB at a time."""
+    buffer = bytearray(2**20)
+    began = time.perf_counter()
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    return time.perf_counter() - began
+
+
+def forget(path: Path) -> bool:
+    """Drop a file from the system's cache, so that the disk is read; whether this system can."""
+    if not hasattr(os, "posix_fadvise"):
+        return False
+    with path.open("rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return True
+
+
+def cold_lines(path: Path, work: Callable[[], object], size: int, wanted: float, repetitions: int) -> list[Line]:
+    """How fast a file that is not in the system's cache is worked on, beside reading it, in turn.
+
+    Args:
+        size: bytes of the clients; wanted: GB/s from a warm cache, below which a disk is slow.
+    """
+    if not forget(path):
+        return []
+    reading, working = [], []
+    for _ in range(repetitions):
+        forget(path)
+        reading.append(path.stat().st_size / read_seconds(path) / 1e9)
+        forget(path)
+        began = time.perf_counter()
+        work()
+        working.append(size / (time.perf_counter() - began) / 1e9)
+    share = statistics.median(b / a for a, b in zip(reading, working, strict=True))
+    slow = statistics.median(reading) < wanted
+    return [
+        Line("not in the cache: reading the file, GB/s", spread(reading)),
+        Line("not in the cache: the same work, GB/s", spread(working)),
+        Line(
+            "as a share of reading",
+            f"{share:.2f}",
+            f">= 0.7 where the disk reads < {wanted:g}",
+            share >= 0.7 if slow else None,
+        ),
+    ]
+
+
 # --- the machine's own rate ---
 
 
