@@ -32,6 +32,9 @@ class Tour(click.Group):
             return None
         file = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command: click.Command = import_module(f"{__package__}.{file}").command
+        if command.epilog and not command.epilog.startswith("\b"):
+            # a line an example, as it stands, so that it can be copied
+            command.epilog = "\b\n" + "\n".join(command.epilog.split("    "))
         return command
 
     def resolve_command(

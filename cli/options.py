@@ -55,6 +55,20 @@ class Count(_Type):
         return number
 
 
+class Base(click.Path):
+    """Where a result goes, without an extension; one of a figure or a table that was typed is left off."""
+
+    ENDS = (".pdf", ".png", ".html", ".nc", ".csv", ".json", ".safetensors")
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        path = Path(super().convert(value, param, ctx))
+        return path.with_suffix("") if path.suffix in self.ENDS else path
+
+
 @dataclass(frozen=True)
 class Source:
     """On what the models are measured, and how."""
@@ -163,7 +177,7 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option(
             "--out",
-            type=click.Path(path_type=Path),
+            type=Base(),
             metavar="BASE",
             help="Where to write, without an extension (default: RUN/figures/...).",
         ),

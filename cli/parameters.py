@@ -109,6 +109,7 @@ def draw_densities(
     """Densities of single parameters: compute or read, draw, and say."""
     from ..checkpoints import FedscopeError
     from ..decomposition.parameters import Parameters, most_skewed, parse_place, read_values, refer, refuse_other_layout
+    from ..decomposition.parameters.result import MOST
     from ..decomposition.parameters.tables import summary_json
     from ..decomposition.parameters.words import sentences
     from .progress import progress
@@ -120,6 +121,8 @@ def draw_densities(
         refuse_other_layout(first, round_)
         if "global" not in round_.models:
             raise FedscopeError(f"{run.path}@{round_.number} did not record its global model; give another --round")
+    if top > MOST:
+        raise FedscopeError(f"--top {top} asks for a panel each; take {MOST} at most")
     chosen = tuple(dict.fromkeys(parse_place(name, first.layout) for name in names))
     others = "".join(f"-{run.name}" for run in runs[1:])
     what = "".join(f"-{slugged(place)}" for place in chosen[:3]) + (f"-and-{len(chosen) - 3}" if chosen[3:] else "")

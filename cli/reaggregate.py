@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Output, Source, source_options
+from .options import Base, Output, Source, source_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @source_options("test", files=False)
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Base(),
     metavar="BASE",
     help="Where to write, without an extension (default: RUN/figures/reaggregate-...).",
 )

@@ -63,3 +63,24 @@ def test_foreign_files_stay(
     assert run([*command.split(), "--out", "m", "--force"]) == 0
     assert not first.exists() or first.read_bytes() != b"mine"
     assert run([*command.split(), "--out", "m"]) == 0, "its own files are not in the way"
+
+
+def test_an_extension_that_was_typed_is_left_off(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").symlink_to(folder / "runs")
+    monkeypatch.chdir(tmp_path)
+    assert run(["curves", "runs/fma", "--out", "fig.pdf"]) == 0
+    assert run(["updates", "runs/fma", "--out", "lr0.1"]) == 0
+    assert run(["reaggregate", "runs/fma@2", "--server", "fedavgm", "--out", "re.safetensors"]) == 0
+    found = {path.name for path in tmp_path.iterdir()} - {"runs"}
+    assert found == {
+        *("fig.curves.csv", "fig.curves.json", "fig.pdf", "fig.png"),
+        *("lr0.1.nc", "lr0.1.updates.csv", "lr0.1.pdf", "lr0.1.png"),
+        *("re.safetensors", "re.reaggregate.csv", "re.reaggregate.json"),
+    }
+
+
+def test_examples_stand_on_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["updates", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  Example:  fedscope updates runs/ima" in lines
+    assert "  Several runs in one figure:  fedscope updates runs/fma runs/ima" in lines

@@ -159,7 +159,7 @@ def test_a_map_of_many_parameters(runs: Path, capsys: pytest.CaptureFixture[str]
         (["runs/fma", "--round", "9"], r"--round 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/fma", "runs/one"], r"runs/one@4: the run has rounds 1"),
         (["runs/fma", "runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
-        (["runs/fma", "--top", "101"], r"there are 101 parameters to draw a panel of each; take 1 to 100"),
+        (["runs/fma", "--top", "101"], r"--top 101 asks for a panel each; take 100 at most"),
         (
             ["runs/fma", "--tsne", "--sample", "20001"],
             r"a sample of 20,001 parameters is out of range: take 4 to 20,000",

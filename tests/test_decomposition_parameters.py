@@ -42,6 +42,7 @@ from fedscope.decomposition.parameters import (
 from fedscope.decomposition.parameters import choosing as choosing_module
 from fedscope.decomposition.parameters import reading as reading_module
 from fedscope.decomposition.parameters import reference as reference_module
+from fedscope.decomposition.parameters.choosing import resolved_skewness
 from fedscope.decomposition.parameters.layers import layer_scales
 from fedscope.decomposition.parameters.marks import marks_of
 from fedscope.decomposition.parameters.words import sentences
@@ -515,13 +516,13 @@ def test_constant_and_broken_parameters_are_drawn_and_said() -> None:
     made = Parameters(("x", "y"), (values(constant, broken, fma=[0.25, np.nan]),))
     figure = made.figure()
     said = {text.get_text() for axes in figure.axes for text in axes.texts}
-    assert {"the same in all clients", "not finite in some client"} <= said
+    assert {"the same in all clients", "no density: not finite in some client"} <= said
     black = [line for line in figure.axes[0].lines if line.get_color() == "#404040"]
     assert [line.get_xdata()[0] for line in black] == [0.25]
     assert not [line for line in figure.axes[1].lines if line.get_color() == "#404040"]
     words = sentences(made).splitlines()
     assert words[0] == "toy, round 7: 2 parameters without a density, so there is no mode to miss"
-    assert words[1:] == ["  x: the same in all clients", "  y: no density: not finite"]
+    assert words[1:] == ["  x: the same in all clients", "  y: no density: not finite in some client"]
 
 
 def test_sentences_have_the_numbers(tmp_path: Path) -> None:
@@ -814,3 +815,48 @@ def test_equal_numbers_have_no_density_whatever_their_mean_rounds_to() -> None:
     assert np.std(values) > 0  # a rounding
     assert density_of(values) is None
     assert mode_of(values) is None
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_differences_that_float64_cannot_square_are_no_density_and_not_broken(scale: float) -> None:
+    column = [scale * k for k in range(1, 10)]
+    made = Parameters(("x",), (values(column, fma=[5 * scale]),))
+    assert made.summaries[0].mode is None
+    assert sentences(made).splitlines()[1].endswith("no density: differences beyond what float64 squares")
+    made.figure().canvas.draw()
+
+
+def heights(figure: Any) -> list[float]:
+    """Of the marks' markers in the first panel."""
+    single = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1]
+    return [float(line.get_ydata()[0]) for line in single]
+
+
+def test_markers_that_would_cover_each_other_stand_in_rows() -> None:
+    """At 3.5 inches a marker is 0.06 inches wide: values nearer than that are lowered, others stay."""
+    numbers = np.random.default_rng(0).normal(size=12).tolist()
+    first = replace(values(numbers, fma=[0.5]), models={"fma": np.array([0.5]), "global": np.array([0.501])})
+    figure = Parameters(("x",), (first,)).figure()
+    rows = [
+        line.get_ydata()[0]
+        for line in figure.axes[0].lines
+        if len(line.get_xdata()) == 1 and line.get_markersize() == 3.2
+    ]
+    assert rows[0] == pytest.approx(0.965)
+    assert rows[1] == pytest.approx(0.965 - 0.09)
+    apart = replace(first, models={"fma": np.array([0.5]), "global": np.array([1.5])})
+    figure = Parameters(("x",), (apart,)).figure()
+    assert {
+        line.get_ydata()[0]
+        for line in figure.axes[0].lines
+        if len(line.get_xdata()) == 1 and line.get_markersize() == 3.2
+    } == {0.965}
+
+
+def test_a_deviation_of_fewer_than_1024_rounding_steps_is_rounding() -> None:
+    """ε max|w| is 2^-23: a lopsided difference of 8192 steps is seen, one of 1600 (σ = 480 of ten clients) is not."""
+    eps = float(np.finfo(np.float32).eps)
+    for steps, seen in ((8192, True), (1600, False)):
+        column = np.ones((10, 1), np.float32)
+        column[0] += np.float32(steps * eps)
+        assert np.isnan(resolved_skewness(column)[0]) == (not seen)

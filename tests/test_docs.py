@@ -190,7 +190,7 @@ def test_a_page_runs_and_prints_what_it_shows(page: Path, tour: Path, tmp_path: 
 def examples_of(name: str) -> list[str]:
     """The commands in the last lines of a help text."""
     epilog = Tour().get_command(click.Context(Tour()), name).epilog  # type: ignore[union-attr]
-    return [part[part.index("fedscope ") :] for part in str(epilog).split("    ") if "fedscope " in part]
+    return [part[part.index("fedscope ") :] for part in str(epilog).splitlines() if "fedscope " in part]
 
 
 @pytest.mark.slow

@@ -38,7 +38,8 @@ def has_density(values: Array) -> bool:
     if len(values) < 2 or not np.isfinite(values).all():
         return False
     # of equal numbers the deviation may be a rounding of their mean
-    return bool((values != values[0]).any() and np.std(values) > 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool((values != values[0]).any() and 0 < np.std(values) < math.inf)
 
 
 def density_of(values: Array) -> Density | None:

@@ -11,6 +11,7 @@ from ...landscape.paper import GREY, SMALL
 from .density import Array, density_of
 from .marks import Mark
 from .summaries import Summary
+from .words import no_density
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 DIGIT, APART = 0.056, 0.1
 # Marks farther than so many widths of the density beyond its ends are arrows, or nothing of it would be seen.
 BEYOND = 1.0
+# The room of a marker in inches; how much lower, as a share of the panel, one stands that would cover another.
+MARKER, STEP = 0.06, 0.09
 
 
 def limits_of(values: Array, marked: Sequence[float]) -> tuple[float, float]:
@@ -57,12 +60,13 @@ def draw_panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: f
     elif len(finite) == len(values):  # all the same: a density of no width
         axes.axvline(finite[0], ymax=0.85, color="#404040", linewidth=0.9, zorder=2)
     arrows = {False: 0, True: 0}
+    shown: list[list[float]] = []
     for value, mark in zip(marked, marks, strict=True):
         if low <= value <= high:
-            _line(axes, value, mark)
+            _line(axes, value, mark, 0.965 - STEP * _level(shown, value, MARKER / wide * (high - low)))
         elif np.isfinite(value):
             arrows[value > high] += 1
-            _arrow(axes, value > high, 1.065 - 0.1 * arrows[value > high], mark)
+            _arrow(axes, value > high, 0.965 - 0.1 * arrows[value > high], mark)
     axes.plot(
         finite,
         np.full(len(finite), 0.035),
@@ -79,12 +83,22 @@ def draw_panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: f
     _number(axes, wide)
 
 
-def _line(axes: Axes, value: float, mark: Mark) -> None:
+def _level(shown: list[list[float]], value: float, apart: float) -> int:
+    """The first row of markers in which there is room for one more, counted from above; takes it."""
+    for level, row in enumerate(shown):
+        if all(abs(value - other) >= apart for other in row):
+            row.append(value)
+            return level
+    shown.append([value])
+    return len(shown) - 1
+
+
+def _line(axes: Axes, value: float, mark: Mark, up: float) -> None:
     look = {name: part for name, part in mark.look.items() if name != "marker"}
     axes.axvline(value, ymax=0.94, zorder=3, **{**look, "linewidth": 1.0})
     axes.plot(
         [value],
-        [0.965],
+        [up],
         transform=axes.get_xaxis_transform(),
         color=mark.look["color"],
         marker=mark.look["marker"],
@@ -136,7 +150,7 @@ def words_of(summary: Summary) -> str:
     if summary.constant:
         return "the same in all clients"
     if summary.mode is None:
-        return "not finite in some client"
+        return no_density(summary)
     said = [] if summary.skewness is None else [f"skew {summary.skewness:+.2f}"]
     if summary.fma_to_mode is not None:
         said.append(f"FMA {summary.fma_to_mode:+.2f} σ")

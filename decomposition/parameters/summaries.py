@@ -22,7 +22,7 @@ class Summary:
     Attributes:
         parameter: its name.
         clients: C.
-        constant: whether it is the same number in all clients.
+        constant: whether it is the same number in all clients; finite: whether it is a number in all of them.
         skewness: scipy's biased one, from three clients on.
         cv: σ/|μ|, σ over C (FedSA eq. 4).
         p_value: of D'Agostino's test that skewness is 0, from eight clients on. Of parameters that were chosen for
@@ -35,6 +35,7 @@ class Summary:
     parameter: str
     clients: int
     constant: bool
+    finite: bool
     skewness: float | None
     cv: float | None
     p_value: float | None
@@ -57,13 +58,15 @@ def summarise(names: Sequence[str], runs: Sequence[RunValues]) -> tuple[Summary,
     for i, name in enumerate(names):
         values = first.clients[:, i]
         constant = bool(moments.constant[i])
-        tested = len(values) >= TESTED and not constant and bool(np.isfinite(values).all())
+        finite = bool(np.isfinite(values).all())
         mode = mode_of(values)
+        tested = len(values) >= TESTED and not constant and mode is not None
         made.append(
             Summary(
                 name,
                 len(values),
                 constant,
+                finite,
                 _known(moments.skewness[i]),
                 _known(moments.cv[i]),
                 _known(skewtest(values).pvalue) if tested else None,

@@ -77,8 +77,15 @@ def _line(one: Summary) -> str:
         return "the same in all clients"
     parts = [] if one.skewness is None else [f"skewness {one.skewness:.2f}"]
     parts += [] if one.cv is None else [f"cv {one.cv:.2g}"]
-    parts.append("no density: not finite" if one.fma_to_mode is None else f"FMA {one.fma_to_mode:.2f} σ from the mode")
+    parts.append(no_density(one) if one.fma_to_mode is None else f"FMA {one.fma_to_mode:.2f} σ from the mode")
     return ", ".join(parts)
+
+
+def no_density(one: Summary) -> str:
+    """Why clients that differ have none, or why plain averaging has no place in it."""
+    if not one.finite:
+        return "no density: not finite in some client"
+    return "no density: differences beyond what float64 squares" if one.mode is None else "FMA not finite"
 
 
 def span(values: Sequence[float]) -> str:
