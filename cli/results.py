@@ -89,10 +89,11 @@ def obtain_all(
                 f"fedscope: {files[0]} holds this result already; drawn again (--force computes it anew)", err=True
             )
             return [load(file) for file in files]
-    refuse_taken(files, also, output)
+    partial = files[0].with_name(f"{files[0].name}.partial")
+    if not partial.exists():  # else it was interrupted, perhaps between two of its files
+        refuse_taken(files, also, output)
     for file in files:
         refuse_unwritable(file)
-    partial = files[0].with_name(f"{files[0].name}.partial")
     results = compute([{**own, "versions": versions()} for own in settings], partial)
     for result, file in zip(results, files, strict=True):
         save(result, file)

@@ -334,20 +334,28 @@ def test_a_result_is_not_taken_for_that_of_other_models(runs: Path, capsys: pyte
 
 def test_results_of_two_kinds_under_one_name_keep_their_numbers(runs: Path) -> None:
     assert run(["curves", "runs/ima", "--out", "same"]) == 0
-    assert run(["decompose", "runs/ima", "--rounds", "1", "--out", "same"]) == 0
+    assert run(["decompose", "runs/ima", "--rounds", "1", "--out", "same"]) == 2  # there is one same.pdf
+    assert run(["decompose", "runs/ima", "--rounds", "1", "--out", "same", "--force"]) == 0
     assert run(["curves", "runs/ima", "--out", "same", "--redraw"]) == 0
     assert run(["decompose", "runs/ima", "--rounds", "1", "--out", "same", "--redraw"]) == 0
 
 
-def test_a_result_torn_between_its_files_is_made_again(runs: Path) -> None:
+def test_a_result_torn_between_its_files_is_made_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What lies there without its main file could be anybody's, unless the store of an interrupted one lies beside."""
     for words, last in (
         (["curves", "runs/ima", "--out", "a"], "a.curves.json"),
         (["decompose", "runs/ima", "--rounds", "1", "--out", "b"], "b.factors.json"),
     ):
         assert run(words) == 0
         Path(last).unlink()
+        capsys.readouterr()
+        assert run(words) == 2
+        assert f"is in the way, and without {last}" in capsys.readouterr().err
+        Path(f"{last}.partial").touch()
         assert run(words) == 0
         assert Path(last).exists()
+        Path(last).unlink()
+        assert run([*words, "--force"]) == 0
 
 
 def test_a_replaced_run_of_another_program_is_another_run(runs: Path) -> None:
