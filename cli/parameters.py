@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     type=Count(1),
     default=5000,
     show_default=True,
-    help="Of --tsne: how many parameters, at most 20000, drawn in proportion to the layers.",
+    help="Of --tsne: how many parameters, at most 20000 (100000 with torchdr), in proportion to the layers.",
 )
 @click.option("--perplexity", type=float, default=30.0, show_default=True, help="Of --tsne: neighbours of a point.")
 @click.option(

@@ -162,7 +162,7 @@ def test_a_map_of_many_parameters(runs: Path, capsys: pytest.CaptureFixture[str]
         (["runs/fma", "--top", "101"], r"--top 101 asks for a panel each; take 100 at most"),
         (
             ["runs/fma", "--tsne", "--sample", "20001"],
-            r"a sample of 20,001 parameters is out of range: take 4 to 20,000",
+            r"a sample of 20,001 parameters is out of range for sklearn: take 4 to 20,000",
         ),
         (["runs/fma", "--tsne", "--sample", "3"], r"a sample of 3 parameters is out of range"),
         (["runs/fma", "--tsne", "--sample", "30"], r"perplexity 30 does not fit 30 points"),

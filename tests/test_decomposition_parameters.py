@@ -724,7 +724,7 @@ def test_maps_that_cannot_be_are_refused(tmp_path: Path) -> None:
     round_ = written(tmp_path / "a")
     for sample in (0, 3, 20_001):
         with pytest.raises(
-            FedscopeError, match=rf"a sample of {sample:,} parameters is out of range: take 4 to 20,000"
+            FedscopeError, match=rf"a sample of {sample:,} parameters is out of range for sklearn: take 4 to 20,000"
         ):
             map_parameters(round_, "toy", sample=sample)
     with pytest.raises(FedscopeError, match=r"perplexity 30 does not fit 30 points: it must be below their number"):

@@ -41,10 +41,7 @@ def embed(
     >>> embed(np.eye(6), perplexity=2.0).shape
     (6, 2)
     """
-    if backend not in BACKENDS:
-        raise FedscopeError(
-            f"there is no t-SNE backend {backend!r}{nearest(backend, BACKENDS) or '; there are ' + listed(BACKENDS)}"
-        )
+    refuse_backend(backend)
     n, dimensions = points.shape
     if n < FEWEST:
         raise FedscopeError(f"{n} points are too few for a t-SNE; take {FEWEST} or more")
@@ -69,6 +66,18 @@ def embed(
             "take another round"
         )
     return np.asarray(BACKENDS[backend](points, perplexity, seed, device), dtype=np.float64)
+
+
+def refuse_backend(backend: str) -> None:
+    """Make sure that there is such a backend.
+
+    Raises:
+        FedscopeError: there is none; says which there are.
+    """
+    if backend not in BACKENDS:
+        raise FedscopeError(
+            f"there is no t-SNE backend {backend!r}{nearest(backend, BACKENDS) or '; there are ' + listed(BACKENDS)}"
+        )
 
 
 def backend_version(backend: str) -> str:

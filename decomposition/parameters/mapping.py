@@ -11,15 +11,15 @@ from ...checkpoints import FedscopeError, Round
 from ..dispersion.moments import column_moments
 from ..synergies import Criteria
 from ..synergy_classes import mean_and_cv
-from .embedding import FEWEST, backend_version, embed
+from .embedding import FEWEST, backend_version, embed, refuse_backend
 from .layers import layer_scales, start_of, updates
 from .map_result import ParameterMap
 from .places import place_of
 from .reading import client_values
 from .sampling import sample_columns
 
-#: the distances of more points take too long, and dots hide each other
-MOST = 20_000
+#: by backend: more points take too long on a processor, and too much of a GPU's memory (n² numbers)
+MOST = {"sklearn": 20_000, "torchdr": 100_000}
 
 
 def map_parameters(
@@ -48,7 +48,7 @@ def map_parameters(
 
     Args:
         run: its name in the result.
-        sample: at most so many parameters, 4 to 20,000.
+        sample: at most so many parameters, 4 to 20,000, to 100,000 with ``torchdr``.
         perplexity, seed, backend, device: see :func:`~fedscope.decomposition.parameters.embed`; the seed is also the
             sample's.
         progress: told the parameters seen and all of them.
@@ -57,8 +57,11 @@ def map_parameters(
         FedscopeError: ``sample`` out of range; a round without clients, with one, or without its ``start``; what
             ``embed`` refuses.
     """
-    if not FEWEST <= sample <= MOST:
-        raise FedscopeError(f"a sample of {sample:,} parameters is out of range: take {FEWEST} to {MOST:,}")
+    refuse_backend(backend)
+    if not FEWEST <= sample <= MOST[backend]:
+        raise FedscopeError(
+            f"a sample of {sample:,} parameters is out of range for {backend}: take {FEWEST} to {MOST[backend]:,}"
+        )
     if len(round_.client_ids) < 2:
         raise FedscopeError(
             f"{round_.label} has 1 client, so a parameter is one number and no vector; take a round with more clients"
