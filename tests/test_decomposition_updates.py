@@ -58,20 +58,16 @@ def of_vectors(vectors: Any, p: Any = None, number: int = 1) -> RoundUpdates:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_products_of_a_small_step_keep_their_digits(
-    tmp_path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_of_a_small_step_keep_their_digits(tmp_path: Path, dtype: str) -> None:
     """Weights near 1000 that move by 1e-3: products of the weights themselves would be all rounding. In blocks."""
-    import fedscope.decomposition.updates.products as products
-
-    real = products.read_columns
-    monkeypatch.setattr(products, "read_columns", lambda round_: real(round_, numbers=40))
     rng = np.random.default_rng(0)
     start = (1000 + rng.normal(size=61)).astype(dtype)
     clients = (start + 1e-3 * rng.normal(size=(4, 61))).astype(dtype)
     p = np.array([0.125, 0.25, 0.5, 0.125])
     seen: list[tuple[int, int]] = []
-    found = update_products(round_of(tmp_path, start, clients, p, dtype), lambda *done: seen.append(done))
+    round_ = round_of(tmp_path, start, clients, p, dtype)
+    found = update_products(round_, lambda *done: seen.append(done), numbers=40, workers=3)
+    assert found.tobytes() == update_products(round_, numbers=40, workers=1).tobytes()
     exact = [[Fraction(float(w)) - Fraction(float(s)) for w, s in zip(row, start, strict=True)] for row in clients]
     exact.append([sum((Fraction(float(p[k])) * exact[k][m] for k in range(4)), Fraction(0)) for m in range(61)])
     expected = [[float(sum(x * y for x, y in zip(a, b, strict=True))) for b in exact] for a in exact]
