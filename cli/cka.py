@@ -231,7 +231,10 @@ def _cohort(run: Run, number: int) -> list[int]:
 
     ids: list[int] = recorded_clients(run, number, start=False).client_ids.tolist()
     if len(ids) < 2:
-        raise FedscopeError(f"{run.path}@{number} has a cohort of one, so there is no pair; raise --participation")
+        raise FedscopeError(
+            f"{run.path}@{number} has a cohort of one, so there is no pair; train with more clients a round "
+            "(--clients, --participation)"
+        )
     return ids
 
 

@@ -137,6 +137,7 @@ def sentence(result: Forgetting, i: int, run: str) -> str:
     """A round in words: what clients gain, what they lose, and what they forget."""
     import numpy as np
 
+    from ..decomposition.diverged import diverged_words
     from ..decomposition.forgetting import mean_over_clients
 
     def shown(values: np.ndarray, sign: int) -> str:
@@ -150,15 +151,17 @@ def sentence(result: Forgetting, i: int, run: str) -> str:
     clients = result.client_ids.shape[1]
     over = f"mean of {clients} clients ± standard error" if clients > 1 else "one client"
     said = f"{run}, round {result.rounds[i]}: local training changes the accuracy on a client's own data by {own} and "
+    diverged = diverged_words(result.diverged_in(i), int(result.rounds[i]))
+    broken = f"; {diverged}, and NaN outputs count as wrong" if diverged else ""
     if not result.others[i].any():
-        return f"{said}no sample is the others' ({over})"
+        return f"{said}no sample is the others' ({over}){broken}"
     said += f"on the others' by {others} ({over}); {forgotten} of {known} pairs of client and class known before are "
     said += "forgotten entirely"
     without = result.client_ids[i][result.own[i].sum(axis=1) == 0]
     if len(without):
         which = ", ".join(map(str, without[:12].tolist())) + (", ..." if len(without) > 12 else "")
         said += f"; client{'s' if len(without) > 1 else ''} {which} without own samples here"
-    return said
+    return said + broken
 
 
 def as_numbers(result: Forgetting, i: int) -> dict[str, Any]:
@@ -175,5 +178,6 @@ def as_numbers(result: Forgetting, i: int) -> dict[str, Any]:
         **numbers,
         "known": int(result.known[i].sum()),
         "forgotten": int(result.forgotten[i].sum()),
+        "diverged": result.diverged_in(i),
         "clients": [{"client": k, "own_gain": own, "others_loss": others} for k, own, others in clients],
     }

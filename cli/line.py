@@ -129,7 +129,10 @@ def clients_of(models: tuple[str, ...]) -> list[str]:
     run = Run.open(address.path)
     round_ = recorded_clients(run, run.round(address.round).number)
     if len(round_.client_ids) < 2:
-        raise FedscopeError(f"{models[0]} has a cohort of one, so there is no pair; raise --participation")
+        raise FedscopeError(
+            f"{models[0]} has a cohort of one, so there is no pair; train with more clients a round "
+            "(--clients, --participation)"
+        )
     return [f"{address.path}@{round_.number}/client-{k}" for k in round_.client_ids.tolist()]
 
 

@@ -35,10 +35,13 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
     Raises:
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data.
     """
-    from ..checkpoints import FedscopeError, Layout, load_model, parse_address
+    from ..checkpoints import FedscopeError, Layout, load_model, parse_address, read_file
     from ..training import build_module, data_of, load_data, model_settings, module_of, resolve_device
 
     model, data = source.model, source.data
+    for address in addresses:
+        if parse_address(address).round is None and not Path(address).is_file():
+            read_file(address)  # says what there is instead
     runs = _runs(addresses)
     if data is None and not runs:
         raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its data; give --data (and --model)")

@@ -109,7 +109,10 @@ def command(
         ],
         as_json=output.as_json,
         rounds=[
-            {"run": one.run, "round": one.round, "clients": one.clients, "sizes": [asdict(row) for row in one.sizes]}
+            {
+                **{"run": one.run, "round": one.round, "clients": one.clients, "diverged": list(one.diverged)},
+                "sizes": [asdict(row) for row in one.sizes],
+            }
             for one in result.rounds
         ],
     )
@@ -123,6 +126,7 @@ def measured(
 
     import numpy as np
 
+    from ..decomposition.diverged import diverged_rows
     from ..decomposition.subsets import RoundSubsets, average_subsets
     from ..training import module_of
     from .progress import progress, within
@@ -151,7 +155,8 @@ def measured(
                     precision=settings["precision"],
                     progress=within(report, before, expected),
                 )
-                store.add(key, RoundSubsets(run.name, number, len(n), rows).to_json())
+                diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
+                store.add(key, RoundSubsets(run.name, number, len(n), rows, diverged).to_json())
                 del clients  # before the next round's are read
             done.append(RoundSubsets.from_json(store.done[key]))
             before += models(run, number, sizes)
@@ -190,6 +195,8 @@ def sizes_of(text: str | None, clients: int, where: str) -> tuple[int, ...]:
 def sentence(one: RoundSubsets, split: str) -> str:
     """A round in words: the error of one, of all, and how many are enough."""
 
+    from ..decomposition.diverged import diverged_words
+
     def shown(i: int) -> str:
         row = one.sizes[i]
         spread = "" if row.error_stderr is None else f" ± {100 * row.error_stderr:.2g}"
@@ -197,12 +204,15 @@ def sentence(one: RoundSubsets, split: str) -> str:
 
     first, last = one.sizes[0].m, one.sizes[-1].m
     begin = f"{one.run}, round {one.round}: "
+    diverged = diverged_words(one.diverged, one.round)
+    whose = "it" if len(one.diverged) == 1 else "one of them"
+    broken = f"; {diverged}, nor are averages with {whose}, and NaN outputs count as wrong" if diverged else ""
     if one.clients == 1:
-        return f"{begin}a cohort of one client, so nothing is averaged; {split} error {shown(0)}"
+        return f"{begin}a cohort of one client, so nothing is averaged; {split} error {shown(0)}{broken}"
     of = "a single client" if first == 1 else f"averages of {first}"
     if len(one.sizes) == 1:
-        return f"{begin}{split} error of {of} {shown(0)}"
+        return f"{begin}{split} error of {of} {shown(0)}{broken}"
     last_of = f"the average of all {last}" if last == one.clients else f"averages of {last}"
     enough = one.enough()
     said = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
-    return f"{begin}{split} error of {of} {shown(0)}, of {last_of} {shown(-1)}{said}"
+    return f"{begin}{split} error of {of} {shown(0)}, of {last_of} {shown(-1)}{said}{broken}"

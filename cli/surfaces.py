@@ -140,7 +140,8 @@ def panels_of(path: str, rounds: str) -> list[Panel]:
         ids = [int(k) for k in recorded_clients(run, number).client_ids]
         if len(ids) < 3:
             raise FedscopeError(
-                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients: raise --participation"
+                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; train with "
+                "more clients a round (--clients, --participation)"
             )
         anchors = tuple(f"{path}@{number}/client-{k}" for k in ids[:3])
         panels.append(Panel(f"{run.name}.round-{number}", f"Round {number}", "models", anchors))

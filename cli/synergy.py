@@ -79,7 +79,8 @@ def command(
     recorded: Round = recorded_clients(run, number, start=False)
     if len(recorded.client_ids) < 2:
         raise FedscopeError(
-            f"{run.path}@{number} has a cohort of one, so there is nobody to disagree with; raise --participation"
+            f"{run.path}@{number} has a cohort of one, so there is nobody to disagree with; train with more "
+            "clients a round (--clients, --participation)"
         )
     criteria: dict[str, Any] = {
         **{"classes": classes, "clusters": clusters, "cv_threshold": cv_threshold},

@@ -107,8 +107,8 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
         if len(round_.client_ids) < 2:
             if not pairs:
                 raise FedscopeError(
-                    f"{run.path}: every recorded round has a cohort of one, so there is no pair of updates; raise "
-                    "--participation"
+                    f"{run.path}: every recorded round has a cohort of one, so there is no pair of updates; train "
+                    "with more clients a round (--clients, --participation)"
                 )
             raise FedscopeError(
                 f"{run.path}@{number} has a cohort of one, so there is no pair of updates; give other rounds, or "

@@ -19,4 +19,5 @@ def distances(cohort: CohortDraws, fma: Sequence[Weights]) -> npt.NDArray[np.flo
 
 def _to_mean(clients: Weights, mean: Weights) -> npt.NDArray[np.float64]:
     centre = mean.parameters.astype(np.float64)
-    return np.array([np.linalg.norm(row.astype(np.float64) - centre) for row in clients.parameters])
+    with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged, whose distance is not finite
+        return np.array([np.linalg.norm(row.astype(np.float64) - centre) for row in clients.parameters])

@@ -163,7 +163,7 @@ CASES = [
     ("export runs/ima@9 x.pt", "runs/ima@9"),
     ("export runs/ima@4 runs/ima/run.json", "runs/ima/run.json exists; give another name, or --force"),
     ("export runs/ima@4 nowhere/x.pt", "nowhere is no folder; make it, or give another name"),
-    ("line a.pt b.pt", "a.pt is a plain file, which does not say its data; give --data"),
+    ("line a.pt b.pt", "a.pt does not exist"),
     # plane
     ("plane runs/ima@1 runs/ima@2", "a plane goes through three models, but got 2"),
     ("plane runs/ima@1 runs/ima@1 runs/ima@2", "same model"),
@@ -175,7 +175,7 @@ CASES = [
     ("plane runs/ima --rounds 1,9", "--rounds 1,9: runs/ima has no round 9; it has 1 to 4"),
     ("plane runs/ima --rounds one", "'one' is not a round"),
     ("plane runs/few --rounds 1", "clients of round 1 were not recorded; rounds 2, 4 have them"),
-    ("plane runs/pair --rounds 1", "has a cohort of 1, but a plane needs three clients"),
+    ("plane runs/pair --rounds 1", "but a plane needs three clients; train with more clients a round (--clients, --pa"),
     # decompose
     ("decompose runs/ima --draws local:1", "R = 1 gives no variance and no covariance"),
     ("decompose runs/ima --draws local:x", "'x' is not a number of draws"),

@@ -195,7 +195,8 @@ def test_a_client_that_answers_all_alike_is_named(runs: Path, capsys: pytest.Cap
         (["runs/fma", "--layer", "f1"], r"the module has no layer 'f1', but output, flatten, fc1, .*; did you mean"),
         (["runs/fma", "--layer", "fc1", "--layer", "fc1"], r"layer fc1 is given 2 times"),
         (["runs/few", "--rounds", "1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2, 4 have them"),
-        (["runs/one", "--rounds", "1"], r"runs/one@1 has a cohort of one, so there is no pair; raise --participation"),
+        (["runs/one", "--rounds", "1"], r"runs/one@1 has a cohort of one, so there is no pair; train with more"),
+        (["runs/one", "--rounds", "1"], r" clients a round \(--clients, --participation\)$"),
         (["runs/fma", "--limit", "3"], r"the unbiased estimator of HSIC needs 4 samples, not 3 in all; give more"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/fma@2", "--rounds", "1"], r"--rounds 1 is for whole runs, but runs/fma@2 names a model"),
@@ -216,3 +217,11 @@ def test_mistakes_end_in_one_sentence(
     with pytest.raises(FedscopeError, match=message) as caught:
         said(capsys, *words)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_does_not_exist_is_said_before_what_it_lacks(runs: Path) -> None:
+    Path("b.pt").touch()
+    with pytest.raises(FedscopeError, match=r"^a\.pt does not exist; \. has b\.pt$"):
+        command.main(["b.pt", "a.pt"], standalone_mode=False)
+    with pytest.raises(FedscopeError, match=r"^b\.pt is a plain file, which does not say its data; give --data"):
+        command.main(["b.pt", "b.pt"], standalone_mode=False)

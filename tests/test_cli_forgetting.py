@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -202,3 +203,22 @@ def test_mistakes_end_in_one_sentence(
         change(runs / "runs/fma")
     with pytest.raises(FedscopeError, match=message):
         said(capsys, "runs/fma", *words)
+
+
+def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not finite" not in said(capsys, "runs/fma", "--rounds", "1,4", "--out", "sound")
+    client = int(Run.open("runs/fma").round(4).client_ids[1])
+    with h5py.File("runs/fma/rounds/00004.h5", "r+") as file:
+        file["clients/fc2.bias" if "clients/fc2.bias" in file else "clients/head.bias"][1] = np.nan
+    sound, broken = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f").splitlines()[:2]
+    assert "not finite" not in sound  # round 1
+    assert broken.endswith(f"; the model of client {client} in round 4 is not finite, and NaN outputs count as wrong")
+    made = Forgetting.load("f.nc")
+    assert [made.diverged_in(i) for i in (0, 1)] == [[], [client]]
+    assert not np.nan_to_num(made.after_own[1, 1]).any()
+    one, four = json.loads(said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f", "--json"))[
+        "rounds"
+    ]  # of the kept result
+    assert (one["diverged"], four["diverged"]) == ([], [client])
+    replace(made, diverged=None).save("old.nc")  # as results from before it was kept
+    assert Forgetting.load("old.nc").diverged_in(1) == []

@@ -209,7 +209,7 @@ def test_it_needs_a_server(runs: Path) -> None:
         (["runs/fma@2", "--server", "fedsa", "--set", "classes=5"], r"write section\.key=value"),
         (["runs/fma@2", "--server", "fedadam", "--from-state"], r"--from-state: round 2 of runs/fma was made with --s"),
         (["runs/few@1", "--server", "fedsa"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have"),
-        (["runs/one@1", "--server", "fedsa"], r"runs/one@1 has a cohort of one, so there is nothing to aggregate"),
+        (["runs/one@1", "--server", "fedsa"], r"runs/one@1 has a cohort of one, so there .*\(--clients, --pa"),
         (["runs/fma", "--server", "fedsa"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
         (["runs/fma@2/global", "--server", "fedsa"], r"names a model, .*; give runs/fma@2$"),
         (["runs/foreign@2", "--server", "fedsa"], r"foreign has no config\.toml, .* recorded by Flower"),

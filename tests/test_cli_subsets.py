@@ -246,3 +246,32 @@ def test_training_data_of_other_clients_are_other_data(runs: Path, capsys: pytes
     partition = Run.open("runs/held").partition
     assert partition is not None
     assert Subsets.load("held").attrs["samples"] == len(np.concatenate(partition.clients))
+
+
+def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = [int(k) for k in Run.open("runs/fma").round(4).client_ids]
+    for rows, end in (
+        ([2], f"; the model of client {ids[2]} in round 4 is not finite, nor are averages with it, and"),
+        ([1, 2], f"; the models of clients {ids[1]}, {ids[2]} in round 4 are not finite, nor are averages with one of"),
+    ):
+        with h5py.File("runs/fma/rounds/00004.h5", "r+") as file:
+            for row in rows:
+                file["clients/head.bias"][row] = np.nan
+        words = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "s", "--force")
+        one, four = words.splitlines()[:2]
+        assert "not finite" not in one
+        assert end in four
+        assert four.endswith("NaN outputs count as wrong")
+        assert [row.diverged for row in Subsets.load("s").rounds] == [(), tuple(ids[row] for row in rows)]
+        told = json.loads(said(capsys, "runs/fma", "--rounds", "1,4", "--out", "s", "--json"))["rounds"]
+        assert [row["diverged"] for row in told] == [[], [ids[row] for row in rows]]
+        assert told[1]["sizes"][-1]["error_mean"] == 1
+    for sizes in ("1", "1,2"):
+        assert "in round 4 are not finite" in said(
+            capsys, "runs/fma", "--rounds", "4", "--sizes", sizes, "--out", sizes
+        )
+    kept = json.loads(Path("s.subsets.json").read_text())
+    for row in kept["rounds"]:
+        del row["diverged"]
+    Path("s.subsets.json").write_text(json.dumps(kept))
+    assert [row.diverged for row in Subsets.load("s").rounds] == [(), ()]  # a result from before it existed

@@ -355,7 +355,8 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/one@1"], r"runs/one@1 has a cohort of one, so there is nobody to disagree with; raise --participation"),
+        (["runs/one@1"], r"runs/one@1 has a cohort of one, so there is nobody to disagree with; train with"),
+        (["runs/one@1"], r" clients a round \(--clients, --participation\)$"),
         (["runs/few@1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have them"),
         (["runs/fma"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
         (["elsewhere"], r"elsewhere names no round; give RUN@ROUND, as in runs/ima@40"),

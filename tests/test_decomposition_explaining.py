@@ -705,3 +705,114 @@ def test_replays_that_are_all_alike_have_no_interval(error):
 )
 def test_not_more_than_four_digits_are_shown(value, half, text):
     assert shown(Reading("x", 1, value, value - half, value + half)) == text
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("value", [NAN, float("inf")])
+def test_where_values_are_not_finite_no_draws_are_asked_for(value):
+    """The third of six rounds diverged: what needs it says which values are not finite, and that draws cannot help."""
+    factors = (*SPLIT, "variance", "locality")
+    run_ = made(changes={name: (*USUAL[name][:3], value, *USUAL[name][4:]) for name in factors})
+    other = made("fma")
+    found = explained(run_, other)
+    cannot = "More draws cannot help where values are not finite; only rounds without such values can decide it."
+    assert found.of("greatest-part/middle", "ima").decide == cannot
+    assert found.of("scatter-is-small", "ima").decide == (
+        f"Not finite: variance and heterogeneous bias in round 40. {cannot}"
+    )
+    assert found.of("locality", "ima").decide == f"Not finite: locality in round 40. {cannot}"
+    better = found.of("better-than-clients", "ima")
+    if better.verdict == "undecided":  # an infinite loss is above the clients'
+        assert better.decide == f"Not finite: the loss of the averaged model in round 40. {cannot}"
+    assert better.verdict == ("contradicted" if value == float("inf") else "undecided")
+    assert "More draws" not in "".join(one.decide for one in found.statements if one.run == "fma")
+    # the last round is finite, and only that is compared
+    assert "not finite" not in found.of("differs-most").decide
+    last = made(changes={"locality": (*USUAL["locality"][:5], value)})
+    assert explained(last, other).of("differs-most").decide == f"Not finite: locality in round 60. {cannot}"
+
+
+def test_a_place_where_the_greatest_part_changes_is_told_beside_what_is_not_finite():
+    run_ = made(changes={"heter_bias": (0.8, 0.7, 0.6, 0.01, 0.01, NAN)})
+    early = explained(run_, lengths={"ima": 180}).of("greatest-part/early")  # all six rounds
+    assert re.fullmatch(r"More draws cannot help .* Rounds between these would say where it changes\.", early.decide)
+
+
+def test_a_fall_without_finite_values_says_so_and_asks_for_no_split():
+    every = explained(made(changes={"heter_bias": (NAN,) * 6})).of("heterogeneous-bias-falls")
+    assert every.sentence == "It has a finite value in no round."
+    assert every.decide.startswith(
+        "Not finite: heterogeneous bias in rounds 1, 20, 30, 40, 50 and 60. More draws cannot"
+    )
+    one = explained(made(changes={"heter_bias": (0.8, *(NAN,) * 5)})).of("heterogeneous-bias-falls")
+    assert one.sentence.endswith("in round 1, the only one with a finite value.")
+    assert "second round" not in one.decide
+    none = explained(made(changes={"heter_bias": (None,) * 6})).of("heterogeneous-bias-falls")
+    assert none.decide == "More clients, each with data of its own, would decide it."
+    some = explained(made(changes={"heter_bias": (0.8, *(None,) * 5)})).of("heterogeneous-bias-falls")
+    assert some.decide == "Another round with a value would decide it."
+    alone = made()
+    single = explained(replace(alone, rounds=alone.rounds[:1])).of("heterogeneous-bias-falls")
+    assert single.decide == "A second round with a value would decide it."
+
+
+@pytest.mark.parametrize(("split", "told"), [("test", True), ("train", False)])
+def test_the_training_split_is_recommended_only_to_others(split, told):
+    found = explain(Decomposition((made(split=False, population=split == "train"),), split=split, draws="local:4"))
+    for claim in ("greatest-part/late", "own-data", "heterogeneous-bias-falls"):
+        decide = found.of(claim).decide
+        assert ("--split train" in decide) == told, claim
+        assert ("Knowing whose samples are whose" in decide) != told, claim
+
+
+def test_clients_that_are_not_finite_contradict_nothing_and_are_named():
+    def broken(one: RoundFactors, rows: range) -> RoundFactors:
+        nan = [replace(row, train_bias=NAN, heter_bias=NAN) if k in rows else row for k, row in enumerate(one.clients)]
+        return replace(one, clients=tuple(nan))
+
+    run_ = made()
+    lost = replace(run_, rounds=(*run_.rounds[:4], *(broken(one, range(10)) for one in run_.rounds[4:])))
+    found = explained(lost).of("own-data")
+    assert found.verdict == "undecided"  # without the rule 0 of 10 in rounds 50 and 60 contradict
+    assert found.sentence.endswith(
+        "In rounds 50 and 60 clients 0, 1, 2, 3, 4, 5, 6, 7, 8 and 9 have no finite error and count as not below."
+    )
+    assert found.decide.startswith("More draws cannot help")
+    one = explained(replace(run_, rounds=(*run_.rounds[:5], broken(run_.rounds[5], range(3, 4))))).of("own-data")
+    assert one.verdict == "supported"  # 9 of 10
+    assert one.sentence.endswith("In round 60 client 3 has no finite error and counts as not below.")
+    worse = explained(made(own=0.9)).of("own-data")
+    assert worse.verdict == "contradicted"
+
+
+def test_a_client_with_all_data_needs_company_and_not_another_split():
+    run_ = made(clients=1)
+    rows = [[replace(row, heter_bias=None) for row in one.clients] for one in run_.rounds]
+    found = explained(
+        replace(run_, rounds=tuple(map(lambda one, own: replace(one, clients=tuple(own)), run_.rounds, rows)))
+    )
+    assert found.of("own-data").decide == "More clients, each with data of its own, would decide it."
+
+
+def test_similarity_without_values_says_what_is_missing():
+    def decide(run_: RunFactors, *values: tuple) -> str:
+        return explained(run_, similarity={"ima": list(values)}).of("more-alike").decide
+
+    run_ = made()
+    assert decide(run_) == "Two rounds would decide it whose outputs are finite and not the same for all samples."
+    assert decide(run_, (1, 0.2, 0.01, 8)).startswith("Two rounds would decide it whose outputs are finite")
+    assert decide(replace(run_, rounds=run_.rounds[:1]), (1, 0.2, 0.01, 8)) == "A second round would decide it."
+    assert decide(made(clients=1)) == (
+        "Rounds 1, 20, 30, 40, 50 and 60 had one client; two rounds with two clients or more would decide it."
+    )
+
+
+def test_a_step_that_is_not_finite_is_not_called_none():
+    for name, changes in (("server's step", "server_step"), ("average over rounds", "averaged_loss")):
+        notes = explained(made(changes={changes: (NAN,) * 6})).notes
+        assert f"ima: what the {name} changes is not finite in rounds 1, 20, 30, 40, 50 and 60." in notes
+        assert not any("step is 0" in note for note in notes) or name != "server's step"
+        assert not any("no average over rounds" in note for note in notes)
+    assert any("step is 0" in note for note in explained(made()).notes)

@@ -281,6 +281,17 @@ def test_enough_is_where_the_fall_stays_done() -> None:
     assert falling(count=1).enough() is None
 
 
+def test_where_there_is_no_difference_nothing_is_nine_tenths_of_it() -> None:
+    one = falling()
+    same = [replace(row, error_mean=0.3) for row in one.sizes]
+    rounded = [replace(same[0], error_mean=0.3 + 1e-16), *same[1:]]  # means of equal numbers, of 10 and of 1
+    assert rounded[0].error_mean > same[-1].error_mean
+    assert replace(one, sizes=tuple(same)).enough() is None
+    assert replace(one, sizes=tuple(rounded)).enough() is None
+    least = [replace(same[0], error_mean=0.3 + 1e-9), *same[1:]]  # one sample of many
+    assert replace(one, sizes=tuple(least)).enough() == 2
+
+
 # --- the figure ---
 
 

@@ -675,3 +675,28 @@ def test_figures_of_less_are_drawn_too() -> None:
     assert gp.get_title(loc="left") == f"GP variance\nr = {found.pearson:.2f}, n = 7".replace("-", "−")
     nothing = Theory("x", (Gap(1, 1.0, 0.0, 0.0, 0.0, 1.0),)).figure()
     assert [text.get_text() for text in nothing.axes[0].texts] == ["no gap above rounding"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_clients_that_diverged_have_no_gap_and_no_warning(value: float) -> None:
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    layout = Layout.of(module)
+    buffers = {entry.name: np.ones((3, *entry.shape), entry.dtype) for entry in layout.buffers}
+    own = Weights(layout, np.ones((3, layout.size), np.float32), buffers)
+    own.parameters[1, :2] = value, -value
+    own.parameters[2, 0] = -value
+    buffers["1.running_mean"][1] = value
+    for one in locality_gaps(module, samples(20, 4), own, np.full(3, 1 / 3), round=4, shrink=(1.0, 0.5)):
+        assert not one.finite
+        assert not one.counts
+
+
+def test_clients_without_a_finite_variance_are_named_instead_of_asking_for_more_clients() -> None:
+    made = result()
+    number, bounds_ = next(iter(made.by_round.items()))
+    broken = [replace(row, replay_variance=math.nan) if row is bounds_[1] else row for row in bounds_]
+    rest = [row for row in made.bounds if row.round != number]
+    line = next(line for line in sentence(replace(made, bounds=(*broken, *rest))).splitlines() if f"@{number}" in line)
+    assert f"replay variance have no correlation: they are not finite for client {bounds_[1].client}" in line
+    assert "Gaussian-process variance r = " in line

@@ -286,7 +286,7 @@ def test_rounds_that_hold_too_little_are_refused(runs: Any, tmp_path: Path) -> N
     with pytest.raises(FedscopeError, match=r"few@1: the clients of round 1 were not recorded; rounds 2 have them"):
         again(few, 1, "fedsa")
     lonely = train(config("fma", run={"participation": 0.01, "rounds": 1}), tmp_path / "lonely")
-    with pytest.raises(FedscopeError, match=r"lonely@1 has a cohort of one, so there is nothing to aggregate"):
+    with pytest.raises(FedscopeError, match=r"lonely@1 has a cohort of one, so .*\(--clients, "):
         again(lonely, 1, "fedsa")
     before = few.round(2)
     numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)

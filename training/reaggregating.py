@@ -76,7 +76,8 @@ def reaggregate(run: Run, number: int, configs: Sequence[Config], *, from_state:
         )
     if len(round_.client_ids) < 2:
         raise FedscopeError(
-            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; raise --participation"
+            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; train with more "
+            "clients a round (--clients, --participation)"
         )
     start = round_.read("start")
     begun = [_begin(run, number, config, start, from_state) for config in configs]  # refused before clients are read

@@ -95,7 +95,7 @@ def count_clients(round_: Round) -> int:
     if clients < 2:
         raise FedscopeError(
             f"{round_.label} has {clients} client, so there is no dispersion; ask for rounds with two or more, or "
-            "train with a larger --participation"
+            "train with more clients a round (--clients, --participation)"
         )
     return clients
 

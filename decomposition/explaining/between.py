@@ -44,7 +44,8 @@ def differs_most(a: RunFactors, b: RunFactors) -> Statement:
         sentence = (
             f"The averaged model's loss is {losses}; differences are {' minus '.join(names_of)}. {sentence}{seeds}"
         )
-        decide = narrower([one, two]) if verdict == "undecided" else ""
+        of_both = [read(each, name) for each in (one, two) for name in names]
+        decide = narrower([one, two], of_both) if verdict == "undecided" else ""
         if all(gap.value == 0 for gap in gaps):
             decide = "A later round may differ: the runs have the same history up to here."
         elif clients_differ([one, two]):

@@ -67,7 +67,7 @@ def explain(
         statement
         for run in result.runs
         for statement in _of_run(
-            run, ends[run.run], (similarity or {}).get(run.run), (stand_ins or {}).get(run.run, "")
+            run, ends[run.run], result.split, (similarity or {}).get(run.run), (stand_ins or {}).get(run.run, "")
         )
     ]
     statements += [differs_most(result.runs[0], other) for other in result.runs[1:]]
@@ -80,14 +80,14 @@ def explain(
 
 
 def _of_run(
-    run: RunFactors, length: int, similarity: Sequence[Similarity] | None, stand_in: str
+    run: RunFactors, length: int, split: str, similarity: Sequence[Similarity] | None, stand_in: str
 ) -> Iterator[Statement]:
     name = label(run)
     thirds = phases(run.rounds, length)
     after = [phase for phase in thirds if phase.name != "early"]
-    yield from (greatest_part(name, phase) for phase in thirds)
-    yield own_data(name, after)
-    yield heterogeneous_bias_falls(name, thirds)
+    yield from (greatest_part(name, phase, split) for phase in thirds)
+    yield own_data(name, after, split)
+    yield heterogeneous_bias_falls(name, thirds, split)
     yield scatter_is_small(name, run.rounds)
     yield weights_beat_outputs(name, thirds)
     for made in (better_than_clients, server_lowers, averaging_over_rounds):

@@ -5,10 +5,22 @@ from __future__ import annotations
 from math import isfinite
 
 from ..records import RoundFactors
-from .intervals import above, finite, magnitude, read, size, zero
+from .intervals import above, broken, finite, magnitude, read, size, zero
 from .phases import Phase
 from .records import Reading, Statement, Verdict
-from .wording import NAMES, capital, ends, in_rounds, is_local, listed, narrower, share, shown
+from .wording import (
+    CANNOT,
+    NAMES,
+    capital,
+    ends,
+    in_rounds,
+    is_local,
+    listed,
+    narrower,
+    share,
+    shown,
+    splitting,
+)
 
 EXPECTED = ("heter_bias", "locality")
 LATER = (
@@ -25,14 +37,16 @@ def parts_of(one: RoundFactors) -> tuple[str, ...]:
     return (*biases, "variance", *covariance, "locality")
 
 
-def greatest_part(run: str, phase: Phase) -> Statement:
+def greatest_part(run: str, phase: Phase, split: str = "") -> Statement:
     """Supported where one factor's |value| is apart from every other one's in each round of the phase, and is, after
-    early training, one that the paper names; contradicted where it is another one."""
+    early training, one that the paper names; contradicted where it is another one. ``split`` is
+    what was measured on."""
     early = phase.name == "early"
     what = "one factor" if early else "heterogeneous bias, or else locality,"
     readings: list[Reading] = []
     firsts: dict[str, list[int]] = {}
     doubts: list[str] = []
+    remedies: list[str] = []
     for one in phase.rounds:
         parts = [read(one, name) for name in parts_of(one)]
         readings += [*parts, read(one, "ensemble_loss"), read(one, "fma_loss")]
@@ -40,6 +54,7 @@ def greatest_part(run: str, phase: Phase) -> Statement:
         if without:
             names = listed([NAMES[part.name] for part in without])
             doubts.append(f"in round {one.round} there is no finite value of {names}")
+            remedies = [CANNOT] if any(broken(part) for part in without) else remedies
             continue
         # Not the next in value: a smaller one may have the wider interval.
         first, *others = sorted(parts, key=size, reverse=True)
@@ -58,7 +73,9 @@ def greatest_part(run: str, phase: Phase) -> Statement:
         decide = f"Decompose one of them: --rounds with a number from {phase.first} to {phase.last}."
     elif doubts:
         sentence = capital("; ".join(doubts)) + "."
-        decide = narrower(phase.rounds) if len(firsts) < 2 else "Rounds between these would say where it changes."
+        if len(firsts) > 1:
+            remedies.append("Rounds between these would say where it changes.")
+        decide = " ".join(remedies) or narrower(phase.rounds)
     else:
         (name,) = firsts
         sentence = (
@@ -66,7 +83,7 @@ def greatest_part(run: str, phase: Phase) -> Statement:
             f"{'; '.join(_made_of(one, name) for one in ends(phase.rounds))}."
         )
         if name == "bias" and not early:
-            decide = "The bias is not split here, into own data and others'; --split train splits it."
+            decide = f"The bias is not split here, into own data and others'. {splitting(split, 'splits it')}"
         else:
             verdict = "supported" if early or name in EXPECTED else "contradicted"
     return Statement(

@@ -117,6 +117,11 @@ def finite(one: Reading) -> bool:
     return one.value is not None and isfinite(one.value)
 
 
+def broken(one: Reading) -> bool:
+    """Whether there is a value, but NaN or infinite."""
+    return one.value is not None and not isfinite(one.value)
+
+
 def quantile(degrees: float) -> float:
     """Student's t of a 95 % interval.
 

@@ -39,7 +39,7 @@ def weights_beat_outputs(run: str, phases: Sequence[Phase]) -> Statement:
         decide = (
             "Rounds between these would say where its sign changes."
             if mixed
-            else narrower(rounds)
+            else narrower(rounds, [value for value in values if value.round in later])
             if later
             else "A round after early training would decide it."
         )

@@ -93,7 +93,7 @@ def better_than_clients(run: str, rounds: Sequence[RoundFactors]) -> Statement |
         f"Its loss is {said} (the ± of an average is over clients). {counted}{worse} A single client's loss has no "
         "interval: it is a mean over R draws, and apart means by all the scatter that its variance allows. (For "
         "averaged outputs a lower loss than the clients' average is arithmetic; for averaged weights it is not.)",
-        narrower(rounds) if verdict == "undecided" else "",
+        narrower(rounds, [one for _, *numbers in cases for one in numbers]) if verdict == "undecided" else "",
         tuple(number for _, *numbers in cases for number in numbers),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..results import Decomposition
 from .biases import SMALL
 from .cohorts import clients_differ
-from .intervals import all_alike, read
+from .intervals import all_alike, broken, finite, read
 from .models import averaging_over_rounds, better_than_clients, server_lowers
 from .phases import phases
 from .wording import alike, in_rounds, label, listed
@@ -66,10 +66,14 @@ def _notes(result: Decomposition, lengths: Mapping[str, int], stand_ins: Mapping
                 f"{name}: the clients differ between rounds. Intervals are over draws of the same clients; other "
                 "clients would give other numbers."
             )
-        stepped = any(read(one, "server_step").value is not None for one in run.rounds)
-        if stepped and server_lowers(name, run.rounds) is None:
+        steps, averages = ([read(one, what) for one in run.rounds] for what in ("server_step", "averaged_loss"))
+        for what, values in (("server's step", steps), ("average over rounds", averages)):
+            if numbers := [one.round for one in values if broken(one) and one.round is not None]:
+                yield f"{name}: what the {what} changes is not finite in {in_rounds(numbers)}."
+        known = [step for step in steps if finite(step)]
+        if known and server_lowers(name, run.rounds) is None:
             yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."
-        if averaging_over_rounds(name, run.rounds) is None:
+        if not any(broken(one) for one in averages) and averaging_over_rounds(name, run.rounds) is None:
             yield f"{name}: no average over rounds was recorded beside the global model in these rounds."
         if better_than_clients(name, run.rounds) is None:
             yield f"{name}: the clients' losses on all data do not follow from these samples and are left out."

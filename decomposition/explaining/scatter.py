@@ -49,6 +49,6 @@ def scatter_is_small(run: str, rounds: Sequence[RoundFactors]) -> Statement:
         "Variance and covariance are small.",
         verdict,
         " ".join(said),
-        narrower(rounds) if verdict == "undecided" else "",
+        narrower(rounds, [number for pair in both for number in pair]) if verdict == "undecided" else "",
         tuple(number for pair in both for number in pair),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..records import RoundFactors
 from .cohorts import change
 from .intervals import quantile
 from .phases import Phase
 from .records import Reading, Statement, Verdict
-from .wording import shown
+from .wording import capital, in_rounds, shown
 
 #: (round, mean similarity of the clients' pairs, its standard error or None, over how many minibatches)
 Similarity = tuple[int, float, float | None, int]
@@ -28,8 +29,8 @@ def more_alike(run: str, similarity: Sequence[Similarity], phases: Sequence[Phas
     decide = ""
     compared: tuple[Reading, ...] = ()
     if len(values) < 2:
-        sentence = f"It is {shown(values[0])} in round {values[0].round}." if values else "It was measured in no round."
-        decide = "A second round would decide it."
+        sentence = f"It is {shown(values[0])} in round {values[0].round}." if values else "It has a value in no round."
+        decide = _another([one for phase in phases for one in phase.rounds])
     else:
         first, last = values[0], values[-1]
         moved = change(values, phases)
@@ -53,3 +54,13 @@ def more_alike(run: str, similarity: Sequence[Similarity], phases: Sequence[Phas
         decide,
         (*values, *compared),
     )
+
+
+def _another(rounds: Sequence[RoundFactors]) -> str:
+    """What would decide a change, where fewer than two of the decomposed rounds have a value."""
+    alone = [one.round for one in rounds if len(one.clients) == 1]
+    if alone and len(rounds) - len(alone) < 2:
+        return f"{capital(in_rounds(alone))} had one client; two rounds with two clients or more would decide it."
+    if len(rounds) > 1:
+        return "Two rounds would decide it whose outputs are finite and not the same for all samples."
+    return "A second round would decide it."

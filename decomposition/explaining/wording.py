@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..records import RoundFactors
 from ..results import RunFactors
-from .intervals import all_alike
+from .intervals import all_alike, broken
 from .records import Reading
 
 T = TypeVar("T")
@@ -98,8 +98,37 @@ def is_local(rounds: Sequence[RoundFactors]) -> bool:
     return any(one.draws.partition(":")[0] == "local" for one in rounds)
 
 
-def narrower(rounds: Sequence[RoundFactors]) -> str:
-    """What gives intervals, or narrower ones."""
+# Instead of a remedy.
+CANNOT = "More draws cannot help where values are not finite; only rounds without such values can decide it."
+
+
+def not_finite(values: Sequence[Reading]) -> str:
+    """Which numbers are NaN or infinite, and that draws do not change it; empty where none is.
+
+    >>> print(not_finite([Reading("variance", 3, float("nan")), Reading("locality", 3, 0.1)]))
+    Not finite: variance in round 3. More draws cannot help where values are not finite; only rounds without such \
+values can decide it.
+    """
+    found: dict[str, list[int]] = {}
+    for one in values:
+        if broken(one) and one.round is not None and one.round not in found.setdefault(one.name, []):
+            found[one.name].append(one.round)
+    alike_: dict[tuple[int, ...], list[str]] = {}
+    for name, numbers in found.items():
+        alike_.setdefault(tuple(sorted(numbers)), []).append(NAMES.get(name, name.replace("_", " ")))
+    said = "; ".join(f"{listed(names)} in {in_rounds(numbers)}" for numbers, names in alike_.items())
+    return f"Not finite: {said}. {CANNOT}" if said else ""
+
+
+def splitting(split: str, what: str) -> str:
+    """What would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured on."""
+    return f"--split train {what}." if split != "train" else f"Knowing whose samples are whose {what}."
+
+
+def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> str:
+    """What gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
+    if any(broken(one) for one in values):
+        return not_finite(values)
     if any(all_alike(one) for one in rounds):
         return alike(rounds)
     if not all(one.independent for one in rounds):

@@ -10,6 +10,7 @@ import torch
 from ...checkpoints import FedscopeError, Weights
 from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
+from ..diverged import diverged_rows
 from ..membership import Members
 from .records import Answers, Counts
 
@@ -118,6 +119,7 @@ def count_answers(
         after_own=after_own,
         before_others=before_others,
         after_others=after_others,
+        diverged=diverged_rows(clients),
     )
 
 

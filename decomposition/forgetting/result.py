@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Variable
 from ...landscape.storing import read_result, write_result
-from .records import Answers, Counts
+from .records import Answers, Counts, Flags
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ COUNTS = {
     "own": "samples that are the client's own",
     "others": "samples that are the others'",
 }
+DIVERGED = "1 for clients whose model is not finite"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,8 @@ class Forgetting:
         before_own, after_own, before_others, after_others: shares of them classified rightly by the model that the
             clients were sent and by the client after local training, [R, K, classes]; NaN where there is no sample.
         attrs: provenance: data, split, samples, seed, device, versions.
+        diverged: clients whose model after local training holds a NaN or an infinity, bool [R, K]; where its outputs
+            are NaN, they count as wrong. None in results from before it was kept.
     """
 
     rounds: Counts
@@ -57,6 +60,7 @@ class Forgetting:
     before_others: Array
     after_others: Array
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    diverged: Flags | None = None
 
     @classmethod
     def of(cls, answers: Sequence[Answers], attrs: Mapping[str, Any] | None = None) -> Self:
@@ -80,7 +84,9 @@ class Forgetting:
         counts = {name: of_all(name) for name in ("client_ids", *COUNTS)}
         shares = {name: _share(of_all(name), counts[name.partition("_")[2]]) for name in ACCURACIES}
         arrays: dict[str, Any] = {**counts, **shares}
-        return cls(of_all("round"), **arrays, attrs=dict(attrs or {}))
+        flags = [one.diverged for one in answers if one.diverged is not None]
+        diverged = np.stack(flags) if len(flags) == len(answers) else None
+        return cls(of_all("round"), **arrays, attrs=dict(attrs or {}), diverged=diverged)
 
     @property
     def own_gain(self) -> Array:
@@ -102,9 +108,15 @@ class Forgetting:
         """Those of :attr:`known` of which the client classifies none."""
         return np.asarray(self.known & (self.after_others == 0))
 
+    def diverged_in(self, i: int) -> list[int]:
+        """The ids of the clients whose model is not finite in the i-th round, as far as that is known."""
+        ids = [] if self.diverged is None else self.client_ids[i][self.diverged[i]].tolist()
+        return [int(client) for client in ids]
+
     def save(self, path: Path | str) -> None:
         """Write ``BASE.nc``: dimensions ``round``, ``client`` (place in the cohort) and ``class``."""
         dims = ("round", "client", "class")
+        diverged = {} if self.diverged is None else {"diverged": (dims[:2], self.diverged, {"long_name": DIVERGED})}
         write_result(
             Path(path),
             "forgetting",
@@ -113,6 +125,7 @@ class Forgetting:
                 "client_ids": (dims[:2], self.client_ids, {"long_name": "client"}),
                 **{name: _variable(dims, getattr(self, name), about) for name, about in COUNTS.items()},
                 **{name: _variable(dims, getattr(self, name), about) for name, about in ACCURACIES.items()},
+                **diverged,
             },
             attrs=self.attrs,
         )
@@ -124,8 +137,11 @@ class Forgetting:
         Raises:
             FedscopeError: no such file, or not a result of forgetting.
         """
-        values, attrs = read_result(Path(path), "forgetting", ("round", "client_ids", *COUNTS, *ACCURACIES))
-        return cls(values.pop("round"), **values, attrs=attrs)
+        needed = ("round", "client_ids", *COUNTS, *ACCURACIES)
+        values, attrs = read_result(Path(path), "forgetting", needed, ("diverged",))
+        flags = values.pop("diverged", None)
+        diverged = None if flags is None else np.asarray(flags, np.bool_)
+        return cls(values.pop("round"), **values, attrs=attrs, diverged=diverged)
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """The last round's change by client and class, below the means over rounds; ``width`` in inches."""

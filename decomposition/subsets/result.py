@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Means of one error over different numbers of subsets differ by as much, relative to the largest error of 1.
+ROUNDING = 1e-12
+
+
 @dataclass(frozen=True)
 class SizeRow:
     """Averages of ``m`` clients: over ``subsets`` of them, all there are where ``exhaustive``.
@@ -37,23 +41,28 @@ class SizeRow:
 
 @dataclass(frozen=True)
 class RoundSubsets:
-    """One round of a run: C ``clients``, and a row a size, ascending."""
+    """One round of a run: C ``clients``, and a row a size, ascending.
+
+    ``diverged``: the ids of the clients whose model holds a NaN or an infinity; so does every average with one of them,
+    and where its outputs are NaN, they count as wrong.
+    """
 
     run: str
     round: int
     clients: int
     sizes: tuple[SizeRow, ...]
+    diverged: tuple[int, ...] = ()
 
     def enough(self, share: float = 0.9) -> int | None:
         """The least size from which on mean errors have come down by ``share`` of the way from the first size to the
-        last; None where the last is no better than the first.
+        last; None where the last is no better than the first, but for rounding.
 
         >>> rows = [SizeRow(m, 1, False, e, None, None, e, None, None, e, e) for m, e in ((1, 0.5), (2, 0.2), (4, 0.1))]
         >>> RoundSubsets("ima", 1, 4, tuple(rows)).enough(0.75)
         2
         """
         first, last = self.sizes[0].error_mean, self.sizes[-1].error_mean
-        if not last < first:
+        if not first - last > ROUNDING:
             return None
         found = self.sizes[-1].m
         for row in reversed(self.sizes):
@@ -69,7 +78,8 @@ class RoundSubsets:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RoundSubsets:
         """The inverse of :meth:`to_json`."""
-        return cls(**{**value, "sizes": tuple(SizeRow(**row) for row in value["sizes"])})
+        sizes = tuple(SizeRow(**row) for row in value["sizes"])
+        return cls(**{**value, "sizes": sizes, "diverged": tuple(value.get("diverged", ()))})
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ def write_tables(result: Subsets, base: Path) -> list[Path]:
     write_csv(table, COLUMNS, ((one.run, one.round, result.weights, *astuple(row)) for one, row in result.rows()))
     info = {
         "weights": result.weights,
-        "rounds": [{"run": one.run, "round": one.round, "clients": one.clients} for one in result.rounds],
+        "rounds": [
+            {"run": one.run, "round": one.round, "clients": one.clients, "diverged": list(one.diverged)}
+            for one in result.rounds
+        ],
         "attrs": dict(result.attrs),
     }
     write_info(main, FORMAT, VERSION, info)
@@ -49,7 +52,11 @@ def read_tables(base: Path) -> Subsets:
     for row in read_csv(table, COLUMNS, "subsets"):
         sizes.setdefault((row["run"], int(row["round"])), []).append(_row(row))
     rounds = tuple(
-        RoundSubsets(**one, sizes=tuple(sizes.get((one["run"], one["round"]), ()))) for one in info["rounds"]
+        RoundSubsets(
+            **{**one, "diverged": tuple(one.get("diverged", ()))},  # which results from before it existed lack
+            sizes=tuple(sizes.get((one["run"], one["round"]), ())),
+        )
+        for one in info["rounds"]
     )
     return Subsets(rounds, info["weights"], info["attrs"])
 

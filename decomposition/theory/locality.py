@@ -141,7 +141,8 @@ def locality_gaps(
         ensemble = 0.0
         if progress is not None:
             progress(e * n + min(start + CHUNK, n), len(shrink) * n)
-    distances = np.array([np.linalg.norm(row - centre.parameters) for row in clients.parameters])
+    with np.errstate(invalid="ignore", over="ignore"):
+        distances = np.array([np.linalg.norm(row - centre.parameters) for row in clients.parameters])
     return tuple(
         Gap(
             round=round,
@@ -180,12 +181,15 @@ def _refuse_unfit(module: nn.Module, clients: Weights, p: np.ndarray, round: int
 def _mean(clients: Weights, p: np.ndarray) -> Weights:
     """w_FMA in float64, not rounded to the layout's dtype: the first-order terms cancel about no other centre."""
     parameters = np.zeros(clients.parameters.shape[1])
-    for weight, row in zip(p, clients.parameters, strict=True):
-        parameters += weight * row.astype(np.float64)
-    buffers = {
-        name: np.tensordot(p, rows.astype(np.float64), axes=1) if np.issubdtype(rows.dtype, np.floating) else rows[0]
-        for name, rows in clients.buffers.items()
-    }
+    with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged; their round is said to be left out
+        for weight, row in zip(p, clients.parameters, strict=True):
+            parameters += weight * row.astype(np.float64)
+        buffers = {
+            name: np.tensordot(p, rows.astype(np.float64), axes=1)
+            if np.issubdtype(rows.dtype, np.floating)
+            else rows[0]
+            for name, rows in clients.buffers.items()
+        }
     return Weights(clients.layout, parameters, buffers)
 
 
@@ -195,7 +199,8 @@ def _towards(centre: Weights, client: Weights, epsilon: float) -> Weights:
     def shrunk(middle: np.ndarray, own: np.ndarray) -> np.ndarray:
         if not np.issubdtype(own.dtype, np.floating):
             return middle
-        moved: np.ndarray = middle + epsilon * (own - middle)
+        with np.errstate(invalid="ignore", over="ignore"):
+            moved: np.ndarray = middle + epsilon * (own - middle)
         return moved
 
     buffers = {name: shrunk(middle, client.buffers[name]) for name, middle in centre.buffers.items()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from ...checkpoints.errors import listed
 from .slopes import local_slopes
 
 if TYPE_CHECKING:
@@ -67,6 +69,10 @@ def _has(bounds: Sequence[ClientBound], variance: str) -> bool:
 def _against(result: Theory, round_: int, variance: str, name: str) -> str:
     found = result.correlation(round_, variance)
     if found is None:
+        broken = [one.client for one in result.by_round[round_] if not isfinite(getattr(one, variance) * one.predicted)]
+        if broken:
+            whose = f"client{'s' if len(broken) > 1 else ''} {listed(broken)}"
+            return f"{name} variance have no correlation: they are not finite for {whose}"
         return f"{name} variance have no correlation (4 clients or more with different numbers have one)"
     return (
         f"{name} variance r = {found.pearson:.2f} [{found.low:.2f}, {found.high:.2f}], ranks {found.spearman:.2f} "
