@@ -65,7 +65,7 @@ class Base(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        path = Path(super().convert(value, param, ctx))
+        path: Path = Path(str(super().convert(value, param, ctx)))
         return path.with_suffix("") if path.suffix in self.ENDS else path
 
 
