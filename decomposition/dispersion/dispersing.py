@@ -13,8 +13,11 @@ from .moments import column_moments
 from .records import WHOLE, LayerDispersion, RoundDispersion
 from .sums import Layer, Sums
 
-# Of all clients to read at a time: 4 MiB of float32.
-NUMBERS = 2**20
+# A layer's sums, and what they say of it.
+Finished = tuple[Sums, LayerDispersion]
+
+# Of all clients to read at a time: 8 MiB of float32. Of shorter pieces workers wait for Python's lock more often.
+NUMBERS = 2**21
 
 
 def disperse_round(
@@ -63,19 +66,22 @@ def disperse_round(
                 layer = Layer(piece.layer, cvs[layout.slices[piece.layer]])
             yield layer, piece
 
-    def measure(task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event) -> tuple[Layer, Sums]:
+    def measure(task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event) -> tuple[int, Finished | None]:
         layer, piece = task
-        return layer, layer.measure(column_moments(piece.read(buffer), device), piece.start, clients, fdr)
+        sums = layer.measure(column_moments(piece.read(buffer), device), piece.start, clients, fdr)
+        if not layer.add(piece.start, sums):
+            return piece.count, None
+        sums = layer.finish()
+        return piece.count, (sums, sums.record(layer.name, clients, fdr, layer.cv))
 
     def buffer() -> np.ndarray:
         return np.empty(max(numbers, clients), layout.dtype)
 
-    for layer, sums in run_in_workers(measure, tasks(), make=buffer, workers=workers):
-        done += sums.parameters
-        if layer.add(sums):
-            finished = layer.finish()
-            made[layer.name] = finished.record(layer.name, clients, fdr, layer.cv)
-            whole.add(finished)
+    for count, finished in run_in_workers(measure, tasks(), make=buffer, workers=workers):
+        done += count
+        if finished is not None:
+            whole.add(finished[0])
+            made[finished[1].layer] = finished[1]
         if progress is not None:
             progress(done, layout.size)
     empty = (Sums().record(name, clients, fdr, cvs[:0]) for name in layout.slices if name not in made)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
+from threading import Lock
 
 import numpy as np
 
 from ..synergy_classes import TINY, high_entries
 from .moments import Array, Moments
 from .records import LayerDispersion
-from .skew_test import FEWEST, count_rejections, critical_skewness, skewness_p_values
+from .skew_test import FEWEST, HAIR, count_skewed, critical_skewness
 
 #: FedSA's, for cv scaled over a layer
 CV_THRESHOLD = 0.2
@@ -20,7 +22,7 @@ CV_THRESHOLD = 0.2
 class Sums:
     """Counts and sums over parameters; see :class:`~fedscope.decomposition.dispersion.LayerDispersion`.
 
-    ``p_values`` are those that Benjamini and Hochberg's step can reject.
+    ``extreme`` are the |skewness| that Benjamini and Hochberg's step can reject.
     """
 
     parameters: int = 0
@@ -31,13 +33,13 @@ class Sums:
     cv: float = 0.0
     skewness: float = 0.0
     kurtosis: float = 0.0
-    p_values: list[Array] = field(default_factory=list)
+    extreme: list[Array] = field(default_factory=list)
 
     def add(self, other: Sums) -> None:
         """Take over another's."""
         for name in ("parameters", "constant", "zero_mean", "nonfinite", "high", "cv", "skewness", "kurtosis"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.p_values += other.p_values
+        self.extreme += other.extreme
 
     def record(self, layer: str, clients: int, fdr: float, cvs: np.ndarray) -> LayerDispersion:
         """As means, with the test's outcome at a false discovery rate.
@@ -59,7 +61,7 @@ class Sums:
             high_share=None if self.nonfinite or not self.parameters else self.high / self.parameters,
             skew_mean_abs=self.skewness / skewed if skewed else None,
             tested=tested,
-            rejected=count_rejections(_joined(self.p_values), tested, fdr) if tested else 0,
+            rejected=count_skewed(_joined(self.extreme), clients, tested, fdr) if tested else 0,
             kurtosis_mean=self.kurtosis / skewed if skewed else None,
             median_cv=_median(cvs, spread) if spread else None,
         )
@@ -76,7 +78,8 @@ class Layer:
         self.name, self.missing, self.cvs = name, size, cvs
         self.cv = np.empty(size)
         self.left_out = np.zeros(size, np.bool_)
-        self.sums = Sums()
+        self.parts: dict[int, Sums] = {}
+        self.lock = Lock()
 
     def measure(self, found: Moments, start: int, clients: int, fdr: float) -> Sums:
         """The sums of some columns, the first of which is the ``start``-th; for several threads at once. Statistics are
@@ -85,9 +88,10 @@ class Layer:
         here = slice(start, start + count)
         constant, cv = found.constant, found.cv
         size = np.abs(found.mean)
-        counts, skewness, kurtosis, spread = Sums(count), found.skewness, found.kurtosis, cv
-        last = kurtosis if clients >= 3 else found.deviation
-        if constant.any() or size.min() < TINY or not np.isfinite(last.sum()):
+        counts, skewness, spread = Sums(count), found.skewness, cv
+        last = found.kurtosis if clients >= 3 else found.deviation
+        added = float(last.sum())
+        if constant.any() or size.min() < TINY or not isfinite(added):
             moving, small = np.isfinite(last) & ~constant, size < TINY
             cv[small] = found.deviation[small] / TINY  # as FedSA's cv is defined here
             cv[constant] = 0.0
@@ -95,33 +99,36 @@ class Layer:
             counts = Sums(count, int(constant.sum()), int(zero.sum()), count - int(moving.sum()) - int(constant.sum()))
             left_out = ~moving | zero
             self.left_out[here] = left_out
-            skewness, kurtosis, spread = skewness[moving], kurtosis[moving], cv[~left_out]
+            skewness, spread, added = skewness[moving], cv[~left_out], float(last[moving].sum())
         self.cv[here] = cv
         counts.cv = float(spread.sum())
         if clients >= 3:
             np.abs(skewness, out=skewness)
-            counts.skewness, counts.kurtosis = float(skewness.sum()), float(kurtosis.sum())
+            counts.skewness, counts.kurtosis = float(skewness.sum()), added
         if clients >= FEWEST:
             # a hair less than the critical value, so that rounding leaves none of them out
-            extreme = skewness[skewness >= (1 - 1e-9) * critical_skewness(fdr, clients)]
-            counts.p_values = [skewness_p_values(extreme, clients)]
+            counts.extreme = [skewness[skewness >= (1 - HAIR) * critical_skewness(fdr, clients)]]
         return counts
 
-    def add(self, counts: Sums) -> bool:
-        """Take over the sums of a piece; whether it was the last."""
-        self.sums.add(counts)
-        self.missing -= counts.parameters
-        return not self.missing
+    def add(self, start: int, counts: Sums) -> bool:
+        """Take over the sums of a piece; whether it was the last that was missing."""
+        with self.lock:
+            self.parts[start] = counts
+            self.missing -= counts.parameters
+            return not self.missing
 
     def finish(self) -> Sums:
-        """The sums of the layer, once all its columns have been measured."""
+        """The sums of the layer, once all its columns have been measured, whoever measured them first."""
+        sums = Sums()
+        for start in sorted(self.parts):
+            sums.add(self.parts[start])
         with np.errstate(over="ignore", invalid="ignore"):
-            self.sums.high = int(np.count_nonzero(high_entries(self.cv, CV_THRESHOLD)))
+            sums.high = int(np.count_nonzero(high_entries(self.cv, CV_THRESHOLD)))
         if self.left_out.any():
             self.cv[self.left_out] = np.nan
         with np.errstate(over="ignore"):
             self.cvs[:] = self.cv
-        return self.sums
+        return sums
 
 
 def _joined(parts: Sequence[Array]) -> Array:
