@@ -8,6 +8,7 @@ time and waits on disk, so that memory hangs neither on the layer nor on how man
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -21,6 +22,9 @@ from .errors import FedscopeError, listed, nearest
 from .hdf5 import reading
 from .round_files import FORMAT, VERSION
 from .rounds import Round
+
+# Pieces that the system is told of before they are read.
+AHEAD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +88,10 @@ def read_pieces(
         FedscopeError: the models were not recorded; a layer that is no parameter of them (says which are); a file that
             is damaged or belongs to another run.
     """
+    return _announced(_pieces(round_, columns, layers, which))
+
+
+def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: str) -> Iterator[Piece]:
     if which != "clients":
         round_.refuse_missing(which)
     elif not round_.has_clients:
@@ -106,6 +114,22 @@ def read_pieces(
             here = slice(where.start + start, min(where.start + start + columns, where.stop))
             begins = tuple(place + start * layout.dtype.itemsize for place in places)
             yield Piece(name, here, start, layout.dtype, source, begins)
+
+
+def _announced(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The same, some of them ahead told to the system, which fetches them while others are worked on."""
+    if not hasattr(os, "posix_fadvise"):  # not on this system
+        yield from pieces
+        return
+    ahead: deque[Piece] = deque()
+    for piece in pieces:
+        for place in piece.places:
+            size = piece.count * piece.dtype.itemsize
+            os.posix_fadvise(piece.file.raw.fileno(), place, size, os.POSIX_FADV_WILLNEED)
+        ahead.append(piece)
+        if len(ahead) > AHEAD:
+            yield ahead.popleft()
+    yield from ahead
 
 
 class _File:

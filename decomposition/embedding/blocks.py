@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...checkpoints import FedscopeError, Piece, read_pieces
+from ...checkpoints.pieces import AHEAD
 from .points import Models
 
 # Files that a process has open beside the rounds': standard streams, libraries.
@@ -70,9 +71,9 @@ def refuse_too_many(models: Models, workers: int) -> None:
     allowed = getrlimit(RLIMIT_NOFILE)[0]
     if allowed == RLIM_INFINITY:
         return
-    # the clients', a file a model of the server's; what is unpacked lies in files of its own, a layer each in work
+    # the clients', a file a model of the server's; what is unpacked lies in files of its own, one a layer in work
     own = 1 + len(models.servers) / len(models.rounds)
-    own += 1 + workers if any(round_.is_packed for round_ in models.rounds) else 0
+    own += 1 + AHEAD + workers if any(round_.is_packed for round_ in models.rounds) else 0
     most = max(1, int((allowed - OTHER_FILES) / own))
     if len(models.rounds) > most:
         raise FedscopeError(
