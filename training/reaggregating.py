@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, weighted_mean
+from ..decomposition.diverged import diverged_rows
 from .config import Config, merge
 from .lineage import began, config_at
 from .memory import RunMemory
@@ -82,7 +83,7 @@ def reaggregate(run: Run, number: int, configs: Sequence[Config], *, from_state:
     start = round_.read("start")
     begun = [_begin(run, number, config, start, from_state) for config in configs]  # refused before clients are read
     clients = round_.clients()
-    diverged = tuple(int(k) for k in round_.client_ids[_broken(clients)])
+    diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):
         cohort = recorded_cohort(run, round_, config)
@@ -95,12 +96,6 @@ def reaggregate(run: Run, number: int, configs: Sequence[Config], *, from_state:
         table = config.tables()["server"]
         made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged))
     return made
-
-
-def _broken(clients: Weights) -> np.ndarray:
-    """Which rows have a value that is not finite, [C]."""
-    held = (clients.parameters, *clients.buffers.values())
-    return np.array([not all(np.isfinite(values[k]).all() for values in held) for k in range(len(clients))])
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
