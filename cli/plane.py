@@ -143,6 +143,8 @@ def _one(panel: Panel, base: Path, survey: Survey, source: Source, output: Outpu
     from .surface_words import numbers, sentence
     from .surfaces import compute
 
+    if _joint(base, survey, source) != base:
+        _refuse_taken(base, survey, source, output)
     drawn = compute(panel, base, survey, source, output)
     if len(drawn) == 1 and not drawn[0].part.name:
         plane = drawn[0].plane
@@ -175,6 +177,7 @@ def _panels(models: tuple[str, ...], rounds: str, survey: Survey, source: Source
             "--data-of clients is another set of clients in every round; name the clients: --data-of 3,8,11"
         )
     base = output.out or Path(models[0]) / "figures" / f"plane-rounds-{rounds.replace(',', '-')}"
+    _refuse_taken(base, survey, source, output)
     rows: list[list[Drawn]] = []
     heads: list[str] = []
     for path in models:
@@ -197,6 +200,16 @@ def _panels(models: tuple[str, ...], rounds: str, survey: Survey, source: Source
     said = "\n".join(f"{', '.join([one.panel.title, *_data(one)])}: {sentence(one.plane)}" for one in drawn)
     written = [*_files(drawn), *pages, *figures(_joint(base, survey, source), figure)]
     say(said, written, as_json=output.as_json, panels=[_numbers(one) for one in drawn])
+
+
+def _refuse_taken(base: Path, survey: Survey, source: Source, output: Output) -> None:
+    """Keep a foreign file where the joint figure of several planes goes, which lie beside it as ``BASE.NAME.nc``."""
+    from glob import escape
+
+    from .results import FIGURE, kinds, refuse_taken
+
+    planes = sorted(base.parent.glob(f"{escape(base.name)}.*.nc"))
+    refuse_taken(planes or [Path(f"{base}.*.nc")], kinds(_joint(base, survey, source), *FIGURE), output)
 
 
 def _joint(base: Path, survey: Survey, source: Source) -> Path:

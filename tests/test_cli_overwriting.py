@@ -14,6 +14,8 @@ ASKED = {
     "line": ("line runs/fma@1 runs/fma@2 --points 3 --split test", "pdf png"),
     "line-clients": ("line runs/fma@2 --clients --points 3 --split test", "pdf png"),
     "plane": ("plane runs/fma@1 runs/fma@2 runs/fma@2/client-0 --grid 5 --split test", "pdf png html basin.csv"),
+    "planes": ("plane runs/fma --rounds 1,2 --grid 5 --split test", "pdf png"),
+    "plane-both": ("plane runs/fma@1 runs/fma@2 runs/fma@2/client-0 --grid 5 --split both", "both.pdf both.png"),
     "sharpness": ("sharpness runs/fma@2 --no-hessian --split test", "sharpness.csv pdf png"),
     "decompose": ("decompose runs/fma --rounds 2 --draws local:2 --split test", "factors.csv clients.csv pdf png"),
     "explain": ("explain runs/fma --rounds 2 --draws local:2 --split test", "factors.csv explain.json md pdf html"),
