@@ -1,11 +1,14 @@
-"""Settings every test shares: figures without a display, no clock in property tests, and a federation small enough to
-work out by hand."""
+"""What every test shares: figures without a display, no clock in property tests, a federation small enough to work out
+by hand, runs that are trained once, and what "the same to rounding" means for trained numbers."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +119,30 @@ def small() -> Small:
     return Small(module, x, y, initial_model(module), facts)
 
 
+@pytest.fixture(scope="session")
+def close() -> Callable[[Any, Any, float], None]:
+    """``close(actual, expected, relative)``: |actual − expected|₂ ≤ relative · |expected|₂.
+
+    For trained numbers. Their last bits depend on the processor, whose vector units add up in different orders, and
+    training carries that on into every entry alike: an entry that happens to lie near 0 is as far off as the others. So
+    a bound is a share of the vector's norm, never of each entry.
+    """
+    import numpy as np
+
+    def check(actual: Any, expected: Any, relative: float) -> None:
+        one, other = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+        if other.ndim == 0:
+            other = np.broadcast_to(other, one.shape)
+        assert one.shape == other.shape, f"shapes {one.shape} and {other.shape} differ"
+        apart, norm = float(np.linalg.norm(one - other)), float(np.linalg.norm(other))
+        assert apart <= relative * norm, (
+            f"|actual - expected| / |expected| = {apart / norm if norm else np.inf:.3g}, more than {relative:g}; "
+            f"the norms of both are {np.linalg.norm(one):.6g} and {norm:.6g}"
+        )
+
+    return check
+
+
 @pytest.fixture
 def by_hand() -> Callable[..., Any]:
     """``by_hand(task, method, step)``: the final parameters [P] when every batch calls ``step(module, x, y) -> loss``
@@ -157,3 +184,81 @@ def stop_after() -> Callable[[int], Any]:
                 raise KeyboardInterrupt
 
     return StopAfter
+
+
+# --- what would otherwise be done again and again ---
+
+
+@pytest.fixture(scope="session", autouse=True)
+def digits_read_once() -> Iterator[None]:
+    """The embedded digits are unpacked and split once a process, 50 ms each time otherwise; nobody may change them."""
+    from functools import cache
+
+    from fedscope.training.data import digits
+
+    read = cache(digits.PROVIDES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digits, "PROVIDES", read)
+        yield
+    if read.cache_info().hits:
+        assert read("").sha256 == digits.load("").sha256, "a test has changed the digits that all share"
+
+
+@pytest.fixture(autouse=True)
+def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of the command line build every figure but do not draw it: the file holds what would be drawn, as a digest
+    of all words, lines, areas and images, so that equal figures are equal files and others are not.
+
+    Drawing takes a second a figure and is what the tests of figures are for; ``@pytest.mark.drawn`` asks for it.
+    """
+    if not request.path.name.startswith("test_cli_") or request.node.get_closest_marker("drawn"):
+        return
+    from matplotlib.figure import Figure
+
+    def savefig(figure: Any, target: Any, *, format: str = "png", **_: Any) -> None:
+        words = {"pdf": b"%PDF", "png": b"\x89PNG"}.get(format, b"") + b" sketch " + _digest(figure).encode()
+        target.write(words) if hasattr(target, "write") else Path(target).write_bytes(words)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+
+
+def _digest(figure: Any) -> str:
+    import numpy as np
+    from matplotlib.text import Text
+
+    seen = hashlib.sha256(str(figure.get_size_inches()).encode())
+    for artist in figure.findobj():
+        seen.update(type(artist).__name__.encode())
+        if isinstance(artist, Text):
+            seen.update(artist.get_text().encode())
+        for name in ("get_xydata", "get_array", "get_offsets", "get_facecolor", "get_xlim", "get_ylim"):
+            value = getattr(artist, name, lambda: None)()
+            if value is not None and not isinstance(value, str):
+                drawn = np.ma.filled(np.ma.asarray(value, dtype=float), np.nan)
+                seen.update(drawn.astype(np.float32).tobytes())  # no picture shows more digits
+    return seen.hexdigest()
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[..., Path]:
+    """``recorded(path, *words)``: a run of ``fedscope train WORDS`` at ``path``, trained once for all tests and processes
+    and copied, so that a test may spoil its own."""
+    from filelock import FileLock
+
+    base = tmp_path_factory.getbasetemp()
+    store = (base if worker_id == "master" else base.parent) / "recorded"
+    store.mkdir(exist_ok=True)
+
+    def at(path: Path, *words: str) -> Path:
+        from fedscope.cli.main import run
+
+        kept = store / hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+        with FileLock(f"{kept}.lock"):
+            if not kept.is_dir():
+                assert run(["train", *words, "--out", str(kept.with_suffix(".new"))]) == 0
+                kept.with_suffix(".new").rename(kept)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(kept, path)
+        return path
+
+    return at

@@ -104,6 +104,7 @@ def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: py
     assert 1.0 in line.beta
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("suffix", ["pt", "safetensors"])
 def test_a_plane_through_plain_files_is_the_one_through_the_run(
     runs: Path, capsys: pytest.CaptureFixture[str], suffix: str
@@ -126,6 +127,7 @@ def test_a_plane_through_plain_files_is_the_one_through_the_run(
         assert Path(f"a.{extension}").stat().st_size > 1000
 
 
+@pytest.mark.drawn
 def test_a_rounds_clients_pair_by_pair(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = said(capsys, "line", "runs/ima@4", "--clients", "--points", "4", "--out", "pairs")
     assert out.startswith("6 pairs of clients: loss of the mean of two less their mean loss ")

@@ -136,6 +136,7 @@ def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.Ca
     assert not list(Path().glob("x.*"))
 
 
+@pytest.mark.drawn
 def test_names_are_no_mathematics_and_never_too_long(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("runs/fma").rename(r"runs/lr$\oops$")
     many = [word for layer in ("fc1.weight", "fc1.bias") * 20 for word in ("--layer", layer)]

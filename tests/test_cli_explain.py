@@ -93,6 +93,7 @@ def test_the_same_again_is_read_back_and_another_is_not_overwritten(
         said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
 
 
+@pytest.mark.drawn
 def test_an_interrupted_page_goes_on(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

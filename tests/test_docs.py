@@ -10,14 +10,17 @@ where there is no such device, and those on CIFAR-10 always: `docs/make_gallery.
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +30,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedscope.cli.main import COMMANDS, Tour
+from fedscope.cli.main import COMMANDS, Tour, run
 from fedscope.training import Config
 from fedscope.training.registry import names
 
@@ -90,7 +93,7 @@ def play(page: Path, folder: Path) -> None:
     """Run a page's steps in a folder."""
     for step in steps_of(page):
         if step.language == "python":
-            output = finish(step, [sys.executable, "-P", "-c", step.text], folder)
+            output = here(step, folder)
         elif (
             not re.search(r"\bfedscope ", step.text)
             or ("cuda" in step.text and not torch.cuda.is_available())
@@ -100,12 +103,38 @@ def play(page: Path, folder: Path) -> None:
         elif step.shown[:1] == ("^C",):
             output = interrupt(step, folder)
         else:
-            output = finish(step, ["sh", "-c", step.text], folder)
+            output = here(step, folder) if is_plain(step) else finish(step, ["sh", "-c", step.text], folder)
         if step.language == "console":
             assert_shown(step, output)
         for line in step.shown:
             is_path = step.language == "sh" or re.fullmatch(r"  \S+", line)
             assert not is_path or (folder / line.strip()).exists(), f"{step.place}: {line.strip()} is not there"
+
+
+def is_plain(step: Step) -> bool:
+    """Whether a command is fedscope with its words and nothing for a shell to do."""
+    return step.text.startswith("fedscope ") and not re.search(r"[|&;<>$`*?~#]", step.text)
+
+
+def here(step: Step, folder: Path) -> str:
+    """Run a command or a program in this process, which has loaded torch already: two to four seconds less each."""
+    output, before, path = io.StringIO(), set(sys.modules), list(sys.path)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(output):
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "200")
+        try:
+            if step.language == "python":
+                exec(compile(step.text, step.place, "exec"), {"__name__": "__main__"})
+                code = 0
+            else:
+                code = run(shlex.split(step.text)[1:])
+        finally:
+            sys.path[:] = path
+            for name in set(sys.modules) - before:  # a page's own modules
+                if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+                    del sys.modules[name]
+    assert code == 0, f"{step.place}: {step.text}\nended with {code}:\n{output.getvalue()}"
+    return output.getvalue()
 
 
 def environment() -> dict[str, str]:

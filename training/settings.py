@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -38,7 +39,7 @@ class Settings:
     section: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _hints(type(self))
         for key in fields(self):
             place = f"{self.section}.{key.name}"
             value = _of_type(getattr(self, key.name), hints[key.name], place)
@@ -66,6 +67,11 @@ class Settings:
             for name, value in table.items()
             if value is not None
         }
+
+
+@cache  # half of what it takes to read a configuration, and the same for every one of a class
+def _hints(kind: type[Settings]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _of_type(value: Any, hint: Any, place: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...checkpoints import Round
-from .density import Array, mode_of
+from .density import Array, has_density, modes_of
 from .reading import client_values, mean_of
 from .sampling import sample_columns
 
@@ -55,12 +55,9 @@ def misses(values: Array, fma: Array) -> Array:
     >>> misses(np.array([[0.0, 5.0], [0.0, 5.0], [0.0, 5.0], [1.0, 5.0]]), np.array([0.25, 5.0])).round(2).tolist()
     [0.55]
     """
-    found = []
-    for i in range(values.shape[1]):
-        mode = mode_of(values[:, i])
-        if mode is not None:
-            found.append(abs(fma[i] - mode) / np.std(values[:, i]))
-    return np.array(found, np.float64)
+    has = np.array([has_density(values[:, i]) for i in range(values.shape[1])], bool)
+    kept = values[:, has]
+    return np.abs(fma[has] - modes_of(kept)) / kept.std(axis=0)
 
 
 def _quartiles(values: Array) -> Quartiles | None:
