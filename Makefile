@@ -20,7 +20,13 @@ FOLDERS := api checkpoints landscape decomposition training cli
 # Folders are listed too: a folder is newer once a file in it was deleted or renamed.
 SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/null)
 
-.PHONY: demo test test-slow lint types format docs bench clean
+# As many processes as this process may use cores; a file's tests stay together, because they share what they train.
+SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-modules --pyargs tests/ fedscope
+# Another order for each commit, the same again for the same commit.
+SHUFFLED = -p randomly -p "randomly_seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))"
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+
+.PHONY: demo test test-elsewhere test-everywhere test-slow lint types format docs bench clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -29,7 +35,19 @@ demo: $(VENV)/.installed
 
 ## test: all tests and the examples in the docstrings, but for the slow ones
 test: $(VENV)/.installed
-	$(RUN) -m pytest --doctest-modules --pyargs tests/ fedscope
+	$(SUITE)
+
+## test-elsewhere: the same as a processor without AVX-512 computes them, in another order
+test-elsewhere: $(VENV)/.installed
+	$(AVX2) $(SUITE) $(SHUFFLED)
+
+## test-everywhere: the same under every capability of the processor, on one core and in another order
+test-everywhere: $(VENV)/.installed
+	ATEN_CPU_CAPABILITY=default $(SUITE)
+	ATEN_CPU_CAPABILITY=avx2 $(SUITE)
+	ONEDNN_MAX_CPU_ISA=AVX2 $(SUITE)
+	$(AVX2) $(SUITE) $(SHUFFLED)
+	taskset -c 0 $(SUITE)
 
 test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow

@@ -252,11 +252,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callab
     def at(path: Path, *words: str) -> Path:
         from fedscope.cli.main import run
 
-        kept = store / hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+        asked: dict[str, str] = {}
+        for flag, value in zip(words[::2], words[1::2], strict=True):
+            key, _, setting = value.partition("=")
+            asked[f"{flag} {key}=" if flag == "--set" else f"{flag} "] = setting if flag == "--set" else value
+        asked_words = [word for start in sorted(asked) for word in f"{start}{asked[start]}".split(" ", 1)]
+        kept = store / hashlib.sha256(" ".join(asked_words).encode()).hexdigest()[:16]
         with FileLock(f"{kept}.lock"):
             if not kept.is_dir():
-                assert run(["train", *words, "--out", str(kept.with_suffix(".new"))]) == 0
-                kept.with_suffix(".new").rename(kept)
+                assert run(["train", *asked_words, "--out", f"{kept}.new"]) == 0
+                Path(f"{kept}.new").rename(kept)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(kept, path)
         return path
