@@ -102,11 +102,16 @@ def draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float,
 
 
 def draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -> None:
-    """Each client's variance against its prediction; the correlation of every round where they are few."""
+    """Each client's variance against its prediction, of the Gaussian process with its upper bound as a dash; the
+    correlation of every round where they are few."""
     unit = "units of K" if variance == "gp_variance" else f"{result.attrs.get('outputs', 'outputs')}²"
     drawn = [one for one in result.bounds if getattr(one, variance) is not None]
     across, x_unit = _scaled([one.predicted for one in drawn], "units of K")
-    up, y_unit = _scaled([getattr(one, variance) for one in drawn], unit)
+    bounded = drawn if variance == "gp_variance" else []
+    every, y_unit = _scaled([*(getattr(one, variance) for one in drawn), *(one.bound for one in bounded)], unit)
+    up, bounds = every[: len(drawn)], every[len(drawn) :]
+    for one, x, y in zip(bounded, across, bounds, strict=False):
+        axes.plot(x, y, "_", color=colours(one.round), markersize=4.5, markeredgewidth=0.9, label="_bound")
     for one, x, y in zip(drawn, across, up, strict=True):
         axes.plot(
             *(x, y, MARKS[variance]),
