@@ -57,8 +57,9 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
     From above: the factors and the loss of the averaged model that they add up to, signed; those too small to be seen
     there, on an axis that is linear about 0 and logarithmic beyond; every client by itself, on its own samples and on
     the others' (of the squared error only); the greatest (Δ) and the mean distance of a client to the average, L2 in
-    weight space; the measured test error. Bars: 95 %, t on R−1 degrees of freedom, over draws. Unbiased estimates where they exist, else plug-in ones. What the draws are, and what they cannot show, is
-    written below; a panel of a run that diverged says "not finite".
+    weight space; the measured test error. Bars: 95 %, t on R−1 degrees of freedom, over draws. Unbiased estimates where
+    they exist, else plug-in ones. What the draws are, and what they cannot show, is written below; a panel of a run
+    that diverged says "not finite".
 
     Raises FedscopeError where no run has a round.
     """
