@@ -183,7 +183,8 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], curves: bool, errors: bool)
     if curves and len(results) > 1:
         parts.append("dashed: with global")
     if errors:
-        parts.append("test error: of global, measured while training, numbers: first and last round")
+        numbers = ", numbers: first and last round" if len(results) == 1 else ""
+        parts.append(f"test error: of global, measured while training{numbers}")
     matrices = [result.cka for result in results if hasattr(result, "cka")]
     matrices += [one.cka for result in results if hasattr(result, "rounds") for one in result.rounds]
     broken = sum(int(np.isnan(np.diagonal(matrix)).sum()) for matrix in matrices)

@@ -128,8 +128,8 @@ def means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
 
 
 def errors_over_similarity(axes: Axes, results: Sequence[ClientCKA]) -> None:
-    """The test error of every round's global model against the mean CKA of its clients, in the order of rounds, the
-    first and the last of which have their number; a colour a run."""
+    """The test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
+    colour a run, and of one run alone the numbers of the first and the last round."""
     from matplotlib.ticker import MaxNLocator
 
     for i, result in enumerate(results):
@@ -140,7 +140,7 @@ def errors_over_similarity(axes: Axes, results: Sequence[ClientCKA]) -> None:
             *(across, up),
             **{"color": COLOURS[i % len(COLOURS)], "marker": "o", "markersize": 2.4, "linewidth": 0.5, "label": name},
         )
-        for k in {0, len(known) - 1} if known else ():
+        for k in {0, len(known) - 1} if known and len(results) == 1 else ():
             axes.annotate(
                 str(known[k].round),
                 (across[k], up[k]),

@@ -133,12 +133,12 @@ def draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -
 
 
 def _scaled(values: list[float], unit: str) -> tuple[np.ndarray, str]:
-    """Values between 0.1 and 1000, and their unit with the power of ten that was taken out."""
+    """Values between 0.1 and 100, and their unit with the power of ten that was taken out."""
     every = np.array(values, dtype=np.float64)
     finite = np.abs(every[np.isfinite(every)])
     greatest = float(finite.max()) if finite.size else 0.0
     power = math.floor(math.log10(greatest)) if greatest > 0 else 0
-    if -1 <= power <= 2:
+    if -1 <= power <= 1:
         return every, unit
     return every / 10.0**power, rf"$10^{{{power}}}$ {unit}"
 
