@@ -142,12 +142,21 @@ def _run(
     run: Run, numbers: list[int], files: list[Path], question: Question, asked: Asked, output: Output
 ) -> list[ClientCKA]:
     """One run's results, one a layer."""
+    from dataclasses import replace
+    from math import nan
+
     from ..checkpoints import Partial
     from ..decomposition.similarity import ClientCKA, RoundCKA, round_similarity
+    from .factors import error_curves
     from .progress import progress
     from .results import obtain_all
     from .sources import identity
 
+    # a run of another program may have no metrics
+    curves = error_curves(run) if (run.path / "metrics.csv").exists() else ()
+    errors = {
+        t: e for curve in curves if curve.label == "global" for t, e in zip(curve.rounds, curve.error, strict=True)
+    }
     common = {**_settings(question, asked), "run": [identity(run)], "rounds": numbers}
     common = {key: value for key, value in common.items() if key not in ("addresses", "models_sha256")}
 
@@ -171,7 +180,8 @@ def _run(
                             **asked.of(question),
                         )
                     store.add(str(number), [one.to_json() for one in found])
-                done.append([RoundCKA.from_json(one) for one in store.done[str(number)]])
+                error = errors.get(number, nan)
+                done.append([replace(RoundCKA.from_json(one), test_error=error) for one in store.done[str(number)]])
         return [ClientCKA(rounds, own) for rounds, own in zip(zip(*done, strict=True), attrs, strict=True)]
 
     settings = [{**common, "layer": layer} for layer in asked.layers]

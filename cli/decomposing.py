@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..decomposition import CohortDraws, Outputs, RoundFactors, RunFactors
     from ..landscape import Samples
     from ..training import Dataset, Replayer
+    from .replaying import Replays
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Ready:
     """A group of runs, opened: what every round of it is measured with; the first run stands for all.
 
     Attributes:
-        replayer: for ``local`` draws, else None.
+        replayer: for ``local`` draws, else None; so is ``replays``, which says what they cost.
         cohorts: the draws of the rounds that the last decomposed model was made of; neighbours share most of them.
     """
 
@@ -51,6 +52,7 @@ class Ready:
     device: str
     dataset: Dataset
     replayer: Replayer | None
+    replays: Replays | None
     cohorts: dict[int, CohortDraws] = field(default_factory=dict)
 
     @property
@@ -65,7 +67,7 @@ class Ready:
 
     def key(self, number: int, model: str) -> str:
         """Of a finished round in the store."""
-        return f"{'+'.join(str(run.path) for run in self.runs)}@{number}/{model}"
+        return key_of(self.runs, number, model)
 
     def draw(self, number: int) -> CohortDraws:
         """The draws of a round's cohort."""
@@ -80,10 +82,17 @@ class Ready:
                     made = draws_of_rounds(self.run, number, self.asked.draws.count)
                 case _:
                     assert self.replayer is not None
+                    assert self.replays is not None
                     with progress(f"{self.run.path}@{number} replays") as report:
-                        made = self.replayer.local_draws(number, self.asked.draws.count, report)
+                        watched = self.replays.watch(number, report)
+                        made = self.replayer.local_draws(number, self.asked.draws.count, watched)
             self.cohorts[number] = made
         return self.cohorts[number]
+
+
+def key_of(runs: Sequence[Run], number: int, model: str) -> str:
+    """Of a finished round of a group of runs in the store."""
+    return f"{'+'.join(str(run.path) for run in runs)}@{number}/{model}"
 
 
 def decompose_runs(
@@ -97,6 +106,7 @@ def decompose_runs(
     from ..checkpoints import FedscopeError
     from ..decomposition import RoundFactors, RunFactors
     from ..training import Replayer, data_of
+    from .replaying import replays_of
 
     run = runs[0]
     members = {model: members_of(run, rounds, model) for model in asked.models}
@@ -109,7 +119,18 @@ def decompose_runs(
     refuse_unrecorded(runs, needed_rounds, start=asked.draws.kind == "local")
     dataset = data_of(run)
     replayer = Replayer.of(run, dataset, device=device) if asked.draws.kind == "local" else None
-    ready = Ready(runs, asked, source, device, dataset, replayer)
+    replays = None
+    if replayer is not None:
+        left = {
+            t
+            for model, found in members.items()
+            for number, each in found.items()
+            if key_of(runs, number, model) not in store.done
+            for t in each
+        }
+        replays = replays_of(run, sorted(left), asked.draws.count, device, limited=source.limit is not None)
+        replays.announce()
+    ready = Ready(runs, asked, source, device, dataset, replayer, replays)
     done: dict[str, list[RoundFactors]] = {model: [] for model in asked.models}
     for number in rounds:
         needed = {t for found in members.values() for t in found.get(number, ())}

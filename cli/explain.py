@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Output, Source, output_options, parse_rounds, source_options
+from .options import Count, Output, Source, output_options, parse_rounds, refuse_given, source_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 @click.option(
     "--rounds",
     metavar="1,20,last",
-    help="Which rounds, or all.  [default: about eight of those whose clients were recorded, more of the early ones]",
+    help="Which rounds, or all.  [default: about ten of those whose clients were recorded, more of the early ones]",
+)
+@click.option(
+    "--early",
+    type=Count(1),
+    metavar="R",
+    help="The last round of early training.  [default: a tenth of the rounds, at least 5 and at most a third]",
 )
 @click.option(
     "--draws",
@@ -31,13 +37,16 @@ if TYPE_CHECKING:
 )
 @source_options("train", files=False)
 @output_options
-def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Source, output: Output) -> None:
+def command(
+    runs: tuple[Path, ...], rounds: str | None, early: int | None, draws: str, source: Source, output: Output
+) -> None:
     """Says on one page what the loss of the averaged model is made of in each phase, and what the data do not decide.
 
     The page is printed and written as .md and .html, beside the decomposition's own files and figure.
     """
     from ..checkpoints import write_durably
     from ..decomposition import Decomposition
+    from ..decomposition.explaining import last_early
     from ..training import resolve_device
     from .draws import groups_of, parse_draws
     from .explaining import decomposed, explained, kept_explanation
@@ -45,11 +54,14 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
     from .sources import identity, open_runs, refuse_other_data
 
     asked = parse_draws(draws)
+    if output.redraw:
+        refuse_given(["early"], "judges anew, which --redraw does not; leave out one of both")
     opened = open_runs(runs)
     refuse_other_data(opened)
     names = [run.name for run in opened]
     groups = groups_of(opened, asked)
-    numbers = [rounds_of(run, rounds, asked) for run in opened]
+    firsts = [last_early(run.rounds[-1], early) if run.rounds else 0 for run in opened]
+    numbers = [rounds_of(run, rounds, first, asked) for run, first in zip(opened, firsts, strict=True)]
     if asked.kind == "runs":
         numbers = same_rounds(numbers)
     base = output.out or default_base(opened, rounds, asked, source)
@@ -81,9 +93,10 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
     main = Path(f"{base}.factors.json")
     taken = kinds(base, "clients.csv", "factors.csv", "explain.json", "md", *PAGE)
     result = obtain(compute, lambda _: Decomposition.load(base), save, main, settings, output, taken)
-    explanation = kept_explanation(base, result, redraw=output.redraw)
+    last_by_run = {"+".join(run.name for run in group): last_early(group[0].rounds[-1], early) for group in groups}
+    explanation = kept_explanation(base, result, last_by_run, redraw=output.redraw)
     if explanation is None:
-        explanation = explained(base, result, groups, rounds_by_run, source, settings)
+        explanation = explained(base, result, groups, rounds_by_run, early, source, settings)
     drawn = figures(base, result.figure(output.inches, output.title))
     picture = next(path for path in drawn if path.suffix == ".png")
     pages = [write_page(base, explanation.as_html(picture.read_bytes())), Path(f"{base}.md")]
@@ -101,8 +114,8 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
     )
 
 
-def rounds_of(run: Run, rounds: str | None, draws: Draws) -> list[int]:
-    """The rounds asked for; by default some of those whose clients were recorded.
+def rounds_of(run: Run, rounds: str | None, early: int, draws: Draws) -> list[int]:
+    """The rounds asked for; by default some of those whose clients were recorded. ``early`` is the last early one.
 
     Raises:
         FedscopeError: rounds that the run does not have, or no round that could be decomposed.
@@ -121,7 +134,7 @@ def rounds_of(run: Run, rounds: str | None, draws: Draws) -> list[int]:
             raise FedscopeError(
                 f"--draws {draws}: {run.path} has fewer than {draws.count} rounds with their clients; take fewer draws"
             )
-    return spread_rounds(have)
+    return spread_rounds(have, run.rounds[-1], early)
 
 
 def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:

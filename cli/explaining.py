@@ -12,7 +12,7 @@ from .options import Source
 if TYPE_CHECKING:
     from ..checkpoints import Partial, Run
     from ..decomposition import Decomposition
-    from ..decomposition.explaining import Explanation
+    from ..decomposition.explaining import Comparison, Explanation
 
 
 def question_of(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,21 +50,24 @@ def decomposed(
     return Decomposition(parts, split=source.split, draws=str(draws), attrs=attrs)
 
 
-def kept_explanation(base: Path, result: Decomposition, *, redraw: bool) -> Explanation | None:
-    """The page that lies beside its decomposition; None where there is none yet.
+def kept_explanation(
+    base: Path, result: Decomposition, early: Mapping[str, int], *, redraw: bool
+) -> Explanation | None:
+    """The page that lies beside its decomposition; None where there is none yet, or one of an earlier fedscope,
+    or with other last ``early`` rounds by run.
 
     Raises:
-        FedscopeError: with ``redraw``, where there is none, or one of another decomposition.
+        FedscopeError: with ``redraw``, where there is none, or one of another decomposition or an earlier fedscope.
     """
     from ..checkpoints import FedscopeError
     from ..decomposition.explaining import Explanation
 
     path = Path(f"{base}.explain.json")
-    if not path.exists() and not redraw:
+    if not redraw and (not path.exists() or Explanation.is_outdated(base)):
         return None
     kept = Explanation.load(base)
     if dict(kept.attrs) == dict(result.attrs):
-        return kept
+        return kept if redraw or dict(kept.early) == dict(early) else None
     if redraw:
         raise FedscopeError(f"{path} explains another result than {base}.factors.json holds; leave out --redraw")
     return None
@@ -75,10 +78,11 @@ def explained(
     result: Decomposition,
     groups: Sequence[Sequence[Run]],
     rounds: Mapping[str, Sequence[int]],
+    early: int | None,
     source: Source,
     settings: Mapping[str, Any],
 ) -> Explanation:
-    """The page of a decomposition, saved beside it; similarities are kept in a store until it is."""
+    """The page of a decomposition, saved beside it; similarities and tests are kept in a store until it is."""
     from ..checkpoints import Partial
     from ..decomposition.explaining import explain
 
@@ -87,9 +91,11 @@ def explained(
         made = explain(
             result,
             lengths={name: run.rounds[-1] for name, run in by_name.items()},
+            early=early,
             similarity={
                 name: similarity(run, rounds[run.name], source, settings, store) for name, run in by_name.items()
             },
+            compared={name: compared(run, rounds[run.name], source, settings, store) for name, run in by_name.items()},
             stand_ins={name: run.name for name, run in by_name.items() if name != run.name},
         )
         made.save(base)
@@ -137,4 +143,42 @@ def similarity(
         mean, error = store.done[key]
         if isfinite(mean):
             found.append((number, mean, error if isfinite(error) else None, batches))
+    return found
+
+
+def compared(
+    run: Run, rounds: Sequence[int], source: Source, settings: Mapping[str, Any], store: Partial
+) -> list[Comparison]:
+    """On test data the average of each round's clients against every one of them, and the average over rounds against
+    the global model where both were recorded. Finished rounds are kept in ``store``."""
+    from dataclasses import replace
+
+    from ..checkpoints import weighted_mean
+    from ..decomposition.explaining import Comparison, compare_models
+    from ..training import data_of, module_of
+    from .progress import progress
+    from .sources import common_samples
+
+    samples = common_samples([run], data_of(run), replace(source, split="test"))
+    module, found = module_of(run), []
+    for number in rounds:
+        round_, key = run.round(number), f"{run.path}@{number} tested"
+        if key not in store.done:
+            common: dict[str, Any] = {"device": settings["device"], "precision": source.precision}
+            clients = round_.clients()
+            others = {f"client-{k}": clients.row(row) for row, k in enumerate(round_.client_ids.tolist())}
+            with progress(key) as report:
+                average = weighted_mean(clients, round_.weights)
+                made = [
+                    compare_models(
+                        module, samples, average, others, name="average", number=number, progress=report, **common
+                    )
+                ]
+                if {"averaged", "global"} <= set(round_.models):
+                    averaged, others = round_.read("averaged"), {"global": round_.read("global")}
+                    made.append(
+                        compare_models(module, samples, averaged, others, name="averaged", number=number, **common)
+                    )
+            store.add(key, [one.to_json() for one in made])
+        found += [Comparison.from_json(one) for one in store.done[key]]
     return found

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..decomposition import Outputs
     from ..decomposition.theory import ClientBound, Gap, Theory
     from ..landscape import Samples
+    from .replaying import Replays
     from .sources import Question
 
 #: ε of shrunk clients, besides 1
@@ -72,6 +73,7 @@ def command(
     from ..decomposition.theory import Theory, as_numbers, kernel_rows, sentence
     from .names import slug
     from .options import parse_rounds
+    from .replaying import replays_of
     from .results import FIGURE, figures, kinds, obtain, say
     from .sources import describe_samples, identity, open_run, pose
 
@@ -107,9 +109,15 @@ def command(
     def compute(attrs: dict[str, Any], partial: Path) -> Theory:
         # Rounds do not enter the fingerprint: asking for more of them goes on with those that are done.
         asked = {key: value for key, value in attrs.items() if key not in ("rounds", "shrink", "kernel")}
-        with Partial(partial, {**asked, "versions": versions()}) as store:
+        with Partial(partial, {**asked, "versions": versions(), "prediction": "diagonal"}) as store:
             gaps = [gap for t in numbers for gap in lemma(opened, t, t in shrunk, question, samples, settings, store)]
-            bounds = [one for t in kernels for one in theorem(opened, t, question, count, source.seed, settings, store)]
+            left = [t for t in kernels if f"{t} kernel" not in store.done] if count else []
+            limited = source.limit is not None
+            cost = replays_of(opened, left, count, settings["device"], limited=limited, instead="--draws none needs 0")
+            cost.announce()
+            bounds = [
+                one for t in kernels for one in theorem(opened, t, question, count, cost, source.seed, settings, store)
+            ]
         return Theory(opened.name, tuple(gaps), tuple(bounds), attrs)
 
     base = output.out or opened.path / "figures" / f"theory-{source.split}-{slug(rounds)}"
@@ -221,7 +229,14 @@ def lemma(
 
 
 def theorem(
-    run: Run, number: int, question: Question, count: int, seed: int, settings: dict[str, Any], store: Partial
+    run: Run,
+    number: int,
+    question: Question,
+    count: int,
+    cost: Replays,
+    seed: int,
+    settings: dict[str, Any],
+    store: Partial,
 ) -> list[ClientBound]:
     """The clients of a round in Theorem 2, of the model they were sent; a finished round is kept in ``store``."""
     from ..decomposition.theory import ClientBound, client_bounds, kernel_rows, replay_variances, tangent_kernel
@@ -243,7 +258,9 @@ def theorem(
     made = client_bounds(kernel, members, round_.client_ids, round=number)
     if count:
         with progress(f"{run.path}@{number} replays") as report:
-            cohort = Replayer.of(run, question.dataset, device=device).local_draws(number, count, report)
+            cohort = Replayer.of(run, question.dataset, device=device).local_draws(
+                number, count, cost.watch(number, report)
+            )
         spread = replay_variances(question.module, of_kernel, cohort, outputs=settings["outputs"], device=device)
         made = tuple(replace(one, replay_variance=float(own)) for one, own in zip(made, spread, strict=True))
     store.add(key, [one.to_json() for one in made])

@@ -1,4 +1,5 @@
-"""Factors over rounds above the measured error, as Figures 2 and 3 of Zhou et al. draw them; drawing only."""
+"""Factors over rounds above the distance of the clients and the measured error, which Figures 2 and 3 of Zhou et al.
+set side by side; drawing only."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from .end_labels import label_ends
 from .factor_notes import notes
 from .factor_panels import (
     draw_clients,
+    draw_distances,
     draw_errors,
     draw_factor_lines,
     group_factors,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 # Inches. Margins are fixed and not fitted, so that panels of figures of one width lie on each other.
 LEFT, RIGHT, TOP, GAP, COLUMN_GAP, XLABEL, EDGE = 0.5, 0.8, 0.36, 0.27, 0.12, 0.4, 0.06
-HEIGHTS = {"large": 1.45, "small": 0.95, "clients": 1.1, "error": 0.75}
+HEIGHTS = {"large": 1.45, "small": 0.95, "clients": 1.1, "distance": 0.75, "error": 0.75}
 NOTE_SIZE, NOTE_LINE = 6.0, 0.105
 # Lines between the edge and the panels: the title, a key of the columns, a heading a column (so far above a panel).
 TITLE_LINE, KEY_LINE, HEADING = 0.14, 0.12, 0.16
@@ -44,6 +46,7 @@ TITLES = {
     "zero-one": ("factors of the 0-1 loss (share of samples)", "0-1 loss (share)"),
     "small": ("the small ones, enlarged and side by side", "small ones, enlarged"),
     "clients": ("each client alone; lines: p-weighted means", "each client alone"),
+    "distance": ("distance of clients to their average (L2)", "distance to average"),
     "error": ("measured test error (%)", "test error (%)"),
 }
 
@@ -53,9 +56,10 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
 
     From above: the factors and the loss of the averaged model that they add up to, signed; those too small to be seen
     there, on an axis that is linear about 0 and logarithmic beyond; every client by itself, on its own samples and on
-    the others' (of the squared error only); the measured test error. Bars: 95 %, t on R−1 degrees of freedom, over
-    draws. Unbiased estimates where they exist, else plug-in ones. What the draws are, and what they cannot show, is
-    written below; a panel of a run that diverged says "not finite".
+    the others' (of the squared error only); the greatest (Δ) and the mean distance of a client to the average, L2 in
+    weight space; the measured test error. Bars: 95 %, t on R−1 degrees of freedom, over draws. Unbiased estimates where
+    they exist, else plug-in ones. What the draws are, and what they cannot show, is written below; a panel of a run
+    that diverged says "not finite".
 
     Raises FedscopeError where no run has a round.
     """
@@ -66,6 +70,7 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
         "large": True,
         "small": bool(small),
         "clients": any(one.split for run in result.runs for one in run.rounds),
+        "distance": any(row.factor == "delta_max" for _, _, row in result.rows()),
         "error": any(run.curves for run in result.runs),
     }
     panels, columns = [name for name in HEIGHTS if exists[name]], len(result.runs)
@@ -86,6 +91,8 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
                 draw_factor_lines(axes["small", column], run.rounds, small, apart=0.01)
             if exists["clients"]:
                 draw_clients(axes["clients", column], run.rounds, result.split)
+            if exists["distance"]:
+                draw_distances(axes["distance", column], run.rounds)
             if exists["error"]:
                 draw_errors(axes["error", column], run.curves)
             shown = [one.round for one in run.rounds] + [t for curve in run.curves for t in curve.rounds]
@@ -174,7 +181,7 @@ def _furnish(axes: Mapping[tuple[str, int], Axes], panels: Sequence[str], headin
             ax.text(1.0, above, headings[column], ha="right", va="bottom", transform=ax.transAxes, **BOLD)
         # Now, when every column is drawn: the limits are shared, and must hold all of them.
         ax.autoscale_view(scalex=False)
-        if name in ("clients", "error"):
+        if name in ("clients", "distance", "error"):
             ax.set_ylim(0.0, ax.get_ylim()[1])
         ax.tick_params(labelleft=column == 0, labelbottom=name == panels[-1])
         if name == panels[-1] and wide >= NARROW:

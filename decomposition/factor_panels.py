@@ -76,19 +76,13 @@ def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]
 def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequence[str], apart: float = 0.0) -> None:
     """Factors over rounds with 95 % intervals over draws. `apart`, a share of the rounds' span, moves factors sideways
     whose bars would cover each other."""
-    from scipy.stats import t
-
     ax.axhline(0, color="0.6", linewidth=0.5, zorder=0)
     x = np.array([one.round for one in rounds], dtype=np.float64)
     step = apart * max(np.ptp(x), 1.0) if len(x) else 0.0
     looks = LOOKS if all(one.loss == "squared" for one in rounds) else LOOKS_OF_OTHERS
     for number, factor in enumerate(factors):
         look = looks[factor]
-        rows = [one.row(factor) for one in rounds]
-        bars = [
-            np.nan if row.stderr_draws is None else t.ppf(0.975, one.count - 1) * row.stderr_draws
-            for one, row in zip(rounds, rows, strict=True)
-        ]
+        bars = _bars(rounds, factor)
         ax.errorbar(
             x + step * (number - (len(factors) - 1) / 2),
             _values(rounds, factor),
@@ -142,6 +136,43 @@ def draw_clients(ax: Axes, rounds: Sequence[RoundFactors], split: str) -> None:
     if rounds and all(one.outputs == "probabilities" for one in rounds):
         # A client that knows nothing: ||y - 1/C||^2 = 1 - 1/C.
         ax.axhline(1 - 1 / rounds[0].classes, color=GREY, linestyle=":", linewidth=0.8, label=UNIFORM)
+
+
+def draw_distances(ax: Axes, rounds: Sequence[RoundFactors]) -> None:
+    """Δ = mean_r max_k ||w_k^r - w_FMA^r|| over rounds, and below it the mean over clients, with 95 % intervals over
+    draws."""
+    x = [one.round for one in rounds]
+    for factor, label, marker, dash, colour in (
+        ("delta_max", "Δ (greatest)", "o", "-", BLACK),
+        ("delta_mean", "mean", "s", (0, (4, 1.5)), GREY),
+    ):
+        bars = _bars(rounds, factor)
+        ax.errorbar(
+            x,
+            _values(rounds, factor),
+            yerr=None if np.isnan(bars).all() else np.nan_to_num(bars),
+            **{
+                "color": colour,
+                "marker": marker,
+                "linestyle": dash,
+                "elinewidth": 0.7,
+                "capsize": 1.5,
+                "capthick": 0.7,
+            },
+            label="_bars",
+            **LINE,
+        )[0].set_label(label)
+
+
+def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
+    """Half the 95 % intervals over draws, NaN where there is none."""
+    from scipy.stats import t
+
+    rows = [one.row(factor) for one in rounds]
+    return [
+        np.nan if row.stderr_draws is None else float(t.ppf(0.975, one.count - 1) * row.stderr_draws)
+        for one, row in zip(rounds, rows, strict=True)
+    ]
 
 
 def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:

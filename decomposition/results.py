@@ -80,8 +80,10 @@ class Decomposition:
         return read_tables(Path(base))
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The factors over rounds, signed, above the clients' own numbers and the measured test error; `width` in
-        inches, one column of panels a run. Raises FedscopeError where there is no round to draw."""
+        """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the
+        measured test error; `width` in inches, one column of panels a run.
+
+        Raises FedscopeError where there is no round to draw."""
         from .factor_figure import draw_factors
 
         return draw_factors(self, width, title)

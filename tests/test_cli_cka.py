@@ -66,6 +66,18 @@ def test_a_run_is_its_rounds_in_one_file_and_one_figure(runs: Path, capsys: pyte
         said(capsys, "runs/ima", "--seed", "1")
 
 
+def test_test_errors_are_those_measured_while_training(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cka", "runs/fma", "--rounds", "1,last", "--out", "e"]) == 0
+    measured = Run.open("runs/fma").metrics()
+    found = ClientCKA.load("e.nc").rounds
+    by_round = dict(zip(measured["round"].astype(int).tolist(), measured["test_error"].tolist(), strict=True))
+    assert [one.test_error for one in found] == [by_round[one.round] for one in found]
+    # a run of another program, or an old one, may have no such table
+    Path("runs/fma/metrics.csv").unlink()
+    assert run(["cka", "runs/fma", "--rounds", "1,last", "--out", "none"]) == 0
+    assert all(one.test_error != one.test_error for one in ClientCKA.load("none.nc").rounds)
+
+
 def test_clients_and_addresses_give_the_same_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "runs/fma", "--rounds", "2", "--layer", "fc1", "--estimator", "biased")
     made = ClientCKA.load("runs/fma/figures/cka-test-2-fc1-biased.nc")

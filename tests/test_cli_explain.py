@@ -11,12 +11,13 @@ import pytest
 
 import fedscope.decomposition as decomposition
 import fedscope.decomposition.similarity as similarity
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.explain import command
 from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
-from fedscope.decomposition.explaining import Explanation, explain
+from fedscope.decomposition.explaining import Comparison, Explanation, compare_models, explain
 from fedscope.decomposition.similarity import ClientCKA
+from fedscope.training import data_of, module_of
 
 QUICK = ["--rounds", "1,last", "--draws", "local:3"]
 FILES = ["html", "md", "explain.json", "factors.csv", "clients.csv", "factors.json", "pdf", "png"]
@@ -45,6 +46,19 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
+def by_hand(run: Run, number: int) -> list[Comparison]:
+    """The models of a round on the test data, as `fedscope explain` compares them."""
+    round_, samples = run.round(number), data_of(run).samples("test")
+    module, clients = module_of(run), round_.clients()
+    others = {f"client-{k}": clients.row(row) for row, k in enumerate(round_.client_ids.tolist())}
+    average = weighted_mean(clients, round_.weights)
+    made = [compare_models(module, samples, average, others, name="average", number=number)]
+    if "averaged" in round_.models:
+        models = round_.read("averaged"), {"global": round_.read("global")}
+        made.append(compare_models(module, samples, *models, name="averaged", number=number))
+    return made
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
     command.main(list(words), standalone_mode=False)
@@ -64,8 +78,13 @@ def test_a_page_is_printed_and_written_with_everything_behind_it(
     assert run(["cka", "runs/ima", "--rounds", "1,last", "--split", "train", "--out", "c"]) == 0
     similar = ClientCKA.load("c.nc")
     alike = [(one.round, one.mean, one.mean_stderr, similar.attrs["batches"]) for one in similar.rounds]
-    assert explain(factors, lengths={"ima": 4}, similarity={"ima": alike}) == made
-    assert made.of("more-alike", "ima") is not None
+    tested = [one for number in (1, 4) for one in by_hand(Run.open("runs/ima"), number)]
+    again = explain(factors, lengths={"ima": 4}, similarity={"ima": alike}, compared={"ima": tested})
+    assert again == made
+    assert made.of("outputs-differ", "ima") is not None
+    # the average of the clients is the global model of this server, and its error the one measured while training
+    shown = made.of("better-than-clients").sentence
+    assert f"error {100 * Run.open('runs/ima').metrics()['test_error'][3]:.3g} % (" in shown.rpartition(";")[2]
     assert made.attrs["draws"] == "local:3"
     assert Path("page/e.md").read_text() == made.as_markdown("e.png")
     assert Path("page/e.html").read_text() == made.as_html(Path("page/e.png").read_bytes())
@@ -207,8 +226,10 @@ def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, capsys:
     assert run(["train", "--out", "runs/full", *words]) == 0
     said(capsys, "runs/full", "--rounds", "1,last", "--draws", "local:3", "--out", "f")
     made = Explanation.load("f")
-    assert all(one.half is None for one in made.of("locality").readings)
-    assert {made.of(claim).verdict for claim in ("greatest-part/late", "locality", "scatter-is-small")} == {"undecided"}
+    assert all(one.half is None for one in made.of("locality-adds").readings)
+    assert {made.of(claim).verdict for claim in ("greatest-part/late", "locality-adds", "variance-and-clients")} == {
+        "undecided"
+    }
     assert any(note.startswith("The replays are all alike, because clients take full batches") for note in made.notes)
 
 
@@ -217,7 +238,7 @@ def test_several_runs_by_default_at_rounds_with_clients(runs: Path, capsys: pyte
     assert Path(out["files"][0]) == Path("runs/few/figures/explain-train-local3-ima.html")
     made = Explanation.load("runs/few/figures/explain-train-local3-ima")
     assert made.runs == ("few", "ima")
-    assert made.notes[0].startswith("few: decomposed rounds 2 and 4; by thirds of the run, early is round 1, middle")
+    assert made.notes[0].startswith("few: decomposed rounds 2 and 4; early is round 1, middle is round 2")
     assert made.notes[1].startswith("ima: decomposed rounds 1, 2, 3 and 4;")
     assert [one["claim"] for one in out["statements"]] == [one.claim for one in made.statements]
     assert made.of("differs-most").run == "few, ima"
@@ -229,23 +250,26 @@ def test_a_subset_and_test_data_say_so(runs: Path, capsys: pytest.CaptureFixture
         said(capsys, "runs/ima", *QUICK, *words, "--out", f"s{number}")
         made = Explanation.load(f"s{number}")
         assert any("with the error over samples added in quadrature" in note for note in made.notes)
-        assert any("do not follow from these samples and are left out" in note for note in made.notes)
-        assert "better-than-clients" not in {one.claim for one in made.statements}
+        # what is compared on test data is limited as all samples are
+        count = "60" if "--limit" in words else "360"
+        assert f"On {count} test samples it has" in made.of("better-than-clients").sentence
 
 
 def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = said(capsys, "runs/fma", "runs/seed", "runs/third", "--draws", "runs", "--rounds", "1,4", "--out", "r")
-    assert "the covariance is measured" in " ".join(words.split())
+    assert "Covariance is small beside heterogeneous bias" in " ".join(words.split())
+    assert "It cannot be seen" not in " ".join(words.split())
     assert Explanation.load("r").runs == ("fma+seed+third",)
     assert "early is round 1," in Explanation.load("r").notes[0]
-    assert Explanation.load("r").of("more-alike").sentence.startswith("Of the run fma alone. ")
+    for claim in ("outputs-differ", "better-than-clients"):
+        assert Explanation.load("r").of(claim).sentence.startswith("Of the run fma alone. ")
     assert any("of the first of them (fma)." in note for note in Explanation.load("r").notes)
 
 
 def test_two_draws_decide_nothing_that_needs_an_interval(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = said(capsys, "runs/fma", "--rounds", "1,last", "--draws", "local:2", "--out", "two")
     assert "R = 2 draws have no interval; --draws local:4 has." in " ".join(words.split())
-    assert Explanation.load("two").of("locality").verdict == "undecided"
+    assert Explanation.load("two").of("locality-adds").verdict == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -261,6 +285,8 @@ def test_two_draws_decide_nothing_that_needs_an_interval(runs: Path, capsys: pyt
         (["runs/ima", "runs/ima"], r"2 of the runs are called 'ima'; rename a folder"),
         (["runs/nothing"], r"runs/nothing"),
         (["runs/ima@2"], r"runs/ima@2 names a model, but a whole run is asked for"),
+        (["runs/ima", "--early", "4"], r"--early 4: the run has 4 rounds, so none comes after .*; give less than 4"),
+        (["runs/ima", "--early", "2", "--redraw"], r"--early 2 judges anew, which --redraw does not; leave out one"),
         (["runs/ima", "--redraw", "--out", "no"], r"no\.factors\.json does not exist, so there is nothing to draw"),
     ],
 )
@@ -269,3 +295,30 @@ def test_mistakes_end_in_one_sentence(
 ) -> None:
     with pytest.raises(FedscopeError, match=message):
         said(capsys, *words)
+
+
+def test_another_early_phase_makes_the_page_anew_and_not_the_decomposition(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    assert Explanation.load("e").early == {"ima": 1}
+    monkeypatch.setattr(decomposition, "decompose_round", None)
+    words = said(capsys, "runs/ima", *QUICK, "--out", "e", "--early", "2")
+    assert Explanation.load("e").early == {"ima": 2}
+    assert "Early (rounds 1 to 2)" in words
+    # as it was made, however it is drawn again
+    assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
+    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    assert Explanation.load("e").early == {"ima": 1}
+
+
+def test_a_page_of_an_earlier_fedscope_is_made_anew_and_not_drawn_again(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = said(capsys, "runs/ima", *QUICK, "--out", "e")
+    old = {**json.loads(Path("e.explain.json").read_text()), "version": 1}
+    Path("e.explain.json").write_text(json.dumps(old))
+    with pytest.raises(FedscopeError, match=r"e\.explain\.json is a page of an earlier fedscope.*without --redraw"):
+        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
+    monkeypatch.setattr(decomposition, "decompose_round", None)
+    assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any
@@ -553,6 +555,33 @@ def test_the_figure_draws_the_numbers_on_one_scale() -> None:
     note = " ".join(text.get_text() for text in reversed(figure.texts))
     for word in ("unbiased linear CKA of outputs", "standard error over 4", "dashed: with global", "digits test, 360"):
         assert word in note, note
+
+
+def with_errors(made: ClientCKA, *errors: float) -> ClientCKA:
+    rounds = (replace(one, test_error=error) for one, error in zip(made.rounds, errors, strict=True))
+    return ClientCKA(tuple(rounds), made.attrs)
+
+
+def test_test_errors_are_drawn_against_similarity_where_they_were_measured(tmp_path: Path) -> None:
+    made = with_errors(over_rounds(), 0.8, math.nan, 0.4, 0.2)
+    made.save(tmp_path / "a.nc")
+    back = ClientCKA.load(tmp_path / "a.nc")
+    assert [one.test_error for one in back.rounds] == pytest.approx([0.8, math.nan, 0.4, 0.2], nan_ok=True)
+    panels = [axes for axes in back.figure().axes if axes.get_xlabel() == "mean CKA between clients"]
+    (panel,) = panels
+    (line,) = [line for line in panel.lines if line.get_marker() == "o"]
+    kept = [one for i, one in enumerate(made.rounds) if i != 1]
+    np.testing.assert_allclose(line.get_xdata(), [one.mean for one in kept])
+    np.testing.assert_allclose(line.get_ydata(), [80, 40, 20])
+    assert {text.get_text() for text in panel.texts} == {str(kept[0].round), str(kept[-1].round)}
+    # one round with an error is no curve, and none draws no panel
+    for errors in ([0.8] + [math.nan] * 3, [math.nan] * 4):
+        axes = with_errors(over_rounds(), *errors).figure().axes
+        assert not any(one.get_xlabel() == "mean CKA between clients" for one in axes)
+    both = draw_clients([made, with_errors(over_rounds("fma"), 0.7, 0.6, 0.5, 0.4)])
+    panel = next(axes for axes in both.axes if axes.get_xlabel() == "mean CKA between clients")
+    assert len([line for line in panel.lines if line.get_marker() == "o"]) == 2
+    assert not panel.texts, "numbers of two runs would hide each other"
 
 
 def test_one_round_has_no_curve_and_a_narrow_figure_no_middle_round() -> None:

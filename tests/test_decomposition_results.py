@@ -202,7 +202,7 @@ def words(figure) -> str:
 def test_the_figure_says_what_it_shows_and_what_it_cannot():
     figure = result().figure(3.5, "digits, two shards")
     assert figure.get_figwidth() == 3.5
-    assert len(figure.axes) == 4
+    assert len(figure.axes) == 5
     said = words(figure)
     note = " ".join(text.get_text() for text in reversed(figure.texts))
     assert "digits, two shards" in said
@@ -212,7 +212,7 @@ def test_the_figure_says_what_it_shows_and_what_it_cannot():
         assert fact in note, note
 
     dependent = result(plausible(split=False, independent=False), draws="rounds:4", split="test").figure()
-    assert len(dependent.axes) == 3  # no split, so nothing to say of each client alone
+    assert len(dependent.axes) == 4  # no split, so nothing to say of each client alone
     note = " ".join(text.get_text() for text in reversed(dependent.texts))
     assert "drift counts as variance" in note
     assert "Plug-in" in note
@@ -255,13 +255,20 @@ def test_the_figure_draws_the_numbers():
     mean = sum(row.weight * row.heter_bias for row in known) / sum(row.weight for row in known)
     assert lines["other data"].get_ydata()[-1] == pytest.approx(mean)
     assert lines["uniform\noutputs"].get_ydata()[0] == pytest.approx(0.9)
+    # Δ, of the paper's Figure 3, and the mean distance, on an axis from 0
+    for label, factor in (("Δ (greatest)", "delta_max"), ("mean", "delta_mean")):
+        drawn = [one.row(factor).value for one in plausible().rounds]
+        np.testing.assert_array_equal(lines[label].get_ydata(), drawn)
+    distances = next(ax for ax in figure.axes if ax.get_label() == "distance 0")
+    assert distances.get_ylim()[0] == 0.0
+    assert distances.get_title(loc="left") == "distance of clients to their average (L2)"
 
 
 def test_several_runs_are_columns_on_common_axes():
     high = plausible("fma", seed=1)
     high = replace(high, curves=(ErrorCurve("global", (1, 60), (0.99, 0.5)),))
     figure = result(plausible(), high).figure(7.0)
-    assert len(figure.axes) == 8
+    assert len(figure.axes) == 10
     for left, right in zip(figure.axes[::2], figure.axes[1::2], strict=True):
         assert left.get_ylim() == right.get_ylim()
         for ax in (left, right):
@@ -354,7 +361,7 @@ def test_a_run_that_diverged_says_so_in_its_panels(width):
     figure = result(RUNS[0], RUNS[3]).figure(width)
     columns = [[text.get_text().replace("\n", " ") for text in ax.texts] for ax in figure.axes]
     finite = ["not finite" not in said for said in columns]
-    assert finite == [True, False] * 3 + [True, True]  # its test error was measured
+    assert finite == [True, False] * 4 + [True, True]  # its test error was measured
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # of the rounds, though none can be drawn
     none = replace(RUNS[0], run="other", curves=())
     assert "none" in [text.get_text() for text in result(RUNS[0], none).figure(width).axes[-1].texts]

@@ -1,13 +1,27 @@
 """What a decomposition says in sentences: which factor dominates in which phase, and where the data do not decide."""
 
+# what is measured on test data
+from .comparing import Against, Comparison, compare_models
+
 # the question
 from .engine import explain
 
-# which rounds to ask about
-from .phases import spread_rounds
+# which rounds to ask about, and which of them are early
+from .phases import last_early, spread_rounds
 
 # the answer
 from .records import Reading, Statement, Verdict
 from .result import Explanation
 
-__all__ = ["Explanation", "Reading", "Statement", "Verdict", "explain", "spread_rounds"]
+__all__ = [
+    "Against",
+    "Comparison",
+    "Explanation",
+    "Reading",
+    "Statement",
+    "Verdict",
+    "compare_models",
+    "explain",
+    "last_early",
+    "spread_rounds",
+]

@@ -1,41 +1,35 @@
-"""What is said of training bias and of heterogeneous bias."""
+"""What is said of training bias."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import fsum, isfinite
 
 from ..records import RoundFactors
-from .cohorts import change, clients_of
-from .intervals import above, broken, finite, mean_of_clients, read
-from .phases import Phase
+from .intervals import finite, mean_of_clients, read
 from .records import Reading, Statement, Verdict
-from .wording import CANNOT, ends, in_rounds, listed, narrower, not_finite, shown, splitting
+from .wording import CANNOT, ends, in_rounds, listed, shown, splitting
 
 # What the paper calls almost zero is called small here, below this share of what it is compared with: ours.
 SMALL = 0.1
 
 
-def own_data(run: str, after: Sequence[Phase], split: str = "") -> Statement:
-    """Small on own data after early training, judged client by client, because the factor carries p_k^2.
+def own_data(run: str, rounds: Sequence[RoundFactors], split: str = "") -> Statement:
+    """Small on own data in every round, judged client by client, because the factor carries p_k^2.
 
-    Supported where in every later round the 95 % interval (Clopper and Pearson's, of a share) of the clients whose own
+    Supported where in every round the 95 % interval (Clopper and Pearson's, of a share) of the clients whose own
     error is below a tenth of theirs on others' data lies above one half; contradicted where it lies below in some
     round, unless some client's error there is not finite, which counts as not below. From six clients on it can.
     ``split`` is what was measured on.
     """
-    rounds = [one for phase in after for one in phase.rounds]
     shares = [share_below(one) for one in rounds]
     most = [share.low is not None and share.low > 0.5 for share in shares]
     unknown = {one.round: ids for one in rounds if (ids := _diverged(one))}
     few = [share.high is not None and share.high < 0.5 and share.round not in unknown for share in shares]
-    verdict: Verdict = "contradicted" if any(few) else "supported" if rounds and all(most) else "undecided"
+    verdict: Verdict = "contradicted" if any(few) else "supported" if all(most) else "undecided"
     known = [one for one, share in zip(rounds, shares, strict=True) if finite(share)]
     decide = ""
-    if not rounds:
-        sentence, decide = "No round after early training is decomposed.", "--rounds with one would decide it."
-    elif not known and any(one.split for one in rounds):
+    if not known and any(one.split for one in rounds):
         sentence = "It has no value: no client has samples of its own beside others' samples."
         decide = "More clients, each with data of its own, would decide it."
     elif not known:
@@ -60,13 +54,15 @@ def own_data(run: str, after: Sequence[Phase], split: str = "") -> Statement:
                 f" In {in_rounds(numbers)} {clients} {listed(ids)} {have} no finite error and {count} as not below."
             )
         if verdict == "undecided":
-            decide = CANNOT if unknown else "More clients a round would decide it; six at least."
+            few_clients = "" if all(len(_pairs(one)) > 5 for one in known) else "; six at least"
+            decide = CANNOT if unknown else f"More clients a round would decide it{few_clients}."
     readings = (of_clients(one, field) for one in rounds for field in ("train_bias", "heter_bias"))
     return Statement(
         "own-data",
         run,
-        "After early training most clients' error on their own data is below a tenth of that on others'",
-        "After early training, training bias is almost zero.",
+        "Throughout, most clients' error on their own data is below a tenth of that on others'",
+        "Training bias stays almost zero throughout training (5.3.5), because local steps suffice to fit the local "
+        "data (5.3.1).",
         verdict,
         sentence,
         decide,
@@ -91,56 +87,6 @@ def of_clients(one: RoundFactors, field: str) -> Reading:
     """The p-weighted mean over clients of ||y - mean_r f_k^r||^2 on their own samples, or on the others'."""
     values = [(row, row.train_bias if field == "train_bias" else row.heter_bias) for row in one.clients]
     return mean_of_clients(f"client_{field}", one, [(row, value) for row, value in values if value is not None])
-
-
-def heterogeneous_bias_falls(run: str, phases: Sequence[Phase], split: str = "") -> Statement:
-    """The first against the last decomposed round, intervals apart; where they have different clients, the first third
-    of the run against the last (:func:`.cohorts.change`). ``split`` is what was measured on."""
-    rounds = [one for phase in phases for one in phase.rounds]
-    values = [read(one, "heter_bias") for one in rounds]
-    compared: tuple[Reading, ...] = ()
-    known = [value for value in values if finite(value)]
-    verdict: Verdict = "undecided"
-    decide = ""
-    if len(known) < 2 and any(broken(value) for value in values):
-        sentence = "It has a finite value in no round."
-        if known:
-            sentence = f"It is {shown(known[0])} in round {known[0].round}, the only one with a finite value."
-        decide = not_finite(values)
-    elif not known and any(one.split for one in rounds):
-        sentence = "Heterogeneous bias has no value here: no sample is another client's."
-        decide = "More clients, each with data of its own, would decide it."
-    elif not known:
-        sentence = "Heterogeneous bias has no value here: nothing splits the bias."
-        decide = splitting(split, "splits it")
-    elif len(known) < 2:
-        sentence = f"It is {shown(known[0])} in round {known[0].round}, the only one with a value."
-        decide = f"{'A second' if len(rounds) == 1 else 'Another'} round with a value would decide it."
-    else:
-        first, last = known[0], known[-1]
-        moved = change(known, phases)
-        verdict = "supported" if moved.sign < 0 else "contradicted" if moved.sign > 0 else "undecided"
-        sentence = f"It is {shown(first)} in round {first.round} and {shown(last)} in round {last.round}."
-        sentence += f" {moved.sentence}" if moved.sentence else ""
-        # A rise between different clients is not one over training.
-        cohorts = {one.round: clients_of(one) for one in rounds}
-        pairs = [(a, b) for a, b in pairwise(known) if a.round and b.round and cohorts[a.round] == cohorts[b.round]]
-        rises = [f"{a.round} to {b.round}" for a, b in pairs if above(b, a)]
-        if rises and verdict == "supported":
-            sentence += f" Not steadily: it rises from round {', and from '.join(rises)}."
-        if verdict == "undecided":
-            decide = moved.decide or narrower(rounds)
-        compared = moved.readings
-    return Statement(
-        "heterogeneous-bias-falls",
-        run,
-        "Heterogeneous bias falls over training",
-        "Heterogeneous bias falls as training goes on.",
-        verdict,
-        sentence,
-        decide,
-        (*values, *compared),
-    )
 
 
 def _pairs(one: RoundFactors) -> list[tuple[float, float]]:

@@ -22,11 +22,9 @@ from .wording import (
     splitting,
 )
 
-EXPECTED = ("heter_bias", "locality")
-LATER = (
-    "After early training the loss comes mainly from data that are not a client's own (heterogeneous bias) and from "
-    "the distance of the clients to their average (locality)."
-)
+LATER = "After early training heterogeneous bias and O(Δ²), which adds to the loss, dominate it (5.3.5)."
+EARLY = "What dominates is said of the rounds after early training, not of these."
+AWAY = "Below 0, it takes away from the loss, which disagrees with the reading that O(Δ²) adds to it (5.3.2)."
 
 
 def parts_of(one: RoundFactors) -> tuple[str, ...]:
@@ -38,13 +36,16 @@ def parts_of(one: RoundFactors) -> tuple[str, ...]:
 
 
 def greatest_part(run: str, phase: Phase, split: str = "") -> Statement:
-    """Supported where one factor's |value| is apart from every other one's in each round of the phase, and is, after
-    early training, one that the paper names; contradicted where it is another one. ``split`` is
-    what was measured on."""
+    """Early: supported where one factor's |value| is apart from every other one's in each round of the phase. Later:
+    supported where in each round heterogeneous bias, or a locality above 0, is apart from all others but these two;
+    contradicted where in each another factor, or a locality below 0, is apart from these. ``split`` is what was
+    measured on."""
     early = phase.name == "early"
-    what = "one factor" if early else "heterogeneous bias, or else locality,"
+    what = "one factor" if early else "heterogeneous bias, or a locality above 0,"
     readings: list[Reading] = []
     firsts: dict[str, list[int]] = {}
+    stands: set[bool] = set()
+    away = False
     doubts: list[str] = []
     remedies: list[str] = []
     for one in phase.rounds:
@@ -59,13 +60,18 @@ def greatest_part(run: str, phase: Phase, split: str = "") -> Statement:
         # Not the next in value: a smaller one may have the wider interval.
         first, *others = sorted(parts, key=size, reverse=True)
         firsts.setdefault(first.name, []).append(one.round)
-        near = [other for other in others if not above(magnitude(first), magnitude(other))]
+        stands.add(expected(first))
+        away = away or (first.name == "locality" and not expected(first))
+        whole = early or not one.split
+        rivals = others if whole else [other for other in others if expected(other) != expected(first)]
+        near = [other for other in rivals if not above(magnitude(first), magnitude(other))]
         if near:
             both = f"{NAMES[first.name]} ({shown(first)}) and {NAMES[near[0].name]} ({shown(near[0])})"
             doubts.append(f"in round {one.round} {both} are not apart")
-    if len(firsts) > 1:
-        places = (f"{NAMES[name]} in {in_rounds(rounds)}" for name, rounds in firsts.items())
-        doubts.insert(0, f"the greatest is {listed(list(places))}")
+    several = len(firsts) > 1 if early else len(stands) > 1
+    places = listed([f"{NAMES[name]} in {in_rounds(rounds)}" for name, rounds in firsts.items()]) if firsts else ""
+    if several:
+        doubts.insert(0, f"the greatest is {places}")
     verdict: Verdict = "undecided"
     decide = ""
     if not phase.rounds:
@@ -73,29 +79,38 @@ def greatest_part(run: str, phase: Phase, split: str = "") -> Statement:
         decide = f"Decompose one of them: --rounds with a number from {phase.first} to {phase.last}."
     elif doubts:
         sentence = capital("; ".join(doubts)) + "."
-        if len(firsts) > 1:
+        if several:
             remedies.append("Rounds between these would say where it changes.")
         decide = " ".join(remedies) or narrower(phase.rounds)
     else:
-        (name,) = firsts
+        name = next(iter(firsts))
         sentence = (
             f"{capital(NAMES[name])} is the greatest part{_throughout(phase)}: "
             f"{'; '.join(_made_of(one, name) for one in ends(phase.rounds))}."
+            if len(firsts) == 1
+            else f"The greatest part is {places}."
         )
         if name == "bias" and not early:
             decide = f"The bias is not split here, into own data and others'. {splitting(split, 'splits it')}"
         else:
-            verdict = "supported" if early or name in EXPECTED else "contradicted"
+            verdict = "supported" if early or True in stands else "contradicted"
+    if away and not early:
+        sentence += f" {AWAY}"
     return Statement(
         f"greatest-part/{phase.name}",
         run,
         f"{capital(phase.name)} ({phase.span}): {what} is the greatest part of the loss",
-        "The paper's claim is about rounds after early training, not about these." if early else LATER,
+        EARLY if early else LATER,
         verdict,
         sentence,
         decide,
         tuple(readings),
     )
+
+
+def expected(part: Reading) -> bool:
+    """Whether the paper names it as dominating later: heterogeneous bias, or a locality that adds to the loss."""
+    return part.name == "heter_bias" or (part.name == "locality" and (part.value or 0.0) > 0)
 
 
 def _throughout(phase: Phase) -> str:

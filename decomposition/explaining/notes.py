@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..results import Decomposition
 from .biases import SMALL
 from .cohorts import clients_differ
+from .comparing import Comparison
 from .intervals import all_alike, broken, finite, read
 from .models import averaging_over_rounds, better_than_clients, server_lowers
 from .phases import phases
@@ -17,25 +18,40 @@ DRAWS = {
     "local": " are replays of local training from the recorded start, independent across clients: the covariance is 0 "
     "by construction, and what the start itself varies is not seen",
     "rounds": " are the last rounds of one cohort: drift counts as variance",
-    "runs": " are runs that differ in their seed; what is measured without draws, similarity and the figure's test "
+    "runs": " are runs that differ in their seed; what is measured without draws, similarity, test losses and test "
     "errors are of the first of them",
 }
 
 
 def notes_on(
-    result: Decomposition, lengths: Mapping[str, int], stand_ins: Mapping[str, str] | None = None
+    result: Decomposition,
+    lengths: Mapping[str, int],
+    early: int | None = None,
+    compared: Mapping[str, Sequence[Comparison]] | None = None,
+    stand_ins: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Sentences, from the result alone; `lengths` are the rounds of each run, `stand_ins` the first of runs that are
-    draws of each other."""
-    return tuple(_notes(result, lengths, stand_ins or {}))
+    """Sentences; `lengths` are the rounds of each run, `early` the last early round if it was given, `compared` what
+    was measured on test data, `stand_ins` the first of runs that are draws of each other."""
+    return tuple(_notes(result, lengths, early, compared or {}, stand_ins or {}))
 
 
-def _notes(result: Decomposition, lengths: Mapping[str, int], stand_ins: Mapping[str, str]) -> Iterator[str]:
+def _notes(
+    result: Decomposition,
+    lengths: Mapping[str, int],
+    early: int | None,
+    compared: Mapping[str, Sequence[Comparison]],
+    stand_ins: Mapping[str, str],
+) -> Iterator[str]:
     rounds = [one for run in result.runs for one in run.rounds]
     for run in result.runs:
-        thirds = listed([f"{phase.name} is {phase.span}" for phase in phases(run.rounds, lengths[run.run])])
+        parts = listed([f"{phase.name} is {phase.span}" for phase in phases(run.rounds, lengths[run.run], early)])
         done = in_rounds([one.round for one in run.rounds])
-        yield f"{label(run)}: decomposed {done}; by thirds of the run, {thirds}."
+        yield f"{label(run)}: decomposed {done}; {parts}."
+    usual = "with a tenth of the rounds, at least 5 and at most a third (--early sets it)"
+    yield (
+        f"Early training ends {'as given by --early' if early else usual}; in the paper it ends near round 40 of 400. "
+        "Halving what follows is our choice."
+    )
     what = " and ".join(sorted({one.outputs for one in rounds}))
     counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
     whole = all(one.population for one in rounds)
@@ -66,17 +82,17 @@ def _notes(result: Decomposition, lengths: Mapping[str, int], stand_ins: Mapping
                 f"{name}: the clients differ between rounds. Intervals are over draws of the same clients; other "
                 "clients would give other numbers."
             )
-        steps, averages = ([read(one, what) for one in run.rounds] for what in ("server_step", "averaged_loss"))
-        for what, values in (("server's step", steps), ("average over rounds", averages)):
-            if numbers := [one.round for one in values if broken(one) and one.round is not None]:
-                yield f"{name}: what the {what} changes is not finite in {in_rounds(numbers)}."
+        steps = [read(one, "server_step") for one in run.rounds]
+        if numbers := [one.round for one in steps if broken(one) and one.round is not None]:
+            yield f"{name}: what the server's step changes is not finite in {in_rounds(numbers)}."
         known = [step for step in steps if finite(step)]
         if known and server_lowers(name, run.rounds) is None:
             yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."
-        if not any(broken(one) for one in averages) and averaging_over_rounds(name, run.rounds) is None:
+        tested = compared.get(run.run, ())
+        if better_than_clients(name, tested) is None:
+            yield f"{name}: no model was measured on test data, so clients are not compared with their average."
+        elif averaging_over_rounds(name, tested) is None:
             yield f"{name}: no average over rounds was recorded beside the global model in these rounds."
-        if better_than_clients(name, run.rounds) is None:
-            yield f"{name}: the clients' losses on all data do not follow from these samples and are left out."
     seeds = "one partition" if kind == "runs" else "one seed and one partition"
     which = "All of this is of" if len(result.runs) == 1 else "Each run is of"
     yield f"{which} {seeds}: the intervals say nothing about others."

@@ -10,7 +10,8 @@ Verdict = Literal["supported", "contradicted", "undecided"]
 
 @dataclass(frozen=True)
 class Reading:
-    """A number behind a statement, in units of the loss, and its 95 % interval `low` to `high`.
+    """A number behind a statement, and its 95 % interval `low` to `high`; in units of the loss, unless its name says a
+    distance (`delta_max`), an error (a share, 0..1), a correlation or a similarity.
 
     `value` is None where the quantity does not exist; `low` and `high` are None where no interval does, and both are
     the value where it was measured on all of D without draws. `round` is None for a number over several rounds.

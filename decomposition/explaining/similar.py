@@ -5,62 +5,72 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import RoundFactors
-from .cohorts import change
-from .intervals import quantile
-from .phases import Phase
+from .intervals import above, quantile
 from .records import Reading, Statement, Verdict
-from .wording import capital, in_rounds, shown
+from .wording import capital, ends, in_rounds, listed, shown
 
 #: (round, mean similarity of the clients' pairs, its standard error or None, over how many minibatches)
 Similarity = tuple[int, float, float | None, int]
 
+# What is called small, of a measure from 0 to 1: ours.
+HALF = 0.5
 
-def more_alike(run: str, similarity: Sequence[Similarity], phases: Sequence[Phase], of: str = "") -> Statement:
-    """The clients' mean similarity (CKA) in the first against the last round: 95 % by t on B - 1 degrees of freedom of
-    the jackknife over B minibatches. Where these rounds have different clients, the first third of the run against the
-    last (:func:`.cohorts.change`). `of` names the run that was measured, where `run` are several."""
+
+def outputs_differ(
+    run: str, similarity: Sequence[Similarity], rounds: Sequence[RoundFactors], of: str = ""
+) -> Statement:
+    """The clients' mean similarity (CKA) below one half in every round, contradicted where it is above in every one: 95
+    % by t on B - 1 degrees of freedom of the jackknife over B minibatches. `of` names the run that was measured, where
+    `run` are several."""
     values = []
     for number, mean, error, batches in sorted(similarity):
         half = None if error is None else quantile(batches - 1) * error
         values.append(
             Reading("similarity", number, mean, *((None, None) if half is None else (mean - half, mean + half)))
         )
+    middle = Reading("one half", None, HALF, HALF, HALF)
+    low = [value for value in values if above(middle, value)]
+    high = [value for value in values if above(value, middle)]
     verdict: Verdict = "undecided"
-    decide = ""
-    compared: tuple[Reading, ...] = ()
-    if len(values) < 2:
-        sentence = f"It is {shown(values[0])} in round {values[0].round}." if values else "It has a value in no round."
-        decide = _another([one for phase in phases for one in phase.rounds])
-    else:
-        first, last = values[0], values[-1]
-        moved = change(values, phases)
-        verdict = "supported" if moved.sign > 0 else "contradicted" if moved.sign < 0 else "undecided"
-        sentence = f"Their mean CKA is {shown(first)} in round {first.round} and {shown(last)} in round {last.round}."
+    if values and len(low) == len(values):
+        verdict = "supported"
+    elif values and len(high) == len(values):
+        verdict = "contradicted"
+    if values:
+        said = listed([f"{shown(value)} in round {value.round}" for value in ends(values)])
+        sentence = f"Their mean CKA is {said}."
+        for found, words in ((low, "below"), (high, "above")):
+            numbers = [value.round for value in found if value.round is not None]
+            sentence += f" It is {words} one half in {in_rounds(numbers)}." if numbers else ""
         if any(value.half is not None for value in values):
             sentence += " Here ± is over minibatches of samples, of the recorded clients alone."
-        sentence += f" {moved.sentence}" if moved.sentence else ""
-        if verdict == "undecided":
-            decide = moved.decide or "More samples would make the intervals narrower."
-        compared = moved.readings
-    if of:
-        sentence = f"Of the run {of} alone. {sentence}"
+    else:
+        sentence = "It has a value in no round."
+    decide = ""
+    if verdict == "undecided":
+        decide = (
+            _another(rounds)
+            if not values
+            else "Rounds between these would say where it changes."
+            if low and high
+            else "More samples would make the intervals narrower."
+        )
     return Statement(
-        "more-alike",
+        "outputs-differ",
         run,
-        "The clients' outputs become more alike over training",
-        "Figure 4 follows the clients' similarity, which the covariance grows with.",
+        "The clients' outputs have little in common (mean CKA below one half, our threshold)",
+        "CKA of outputs is the measure of the covariance: it is small under heterogeneity, most of all without a "
+        "decaying learning rate (5.3.4).",
         verdict,
-        sentence,
+        f"Of the run {of} alone. {sentence}" if of else sentence,
         decide,
-        (*values, *compared),
+        tuple(values),
     )
 
 
 def _another(rounds: Sequence[RoundFactors]) -> str:
-    """What would decide a change, where fewer than two of the decomposed rounds have a value."""
+    """What would decide it, where no decomposed round has a value."""
     alone = [one.round for one in rounds if len(one.clients) == 1]
-    if alone and len(rounds) - len(alone) < 2:
-        return f"{capital(in_rounds(alone))} had one client; two rounds with two clients or more would decide it."
-    if len(rounds) > 1:
-        return "Two rounds would decide it whose outputs are finite and not the same for all samples."
-    return "A second round would decide it."
+    if len(alone) == len(rounds):
+        return f"{capital(in_rounds(alone))} had one client; rounds with two clients or more would decide it."
+    return "Rounds would decide it whose outputs are finite and not the same for all samples."

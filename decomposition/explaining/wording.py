@@ -22,6 +22,7 @@ NAMES = {
     "covariance": "covariance",
     "locality": "locality",
     "fma_loss": "the loss of the averaged model",
+    "delta_max": "Δ",
 }
 
 

@@ -1,4 +1,5 @@
-"""Similarities as heat maps, and their means over rounds, as Figure 4 of Zhou et al. draws them. Drawing only."""
+"""Similarities as heat maps, their means over rounds, and test errors against them, as in Figure 4 of Zhou et al.
+Drawing only."""
 
 from __future__ import annotations
 
@@ -12,7 +13,19 @@ from ...checkpoints import FedscopeError
 from ...landscape.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style, shortened
 from ..end_labels import label_ends
 from .activations import OUTPUT
-from .panels import BAR, GAP, NUMBERS, colour_bar, heat_map, means_over_rounds, name_columns, room_for, scale_of
+from .panels import (
+    BAR,
+    GAP,
+    NUMBERS,
+    colour_bar,
+    comparable,
+    errors_over_similarity,
+    heat_map,
+    means_over_rounds,
+    name_columns,
+    room_for,
+    scale_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +43,8 @@ LABELS = 0.35
 
 
 def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | None = None) -> Figure:
-    """Heat maps of the first, middle and last round, a row a run, above the means over rounds; ``width`` in inches.
+    """Heat maps of the first, middle and last round, a row a run, above the means over rounds, and below these test
+    errors against the means where they were measured; ``width`` in inches.
 
     All maps have one colour scale; rows and columns of a map are the clients of its round, in one order. Where the maps
     would be too narrow the middle round is left out. Cells without a value are hatched. Bars are one standard error.
@@ -47,15 +61,23 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
     shown = [chosen(result.rounds, most) for result in results]
     columns = max(map(len, shown))
     curves = any(len(result.rounds) > 1 for result in results)
+    errors = any(len(comparable(result)) > 1 for result in results)
     scale = scale_of([one.cka for own in shown for one in own])
     with paper_style(width):
         side = _side(width, columns)
         named = [[[str(k) for k in one.client_ids] for one in own] for own in shown]
         ids = max(room_for(names, side) for row in named for names in row)
-        remark = _wrapped(_remark(results, curves), width)
+        remark = _wrapped(_remark(results, curves, errors), width)
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL
-        height = top + row * len(results) + (0.14 + CURVES + BELOW if curves else 0) + LINE * len(remark) + EDGE
+        height = (
+            top
+            + row * len(results)
+            + (0.14 + CURVES + BELOW if curves else 0)
+            + (GAP + CURVES + BELOW if errors else 0)
+            + LINE * len(remark)
+            + EDGE
+        )
         figure = new_figure(width, height)
         _heading(figure, title)
         for r, (result, own) in enumerate(zip(results, shown, strict=True)):
@@ -73,8 +95,15 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
             at = 0.13 / width, (down + side / 2) / height
             figure.text(*at, name, ha="center", va="center", rotation=90, size=SMALL)
             colour_bar(figure, image, LEFT + len(own) * (side + BETWEEN) - BETWEEN + GAP, down, side)
+        lowest = EDGE + LINE * len(remark) + BELOW
+        if errors:
+            box = (AXIS / width, lowest / height, (width - AXIS - ENDS) / width, CURVES / height)
+            axes = figure.add_axes(box)
+            errors_over_similarity(axes, results)
+            axes.yaxis.set_label_coords(-0.36 / (width - AXIS - ENDS), 0.5)
+            lowest += CURVES + GAP + BELOW
         if curves:
-            down = EDGE + LINE * len(remark) + BELOW
+            down = lowest
             box = (AXIS / width, down / height, (width - AXIS - ENDS) / width, CURVES / height)
             axes = figure.add_axes(box)
             means_over_rounds(axes, results)
@@ -91,7 +120,7 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         margin = max(map(len, names)) * CHARACTER + 0.1
         side = width - margin - GAP - BAR - NUMBERS
         below = room_for(names, side)
-        remark = _wrapped(_remark([result], False), width)
+        remark = _wrapped(_remark([result], False, False), width)
         top = EDGE + (0.2 if title else 0.04)
         height = top + side + (below or margin) + 0.05 + LINE * len(remark) + EDGE
         figure = new_figure(width, height)
@@ -143,7 +172,7 @@ def _remarks(figure: Figure, lines: Sequence[str]) -> None:
         figure.text(0.08 / width, y, words, color=GREY, fontsize=SMALL, va="center")
 
 
-def _remark(results: Sequence[ClientCKA | ModelCKA], curves: bool) -> str:
+def _remark(results: Sequence[ClientCKA | ModelCKA], curves: bool, errors: bool) -> str:
     """What is compared, by which estimate, what the marks mean, on which data."""
     attrs: Mapping[str, Any] = results[0].attrs
     where = "outputs" if results[0].layer in ("", OUTPUT) else f"layer {results[0].layer}"
@@ -153,6 +182,9 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], curves: bool) -> str:
         parts.append(f"bars: standard error over {batches} minibatches")
     if curves and len(results) > 1:
         parts.append("dashed: with global")
+    if errors:
+        numbers = ", numbers: first and last round" if len(results) == 1 else ""
+        parts.append(f"test error: of global, measured while training{numbers}")
     matrices = [result.cka for result in results if hasattr(result, "cka")]
     matrices += [one.cka for result in results if hasattr(result, "rounds") for one in result.rounds]
     broken = sum(int(np.isnan(np.diagonal(matrix)).sum()) for matrix in matrices)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 CLIENTS, MODELS = "cka", "cka-models"
 _MEANS = ("mean", "mean_stderr", "mean_global", "mean_global_stderr")
+# which results from before it existed lack
+_ERROR = "test_error"
 _ABOUT = {
     "cka": "linear CKA between clients",
     "cka_global": "linear CKA with the global model of the round",
@@ -22,6 +24,7 @@ _ABOUT = {
     "mean_stderr": "standard error of the mean, jackknife over minibatches",
     "mean_global": "mean CKA of clients with the global model",
     "mean_global_stderr": "its standard error, jackknife over minibatches",
+    "test_error": "test error of the global model, measured while training",
 }
 
 
@@ -37,7 +40,7 @@ def write_clients(result: ClientCKA, path: Path) -> None:
     values: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
         "cka": (("round", "client", "client2"), cka),
         "cka_global": (("round", "client"), cka_global),
-        **{name: (("round",), np.array([getattr(one, name) for one in rounds])) for name in _MEANS},
+        **{name: (("round",), np.array([getattr(one, name) for one in rounds])) for name in (*_MEANS, _ERROR)},
     }
     variables: dict[str, Variable] = {
         "client_ids": (("round", "client"), ids, {"long_name": "client, -1 for none"}),
@@ -50,11 +53,12 @@ def write_clients(result: ClientCKA, path: Path) -> None:
 
 def read_clients(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Every round's values by name, without the padding, and the attributes."""
-    values, attrs = read_result(path, CLIENTS, ("round", "client_ids", "cka", "cka_global", *_MEANS))
+    needed = ("round", "client_ids", "cka", "cka_global", *_MEANS)
+    values, attrs = read_result(path, CLIENTS, needed, (_ERROR,))
     rounds = []
     for i, number in enumerate(values["round"]):
         there = values["client_ids"][i] >= 0
-        own = {name: float(values[name][i]) for name in _MEANS}
+        own = {name: float(values[name][i]) for name in (*_MEANS, _ERROR) if name in values}
         matrix = values["cka"][i][np.ix_(there, there)]
         ids = values["client_ids"][i][there]
         rounds.append(

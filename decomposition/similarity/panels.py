@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .result import ClientCKA
+    from .result import ClientCKA, RoundCKA
 
 # Type smaller than this is left out, points; cells from this side on hold their number, inches.
 LEGIBLE, ROOMY = 4.6, 0.3
@@ -125,3 +125,38 @@ def means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
     axes.set_xlabel("round", labelpad=1)
     axes.set_ylabel("mean CKA")
+
+
+def errors_over_similarity(axes: Axes, results: Sequence[ClientCKA]) -> None:
+    """The test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
+    colour a run, and of one run alone the numbers of the first and the last round."""
+    from matplotlib.ticker import MaxNLocator
+
+    for i, result in enumerate(results):
+        known = comparable(result)
+        across, up = [one.mean for one in known], [100 * one.test_error for one in known]
+        name = shortened(result.run, 10) if len(results) > 1 else "_run"
+        axes.plot(
+            *(across, up),
+            **{"color": COLOURS[i % len(COLOURS)], "marker": "o", "markersize": 2.4, "linewidth": 0.5, "label": name},
+        )
+        for k in {0, len(known) - 1} if known and len(results) == 1 else ():
+            axes.annotate(
+                str(known[k].round),
+                (across[k], up[k]),
+                xytext=(3, 2),
+                textcoords="offset points",
+                size=SMALL,
+                color=COLOURS[i % len(COLOURS)],
+            )
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+    axes.margins(x=0.06, y=0.12)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("mean CKA between clients", labelpad=1)
+    axes.set_ylabel("test error (%)")
+
+
+def comparable(result: ClientCKA) -> list[RoundCKA]:
+    """The rounds with a finite mean CKA and a measured test error."""
+    return [one for one in result.rounds if math.isfinite(one.mean) and math.isfinite(one.test_error)]

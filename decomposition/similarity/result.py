@@ -28,6 +28,7 @@ class RoundCKA:
         cka_global: [C], of each client with the round's global model; NaN where that was not recorded.
         mean, mean_global: over the pairs of clients (i < j), and over the clients.
         mean_stderr, mean_global_stderr: jackknife over minibatches; NaN where there is one.
+        test_error: of the round's global model, measured while training, a share; NaN where that was not done.
     """
 
     round: int
@@ -38,6 +39,7 @@ class RoundCKA:
     mean_stderr: float
     mean_global: float = math.nan
     mean_global_stderr: float = math.nan
+    test_error: float = math.nan
 
     @property
     def undefined(self) -> list[int]:
@@ -90,7 +92,8 @@ class ClientCKA:
         return Path(path).name
 
     def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: ``cka[round, client, client2]``, ``client_ids[round, client]`` and the means a round.
+        """Write ``BASE.nc``: ``cka[round, client, client2]``, ``client_ids[round, client]`` the means and the
+        test error a round.
 
         Rounds of fewer clients are padded, ids with -1 and numbers with NaN.
         """
@@ -107,7 +110,8 @@ class ClientCKA:
         return cls(tuple(RoundCKA(**values) for values in rounds), attrs)
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The first, middle and last round as heat maps above the means over rounds; ``width`` in inches."""
+        """The first, middle and last round as heat maps above the means over rounds and, where they were measured,
+        test errors against the means; ``width`` in inches."""
         from .figure import draw_clients
 
         return draw_clients([self], width, title)

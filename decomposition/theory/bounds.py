@@ -1,4 +1,4 @@
-"""Theorem 2: the variance of a client, and the discrepancy between its data and everybody's that bounds it."""
+"""Theorem 2: the variance of a client, and the discrepancy between its data and everybody's that it follows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ RIDGE = 1e-6
 class ClientBound:
     """One client of a round in Theorem 2; K is the kernel, D the samples it was taken on.
 
-    `samples` n_k, those of D that are the client's; `eigenvalue` λ_k, the greatest of K_kk; `mmd2` MMD²(D, D_k) under
-    K²; `predicted` n_k/(2 λ_k) · MMD²; `gp_variance` E_D V_k and `bound` its upper bound, all three in units of K;
-    `replay_variance` E_D of the variance of the client's outputs over replays of its local training, in squared
+    `samples` n_k, those of D that are the client's; `diagonal` λ_k of the paper, the mean of K(x, x) over D_k;
+    `eigenvalue` the greatest of K_kk; `mmd2` MMD²(D, D_k) under K²; `predicted` n_k/(2 λ_k) · MMD² with the diagonal;
+    `gp_variance` E_D V_k and `bound` its upper bound, which has the eigenvalue; the last three in units of K.
+    `replay_variance` is E_D of the variance of the client's outputs over replays of its local training, in squared
     units of the outputs, None where there are none.
     """
 
     round: int
     client: int
     samples: int
+    diagonal: float
     eigenvalue: float
     mmd2: float
     predicted: float
@@ -48,24 +50,25 @@ class ClientBound:
 def client_bounds(
     kernel: np.ndarray, members: Members, client_ids: np.ndarray, *, round: int, ridge: float = RIDGE
 ) -> tuple[ClientBound, ...]:
-    """Both sides of Theorem 2 for every client.
+    """Both sides of Theorem 2 for every client, and an upper bound that holds.
 
     A Gaussian process with prior covariance K that has seen D_k has at x the posterior variance
 
         V_k(x) = K(x,x) − K(x,X_k) (K_kk + σ²I)⁻¹ K(X_k,x).
 
-    With λ_k the greatest eigenvalue of K_kk, (K_kk + σ²I)⁻¹ ⪰ I/(λ_k + σ²), so that
-    V_k(x) ≤ K(x,x) − Σ_i K(x,x_i)²/(λ_k + σ²), and E_D Σ_i K(x,x_i)² = n_k E_{D,k} K². The discrepancy in the
-    reproducing-kernel space of the *squared* kernel,
+    The theorem says that V_k follows n_k/(2 λ_k) MMD²(D, D_k) (`predicted`), with λ_k the common diagonal K(x, x) of
+    the kernel on D_k, here its mean, and the discrepancy in the reproducing-kernel space of the *squared* kernel,
 
-        MMD²(D, D_k) = E_{D,D} K² + E_{k,k} K² − 2 E_{D,k} K²,
+        MMD²(D, D_k) = E_{D,D} K² + E_{k,k} K² − 2 E_{D,k} K².
 
-    holds that same mean, so that
+    For any kernel, with μ_k the greatest eigenvalue of K_kk, (K_kk + σ²I)⁻¹ ⪰ I/(μ_k + σ²), so that
+    V_k(x) ≤ K(x,x) − Σ_i K(x,x_i)²/(μ_k + σ²), and because E_D Σ_i K(x,x_i)² = n_k E_{D,k} K²,
 
-        E_D V_k ≤ E_D K(x,x) − n_k/(2(λ_k + σ²)) [E_{D,D} K² + E_{k,k} K² − MMD²]        (`bound`)
+        E_D V_k ≤ E_D K(x,x) − n_k/(2(μ_k + σ²)) [E_{D,D} K² + E_{k,k} K² − MMD²]        (`bound`)
 
-    in which MMD² stands with the factor n_k/(2 λ_k): `predicted`. It orders clients as V_k does only as far as the
-    other terms (λ_k and E_{k,k} K² hang on the client too) are alike; the bound holds for every client and any kernel.
+    in which MMD² has the factor n_k/(2 μ_k). μ_k ≥ λ_k, often by far, and equal only where K_kk is a multiple of
+    the identity. The prediction orders clients as V_k does only as far as the other terms (μ_k and E_{k,k} K² hang on
+    the client too) are alike; the bound holds for every client and any kernel, and is ours.
 
     Args:
         kernel: K over the samples of D, float64 [n, n], symmetric and positive semi-definite.
@@ -77,11 +80,12 @@ def client_bounds(
     Raises:
         FedscopeError: members that do not fit the kernel; a client without a sample in D.
 
-    Source: Zhou et al., Theorem 2; with K² where the paper writes K, which its algebra needs.
+    Source: Zhou et al., Theorem 2; with K² where the paper writes K, which its algebra needs. The bound by the greatest
+    eigenvalue is ours.
 
     >>> kernel = np.array([[1.0, 0.5], [0.5, 1.0]])
     >>> (one,) = client_bounds(kernel, np.array([[True, False]]), np.array([7]), round=1, ridge=0.0)
-    >>> one.eigenvalue, one.gp_variance, one.mmd2  # V = (0, 1 − 0.5²); MMD² = 0.625 + 1 − 2 · 0.625
+    >>> one.diagonal, one.gp_variance, one.mmd2  # V = (0, 1 − 0.5²); MMD² = 0.625 + 1 − 2 · 0.625
     (1.0, 0.375, 0.375)
     >>> one.bound  # equal: a single sample has a single eigenvalue
     0.375
@@ -101,6 +105,7 @@ def client_bounds(
             raise FedscopeError(f"client {client} of round {round} has no sample in D, so K_kk is empty; give more")
         variance = posterior_variance(kernel, own, ridge * prior)  # first: it refuses what has no eigenvalue
         greatest = float(np.linalg.eigvalsh(kernel[np.ix_(own, own)])[-1])
+        diagonal = float(np.diag(kernel)[own].mean())
         mmd = mmd2(squared, own)
         within = float(squared[np.ix_(own, own)].mean())
         made.append(
@@ -108,9 +113,10 @@ def client_bounds(
                 round=round,
                 client=int(client),
                 samples=n_k,
+                diagonal=diagonal,
                 eigenvalue=greatest,
                 mmd2=mmd,
-                predicted=n_k / (2 * greatest) * mmd,
+                predicted=n_k / (2 * diagonal) * mmd,
                 gp_variance=float(variance.mean()),
                 bound=prior - n_k / (2 * (greatest + ridge * prior)) * (of_all + within - mmd),
             )

@@ -43,7 +43,7 @@ def correlate(bounds: Sequence[ClientBound], variance: str) -> Correlation | Non
     That is for fewer than four clients (Fisher's z has the standard error 1/√(n − 3), so there is no interval), for
     clients without that variance, for values that are not finite, or all the same.
 
-    >>> bounds = [ClientBound(1, k, 9, 1.0, 1.0, float(k), k**2 + 1.0, 99.0) for k in range(5)]
+    >>> bounds = [ClientBound(1, k, 9, 1.0, 2.0, 1.0, float(k), k**2 + 1.0, 99.0) for k in range(5)]
     >>> found = correlate(bounds, "gp_variance")
     >>> round(found.pearson, 3), round(found.spearman, 3), correlate(bounds, "replay_variance")
     (0.959, 1.0, None)

@@ -29,7 +29,7 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
 
     Above: the gap against Δ², both logarithmic; discs are rounds, coloured from the first to the last, the dashed line
     is fitted to them, squares are the shrunk clients of a round. Below, where Theorem 2 was asked for: each client's
-    variance against what the theorem predicts, of the Gaussian process and over replays.
+    variance against what the theorem predicts, of the Gaussian process (dashes: its upper bound) and over replays.
     """
     from matplotlib.lines import Line2D
 
@@ -93,7 +93,8 @@ def _remark(result: Theory) -> str:
         dimension, size = result.attrs.get("dimension"), result.attrs.get("parameters")
         projected = f", gradients in {dimension:,} dimensions" if dimension and size and dimension < size else ""
         parts.append(
-            f"below: a client each; K: neural tangent kernel{projected}; Theorem 2 is about the variance of "
+            f"below: a client each; K: neural tangent kernel{projected}; predicted: n/(2λ) MMD², λ the mean of K's "
+            "diagonal; dashes: upper bound by K's greatest eigenvalue; Theorem 2 is about the variance of "
             "kernel-regime solutions (GP: Gaussian process), not of replays"
         )
     return "; ".join(parts)

@@ -102,11 +102,16 @@ def draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float,
 
 
 def draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -> None:
-    """Each client's variance against its prediction; the correlation of every round where they are few."""
+    """Each client's variance against its prediction, of the Gaussian process with its upper bound as a dash; the
+    correlation of every round where they are few."""
     unit = "units of K" if variance == "gp_variance" else f"{result.attrs.get('outputs', 'outputs')}²"
     drawn = [one for one in result.bounds if getattr(one, variance) is not None]
     across, x_unit = _scaled([one.predicted for one in drawn], "units of K")
-    up, y_unit = _scaled([getattr(one, variance) for one in drawn], unit)
+    bounded = drawn if variance == "gp_variance" else []
+    every, y_unit = _scaled([*(getattr(one, variance) for one in drawn), *(one.bound for one in bounded)], unit)
+    up, bounds = every[: len(drawn)], every[len(drawn) :]
+    for one, x, y in zip(bounded, across, bounds, strict=False):
+        axes.plot(x, y, "_", color=colours(one.round), markersize=4.5, markeredgewidth=0.9, label="_bound")
     for one, x, y in zip(drawn, across, up, strict=True):
         axes.plot(
             *(x, y, MARKS[variance]),
@@ -128,12 +133,12 @@ def draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -
 
 
 def _scaled(values: list[float], unit: str) -> tuple[np.ndarray, str]:
-    """Values between 0.1 and 1000, and their unit with the power of ten that was taken out."""
+    """Values between 0.1 and 100, and their unit with the power of ten that was taken out."""
     every = np.array(values, dtype=np.float64)
     finite = np.abs(every[np.isfinite(every)])
     greatest = float(finite.max()) if finite.size else 0.0
     power = math.floor(math.log10(greatest)) if greatest > 0 else 0
-    if -1 <= power <= 2:
+    if -1 <= power <= 1:
         return every, unit
     return every / 10.0**power, rf"$10^{{{power}}}$ {unit}"
 

@@ -18,7 +18,8 @@ from .slopes import fit_slope, local_slopes
 if TYPE_CHECKING:
     from .result import Theory
 
-FORMAT, VERSION = "fedscope-theory", 1
+# 2: `predicted` has the diagonal of the kernel, where version 1 had its greatest eigenvalue.
+FORMAT, VERSION = "fedscope-theory", 2
 COLUMNS = ("run", "round", "shrink", "client", "quantity", "value")
 GAP = tuple(field.name for field in fields(Gap) if field.name not in ("round", "shrink"))
 BOUND = tuple(field.name for field in fields(ClientBound) if field.name not in ("round", "client"))

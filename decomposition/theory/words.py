@@ -39,7 +39,9 @@ def sentence(result: Theory) -> str:
     for number, bounds in result.by_round.items():
         against = [_against(result, number, *names) for names in NAMES.items() if _has(bounds, names[0])]
         lines.append(
-            f"{result.run}@{number}, Theorem 2, {len(bounds)} clients: prediction and " + "; and ".join(against)
+            f"{result.run}@{number}, Theorem 2, {len(bounds)} clients: prediction and "
+            + "; and ".join(against)
+            + _bounded(bounds)
         )
     return "\n".join(lines)
 
@@ -60,6 +62,16 @@ def without_gaps(gaps: Sequence[Gap]) -> str:
     ('no finite gap: training diverged', 'no gap above rounding')
     """
     return "no gap above rounding" if any(one.finite for one in gaps) else "no finite gap: training diverged"
+
+
+def _bounded(bounds: Sequence[ClientBound]) -> str:
+    """How far the bound that holds for any kernel is from the Gaussian process's variance."""
+    ratios = [one.bound / one.gp_variance for one in bounds if one.gp_variance > 0 and isfinite(one.bound)]
+    if not ratios:
+        return ""
+    return (
+        f"; the upper bound of the Gaussian-process variance is {min(ratios):.2g} to {max(ratios):.2g} times as large"
+    )
 
 
 def _has(bounds: Sequence[ClientBound], variance: str) -> bool:
