@@ -40,7 +40,7 @@ def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.nd
     return arrays
 
 
-def names_in(path: Path) -> list[str]:
+def npz_names(path: Path) -> list[str]:
     """The names of the arrays in an ``.npz``, without reading one.
 
     Raises:
