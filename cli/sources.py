@@ -81,6 +81,7 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         "precision": source.precision,
         "device": where,
         **({"models_read": read} if read else {}),
+        **({} if dataset.means else {"standardised": False}),
     }
     return Question(module, samples, tuple(models), settings, dataset, tuple(runs))
 
