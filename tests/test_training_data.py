@@ -121,6 +121,9 @@ def test_npz_is_read_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"there is no such file"):
         load_data(f"npz:{tmp_path}/nothing.npz")
+    for shelf in ("npz", "folder"):
+        with pytest.raises(FedscopeError, match=r"~nobody-at-all/x: there is no such user; write the whole path"):
+            load_data(f"{shelf}:~nobody-at-all/x")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(FedscopeError, match=r"text.npz is truncated or not an \.npz file; copy or save it again"):
         load_data(f"npz:{tmp_path}/text.npz")
@@ -204,6 +207,14 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     folder(tmp_path)
     Image.fromarray(np.zeros((5, 9, 3), np.uint8)).save(tmp_path / "train" / "dog" / "z.png")
     with pytest.raises(FedscopeError, match=r"z\.png has 9 x 5 pixels, the first image 9 x 9"):
+        load_data(f"folder:{tmp_path}")
+    (tmp_path / "train" / "dog" / "z.png").unlink()
+    (tmp_path / "train" / "dog" / "again").symlink_to("..")
+    with pytest.raises(FedscopeError, match=r"train/dog/again is a link to a folder that it lies in; remove it"):
+        load_data(f"folder:{tmp_path}")
+    (tmp_path / "train" / "dog" / "again").unlink()
+    (tmp_path / "train" / "dog" / "z.png").symlink_to("nowhere.png")
+    with pytest.raises(FedscopeError, match=r"z.png cannot be read: No such file or directory; check the path and its"):
         load_data(f"folder:{tmp_path}")
     (tmp_path / "train" / "dog" / "z.png").unlink()
     (tmp_path / "test" / "eel").mkdir()
