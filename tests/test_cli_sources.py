@@ -1,0 +1,125 @@
+"""Models and data from elsewhere, as the command line takes them, and what a result says of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedscope import Line
+from fedscope.checkpoints import read_file
+from fedscope.cli.main import run
+
+CODE = """
+import numpy as np
+from torch import nn
+
+def net(width, depth=1):
+    return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 3))
+
+def data(shift=0.0):
+    draw = np.random.default_rng(0)
+    return draw.normal(size=(30, 4)) + shift, draw.integers(0, 3, 30)
+"""
+LINE = ["--model", "code_of_mine:net(5)", "--points", "3"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with code, data, and one model in two files: plain, and as other programs save it."""
+    monkeypatch.chdir(tmp_path)
+    Path("code_of_mine.py").write_text(CODE)
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    state = {name: value.bfloat16() for name, value in layers.state_dict().items()}
+    torch.save({name: value.float() for name, value in state.items()}, "plain.pt")
+    torch.save({f"_orig_mod.module.{name}": value for name, value in state.items()}, "half.bin")
+    torch.save({"epoch": 3, "state_dict": {f"model.{k}": 2 * v.float() for k, v in state.items()}}, "twice.ckpt")
+    torch.save({name: 2 * value.float() for name, value in state.items()}, "twice.pt")
+    draw = np.random.default_rng(0)
+    np.savez("test.npz", x_test=draw.normal(size=(30, 4)), y_test=draw.integers(0, 3, 30))
+    yield tmp_path
+    sys.modules.pop("code_of_mine", None)
+
+
+def test_what_was_changed_in_reading_a_model_is_said_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--data", "code_of_mine:data"]
+    assert run(["line", "plain.pt", "twice.pt", *LINE, *data, "--out", "plain"]) == 0
+    assert capsys.readouterr().err == ""
+    assert run(["line", "half.bin", "twice.ckpt", *LINE, *data, "--out", "other"]) == 0
+    notes = {
+        "half.bin": 'the prefix "_orig_mod.module." is taken off its names, 4 tensors of bfloat16 are read as float32',
+        "twice.ckpt": 'the prefix "model." is taken off its names',
+    }
+    assert capsys.readouterr().err == "".join(f"fedscope: {file}: {note}\n" for file, note in notes.items())
+    plain, other = Line.load("plain.nc"), Line.load("other.nc")
+    np.testing.assert_array_equal(other.loss, plain.loss)
+    assert other.attrs["models_read"] == notes
+    assert "models_read" not in plain.attrs
+    assert other.attrs["models_sha256"] == plain.attrs["models_sha256"]
+    # a file that was saved anew without the prefix is the same model, so its result is the same
+    torch.save(torch.load("twice.pt"), "twice.ckpt")
+    assert run(["line", "half.bin", "twice.ckpt", *LINE, *data, "--out", "other"]) == 0
+    assert "other.nc holds this result already" in capsys.readouterr().err
+
+
+def test_ones_own_data_and_test_samples_alone_are_measured_as_they_are(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["line", "plain.pt", "twice.pt", *LINE]
+    assert run([*files, "--data", "npz:test.npz", "--out", "npz"]) == 0
+    assert "test.npz has no training samples to standardise by: x_test is taken as it is" in capsys.readouterr().err
+    assert run([*files, "--data", "code_of_mine:data", "--out", "own"]) == 0
+    assert run([*files, "--data", "code_of_mine:data(shift=1.0)", "--out", "moved"]) == 0
+    npz, own, moved = (Line.load(f"{name}.nc") for name in ("npz", "own", "moved"))
+    np.testing.assert_array_equal(own.loss, npz.loss)
+    assert not np.array_equal(moved.loss, own.loss)
+    assert own.attrs["data"] == "code_of_mine:data"
+    assert own.attrs["standardised"] is npz.attrs["standardised"] is False
+    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    module.load_state_dict(torch.load("plain.pt"))
+    x, y = np.load("test.npz")["x_test"], np.load("test.npz")["y_test"]
+    loss = torch.nn.functional.cross_entropy(module(torch.from_numpy(x).float()), torch.from_numpy(y)).item()
+    assert npz.loss[0][npz.beta.tolist().index(1)] == pytest.approx(loss, rel=1e-5)  # sums in another order
+    capsys.readouterr()
+    for words in (["sharpness", "plain.pt", *LINE[:2]], [*files, "--split", "train"]):
+        assert run([*words, "--data", "code_of_mine:data"]) == 2
+        said = capsys.readouterr().err
+        assert "code_of_mine:data has no training samples (x_train and y_train are missing)" in said
+        assert "give --split test" in said
+
+
+def test_a_model_without_a_name_for_its_architecture_keeps_its_own_names(here: Path) -> None:
+    assert run(["export", "half.bin", "half.safetensors"]) == 0
+    names = list(read_file("half.safetensors").arrays())
+    assert sorted(names) == sorted(torch.load("half.bin"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("line plain.pt twice.pt --data npz:test.npz --model code_of_mine:net", "it is called without arguments"),
+        ("line plain.pt twice.pt --data npz:test.npz --model code_of_mine:net(4)", "0.weight has shape (5, 4), but"),
+        ("line plain.pt twice.pt --data npz:test.npz --model code_of_mine:net(x)", "x is no literal; give numbers"),
+        (
+            "line plain.pt twice.pt --data code_of_mine:net(5) --model mlp",
+            "whose item 0 is a Linear; give pairs",
+        ),
+        ("train --data code_of_mine:data --out new", "code of your own, which a run cannot keep"),
+        ("train --data npz:test.npz --out new", "lacks x_train and y_train, and training needs them"),
+        ("import half.bin", "half.bin is a model, which needs no import"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], words: str, sentence: str
+) -> None:
+    assert run(words.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert sentence in captured.err.splitlines()[-1]
+    assert "Traceback" not in captured.err
+    assert not Path("new").exists()
