@@ -37,7 +37,8 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
         side = width - left - GAP - BAR - RIGHT
         policy = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
         data = measured_on(line.attrs) if "data" in line.attrs else ""
-        said = wrap("; ".join(words for words in (data, policy) if words), int((width - 0.1) / CHARACTER))
+        remark = "; ".join(words for words in (data, policy) if words)
+        said = wrap(remark, int((width - 0.1) / CHARACTER), break_on_hyphens=False)
         top = EDGE + (0.2 if title else 0.04)
         height = top + side + BOTTOM + LINE * len(said) + EDGE
         figure = new_figure(width, height)

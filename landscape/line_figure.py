@@ -42,7 +42,7 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         gap = 0.14
         top = EDGE + (0.2 if title else 0.04)
         body = high if beside else 2 * high + gap
-        said = wrap(_remark(line), int((width - 0.1) / CHARACTER))
+        said = wrap(_remark(line), int((width - 0.1) / CHARACTER), break_on_hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
         height = below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE

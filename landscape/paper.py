@@ -167,13 +167,13 @@ def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
     """Which normalization statistics the models of a result have, in a few words; nothing where they have none.
 
     >>> statistics_of({"calibration_samples": 2000, "calibration_split": "train"}, "re-estimate")
-    'statistics re-estimated on 2,000 train samples'
+    'normalization statistics re-estimated on 2,000 train samples'
     >>> statistics_of({"statistics_of": "ima@20/global"}, "keep"), statistics_of({}, "interpolate")
-    ('statistics of ima@20/global', 'statistics interpolated')
+    ('normalization statistics of ima@20/global', 'normalization statistics interpolated')
     """
     if policy == "re-estimate":
         split = f"{attrs['calibration_split']} " if "calibration_split" in attrs else ""
-        return f"statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
+        return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
     if policy == "keep":
-        return f"statistics of {shortened(str(attrs.get('statistics_of', 'one model')), 40)}"
-    return "statistics interpolated" if policy == "interpolate" else ""
+        return f"normalization statistics of {shortened(str(attrs.get('statistics_of', 'one model')), 40)}"
+    return "normalization statistics interpolated" if policy == "interpolate" else ""

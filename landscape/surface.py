@@ -204,7 +204,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({first.attrs['program']})")
     told = list(dict.fromkeys(statistics_of(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
-        told = ["statistics of each plane's first model"]
+        told = ["normalization statistics of one model a plane"]
     parts += [words for words in told if words]
     points = sum(plane.loss.size for plane in planes)
     holes = sum(int(plane.attrs.get("holes", 0)) for plane in planes)

@@ -95,7 +95,7 @@ def survey(
     places = span.places(models)
     a, b = grid_of(places, span.reach, options)
     normalization = _normalization(module, evaluator, span, options)
-    kept_from = str(span.about.get("origin", span.members[0][0].label))
+    kept_from = str(span.about.get("origin", span.members[0][0].label)) if span.kind != "clients" else "their mean"
     statistics = normalization.provenance(options.get("calibration"), kept_from)
     points = Points(span.bases, lambda i: span.coefficients(float(a[i % len(a)]), float(b[i // len(a)])), normalization)
 

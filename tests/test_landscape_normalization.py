@@ -38,6 +38,8 @@ from fedscope.landscape import (
     along_trajectory,
     barrier_of,
     basin_of,
+    draw_connectivity,
+    draw_panels,
     line,
     near_clients,
     random_directions,
@@ -259,7 +261,7 @@ def test_a_file_of_two_policies_is_refused(models: list[Model], tmp_path: Path) 
 
 def said_of_one_policy(plane: Plane) -> None:
     """The sentence has the policy's numbers, then the models' own beside them where they are others."""
-    words, *own = re.split(r"; statistics (?:re-estimated on|of|interpolated)", sentence(plane))
+    words, *own = re.split(r"; normalization statistics (?:re-estimated on|of|interpolated)", sentence(plane))
     assert len(own) == 1, "said once"
     least = basin_of(plane)
     assert least is None or f"from the minimum of the plane (loss {least.loss:.3g}" in words
@@ -322,6 +324,26 @@ def test_the_commands_print_and_write_one_policy(recorded: Path, capsys: pytest.
     first = capsys.readouterr().out.splitlines()[0]
     change = sorted(loss - mine for (loss, _), (mine, _) in zip(expected[:2], own[:2], strict=True))
     assert first.endswith(
-        "; statistics re-estimated on 200 train samples, which change the loss of the ends by "
+        "; normalization statistics re-estimated on 200 train samples, which change the loss of the ends by "
         f"{change[0]:+.2g} to {change[1]:+.2g}"
     )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_figures_say_whose_statistics_they_show(policy: str, models: list[Model]) -> None:
+    options = {"normalization": policy, "calibration": CALIBRATION}
+    planes = [
+        survey(network(), [DATA], through_models(three), grid=2, **options)[0] for three in (models[:3], models[1:4])
+    ]
+    pairs = [(models[0], models[1]), (models[1], models[2]), (models[0], models[2])]
+    drawn = line(network(), DATA, pairs, betas=3, **options)
+    told = {
+        "re-estimate": ["re-estimated on 1,201 train samples"] * 4,
+        "keep": ["of a", "of one model a plane", *["of the model at beta = 1"] * 2],
+        "interpolate": ["interpolated"] * 4,
+    }[policy]
+    figures = planes[0].figure(), draw_panels(planes, ["one", "other"]), drawn.figure(), draw_connectivity(drawn)
+    for figure, words in zip(figures, told, strict=True):
+        said = " ".join(text.get_text() for text in reversed(figure.texts))
+        assert f"normalization statistics {words}" in said
+    assert f"normalization statistics {told[0]}" in planes[0].page()
