@@ -95,24 +95,42 @@ def command(
 
         written = [file, *figures(base, draw_connectivity(result, output.inches, output.title))]
         say(
-            pairs_sentence(result) + precision_words(result.attrs),
+            pairs_sentence(result) + normalization_words(result) + precision_words(result.attrs),
             written,
             as_json=output.as_json,
             barrier=[float(b) for b in result.barrier],
         )
         return
     written = [file, *figures(base, result.figure(output.inches, output.title))]
+    ends = normalization_words(result)
     barriers = ", ".join(
         f"{barrier:.3g} at beta = {beta:.2f} ({label})" if barrier else f"none ({label})"
         for barrier, beta, label in zip(result.barrier, result.barrier_beta, result.pairs, strict=True)
     )
     say(
         f"loss barrier (greatest excess over the straight line between the ends): {barriers}"
+        + ends
         + precision_words(result.attrs),
         written,
         as_json=output.as_json,
         barrier=[float(b) for b in result.barrier],
     )
+
+
+def normalization_words(line: Line) -> str:
+    """Whose statistics the curves are of, and what they change at the ends; nothing where models have none."""
+    import numpy as np
+
+    from ..landscape.paper import statistics_of
+
+    words = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    if not words or line.own_loss is None:
+        return f"; {words}" if words else ""
+    at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
+    change = line.loss[:, at] - line.own_loss
+    if not change.any():
+        return f"; {words}"
+    return f"; {words}, which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
 
 
 def clients_of(models: tuple[str, ...]) -> list[str]:
@@ -127,7 +145,7 @@ def clients_of(models: tuple[str, ...]) -> list[str]:
     if len(models) != 1 or address.round is None or address.which is not None:
         raise FedscopeError(f"--clients takes one round, RUN@ROUND, but got {' '.join(models)}; as in runs/ima@20")
     run = Run.open(address.path)
-    round_ = recorded_clients(run, run.round(address.round).number)
+    round_ = recorded_clients(run, run.round(address.round).number, start=False)
     if len(round_.client_ids) < 2:
         raise FedscopeError(
             f"{models[0]} has a cohort of one, so there is no pair; train with more clients a round "

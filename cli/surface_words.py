@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .results import precision_words
@@ -10,42 +11,51 @@ if TYPE_CHECKING:
     from ..landscape import Plane
 
 
+#: what --json says of a plane, and of each of its models
+ATTRS = (
+    *("data", "split", "samples", "client", "points_held_out", "held_out_loss_error", "normalization_effect"),
+    *("calibration_samples", "statistics_of"),
+)
+MODEL = ("label", "role", "loss", "error", "off_plane", "own_loss", "own_error")
+
+
 def sentence(plane: Plane) -> str:
     """What the plane shows, with its numbers."""
     from ..landscape import basin_of
 
     basin = basin_of(plane)
-    parts = _own_words(plane)
+    parts = [*_models_words(plane), *_axes_words(plane)]
     parts += [f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in plane.shown]
     parts += [basin.sentence()] if basin is not None else []
     parts += _adaptive_words(plane) + _normalization_words(plane)
     return "; ".join(parts) + precision_words(plane.attrs)
 
 
-def _own_words(plane: Plane) -> list[str]:
+def _models_words(plane: Plane) -> list[str]:
+    """The losses of the models that the plane was made from."""
     mean, anchors = plane.mean, plane.anchors
     if mean is not None:
         best = min(anchors, key=lambda m: m.loss)
         who = "three" if plane.kind == "models" else f"{len(anchors)} clients"
-        words = [
+        return [
             f"the mean has loss {mean.loss:.3g} and error {100 * mean.error:.1f} %, "
             f"the best of the {who} {best.loss:.3g} and {100 * best.error:.1f} %"
         ]
-    elif plane.path:
+    if plane.path:
         first, last = plane.path[0], plane.path[-1]
         off = max(model.off_plane for model in plane.path)
-        words = [
+        return [
             f"from {first.label} (loss {first.loss:.3g}, error {100 * first.error:.1f} %) to {last.label} "
             f"({last.loss:.3g}, {100 * last.error:.1f} %), up to {off:.2g} off the plane"
         ]
-    else:
-        words = [f"{m.label} has loss {m.loss:.3g} and error {100 * m.error:.1f} %" for m in plane.models[:1]]
+    return [f"{m.label} has loss {m.loss:.3g} and error {100 * m.error:.1f} %" for m in plane.models[:1]]
+
+
+def _axes_words(plane: Plane) -> list[str]:
     shares = plane.attrs.get("explained")
-    if shares:
-        words.append(
-            f"the axes show {100 * shares[0]:.0f} and {100 * shares[1]:.0f} % of the models' squared distances"
-        )
-    return words
+    if not shares:
+        return []
+    return [f"the axes show {100 * shares[0]:.0f} and {100 * shares[1]:.0f} % of the models' squared distances"]
 
 
 def _adaptive_words(plane: Plane) -> list[str]:
@@ -68,16 +78,17 @@ def _adaptive_words(plane: Plane) -> list[str]:
 
 
 def _normalization_words(plane: Plane) -> list[str]:
-    policy, change = plane.normalization_policy, plane.attrs.get("normalization_effect")
-    if not change:
+    """Whose statistics the numbers are of, and those with each model's own, which are no points of the surface."""
+    from ..landscape.paper import statistics_of
+
+    words = statistics_of(plane.attrs, plane.normalization_policy)
+    if not words:
         return []
-    if plane.kind != "models" and policy == "keep":
-        return [f"all points have the normalization statistics of {plane.attrs['origin']}"]
-    how = {"keep": "the first model's normalization statistics", "re-estimate": "re-estimated normalization statistics"}
-    least, most = min(change), max(change)
-    what = f"by {least:+.2g} to {most:+.2g}" if len(change) > 1 else f"by {least:+.2g}"
-    who = "the models on the plane" if plane.kind == "models" else str(plane.attrs["origin"])
-    return [f"{how[policy]} change the loss of {who} {what}"]
+    own = [replace(model, loss=model.own_loss, error=model.own_error) for model in plane.models]
+    if all((one.loss, one.error) == (other.loss, other.error) for one, other in zip(own, plane.models, strict=True)):
+        return [words]
+    told = "; ".join(_models_words(replace(plane, models=tuple(own))))
+    return [f"{words} (with the models' own statistics, {told})"]
 
 
 def numbers(plane: Plane) -> dict[str, Any]:
@@ -89,15 +100,12 @@ def numbers(plane: Plane) -> dict[str, Any]:
     basin = basin_of(plane)
     about = {} if basin is None else {"basin": {**asdict(basin), "ringed": basin.ringed, "deviation": basin.deviation}}
     computed = plane.loss.size if plane.computed is None else int(plane.computed.sum())
-    kept = ("data", "split", "samples", "client", "points_held_out", "held_out_loss_error", "normalization_effect")
     return {
         **about,
-        **{key: plane.attrs[key] for key in kept if key in plane.attrs},
+        **{key: plane.attrs[key] for key in ATTRS if key in plane.attrs},
+        "normalization_policy": plane.normalization_policy,
         "kind": plane.kind,
-        "models": [
-            {"label": m.label, "role": m.role, "loss": m.loss, "error": m.error, "off_plane": m.off_plane}
-            for m in plane.models
-        ],
+        "models": [{key: getattr(model, key) for key in MODEL} for model in plane.models],
         "grid": [len(plane.b), len(plane.a)],
         "points_computed": computed,
         "points_interpolated": plane.loss.size - computed,

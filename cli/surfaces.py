@@ -137,7 +137,7 @@ def panels_of(path: str, rounds: str) -> list[Panel]:
     run = open_run(Path(path))
     panels = []
     for number in parse_rounds(rounds, run.rounds, path):
-        ids = [int(k) for k in recorded_clients(run, number).client_ids]
+        ids = [int(k) for k in recorded_clients(run, number, start=False).client_ids]
         if len(ids) < 3:
             raise FedscopeError(
                 f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; train with "

@@ -2,6 +2,7 @@
 
 # the data and the hot loop
 from .basins import Basin, BasinModel, basin_of
+from .betas import barrier_of, betas_on
 from .connectivity import connectivity
 from .connectivity_figure import draw_connectivity
 from .curvature import Curvature, Sharpness, sharpness
@@ -10,7 +11,7 @@ from .garipov import read_plane
 from .geometry import Basis
 from .goldstein import read_surface, write_surface
 from .line_figure import draw_line
-from .lines import Line, barrier_of, betas_on, line
+from .lines import Line, line
 from .options import Options, SoFar
 from .paper import COLOURS, DASHES, GREY, MARKERS, new_figure, paper_style, save_figure, shortened
 from .plane_figure import draw_panels, draw_plane

@@ -13,7 +13,7 @@ from ..checkpoints.tables import write_csv
 if TYPE_CHECKING:
     from .planes import Plane, PlaneModel
 
-COLUMNS = ("model", "a", "b", "off_plane", "distance", "angle", "loss", "excess_loss")
+COLUMNS = ("model", "a", "b", "off_plane", "distance", "angle", "loss", "excess_loss", "own_loss")
 #: how far a parabola may be off the points about a minimum, as a share of their rise from it
 MISFIT = 0.1
 
@@ -27,7 +27,7 @@ class BasinModel:
         distance: in the plane, from the minimum to the model's projection, L2.
         angle: of that way, in degrees from the a axis, -180 to 180.
         excess_loss: the model's own loss less the minimum's.
-        role: as in the plane.
+        role, own_loss: as in the plane.
     """
 
     label: str
@@ -39,6 +39,7 @@ class BasinModel:
     loss: float
     excess_loss: float
     role: str = "shown"
+    own_loss: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Basin:
 
     def save(self, path: Path | str) -> None:
         """Write ``BASE.basin.csv``: a row for the minimum, then one a model; a cell that does not apply is empty."""
-        minimum = ["minimum", self.a, self.b, 0.0, 0.0, None, self.loss, 0.0]
+        minimum = ["minimum", self.a, self.b, 0.0, 0.0, None, self.loss, 0.0, None]
         models = [[getattr(model, name) for name in ("label", *COLUMNS[1:])] for model in self.models]
         write_csv(Path(path), COLUMNS, [minimum, *models])
 
@@ -128,8 +129,8 @@ def basin_of(plane: Plane) -> Basin | None:
     - the vertex of the parabola through it and its eight neighbours (least squares; exact for a quadratic loss), if it
       lies within one step of the middle one, is not below 0 where no loss is, and the parabola tells the nine points
       to a tenth of the median rise from the middle one to the others. On coarse grids it does not;
-    - the models that lie on the plane, measured themselves: the mean, and three anchors unless their normalization
-      statistics are not the surface's (``keep``, ``re-estimate``). So none of them is below the minimum.
+    - the models that lie on the plane, measured themselves: the mean, and three anchors. So none of them is below the
+      minimum.
 
     Losses on the surface and of the models are as the plane has them; nothing is evaluated.
     """
@@ -157,6 +158,7 @@ def basin_of(plane: Plane) -> Basin | None:
             loss=model.loss,
             excess_loss=model.loss - least,
             role=model.role,
+            own_loss=model.own_loss,
         )
         for model in plane.models
     )
@@ -166,9 +168,8 @@ def basin_of(plane: Plane) -> Basin | None:
 
 
 def _on_plane(plane: Plane) -> tuple[PlaneModel, ...]:
-    """The models that are points of the surface."""
-    combined = plane.kind == "models" and plane.normalization_policy not in ("keep", "re-estimate")
-    return tuple(m for m in plane.models if m.role == "mean" or (m.role == "anchor" and combined))
+    """The models that are points of the surface: they have normalization statistics of its policy, too."""
+    return tuple(m for m in plane.models if m.role == "mean" or (m.role == "anchor" and plane.kind == "models"))
 
 
 def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, float, float] | None:

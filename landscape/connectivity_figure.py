@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .connectivity import connectivity
-from .paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style
+from .paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style, statistics_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,9 +35,12 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
     with paper_style(width):
         left = max(LEFT, max(map(len, names)) * CHARACTER + 0.24)
         side = width - left - GAP - BAR - RIGHT
-        said = measured_on(line.attrs) if "data" in line.attrs else ""
+        policy = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+        data = measured_on(line.attrs) if "data" in line.attrs else ""
+        remark = "; ".join(words for words in (data, policy) if words)
+        said = wrap(remark, int((width - 0.1) / CHARACTER), break_on_hyphens=False)
         top = EDGE + (0.2 if title else 0.04)
-        height = top + side + BOTTOM + (LINE if said else 0) + EDGE
+        height = top + side + BOTTOM + LINE * len(said) + EDGE
         figure = new_figure(width, height)
         if title:
             figure.text(0.5, 1 - (EDGE + 0.08) / height, title, ha="center", va="center")
@@ -64,6 +68,7 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
         bar.locator = MaxNLocator(nbins=5)
         bar.update_ticks()
         bar.outline.set_linewidth(0.6)
-        if said:
-            figure.text(0.1 / width, (EDGE + LINE / 2) / height, said, color=GREY, fontsize=SMALL, va="center")
+        for i, words in enumerate(reversed(said)):
+            up = (EDGE + LINE * (i + 0.5)) / height
+            figure.text(0.1 / width, up, words, color=GREY, fontsize=SMALL, va="center")
     return figure

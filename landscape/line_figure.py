@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .paper import CHARACTER, COLOURS, DASHES, GREY, SMALL, measured_on, new_figure, paper_style, shortened
+from .paper import (
+    CHARACTER,
+    COLOURS,
+    DASHES,
+    GREY,
+    SMALL,
+    measured_on,
+    new_figure,
+    paper_style,
+    shortened,
+    statistics_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,10 +42,10 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         gap = 0.14
         top = EDGE + (0.2 if title else 0.04)
         body = high if beside else 2 * high + gap
-        said = _remark(line)
+        said = wrap(_remark(line), int((width - 0.1) / CHARACTER), break_on_hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
-        height = below + LINE * (sum(len(words) for words, _ in entries) + bool(said)) + 0.03 + EDGE
+        height = below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE
         figure = new_figure(width, height)
         for i, name in enumerate(("loss", "error")):
             left = LEFT + (i * cell if beside else 0)
@@ -48,8 +60,9 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         if title:
             figure.text(0.5, 1 - (EDGE + 0.08) / height, title, ha="center", va="center")
         _legend(figure, entries, below)
-        if said:
-            figure.text(0.1 / width, (EDGE + LINE / 2) / height, said, color=GREY, fontsize=SMALL, va="center")
+        for i, words in enumerate(reversed(said)):
+            up = (EDGE + LINE * (i + 0.5)) / height
+            figure.text(0.1 / width, up, words, color=GREY, fontsize=SMALL, va="center")
     return figure
 
 
@@ -143,7 +156,8 @@ def _remark(line: Line) -> str:
     parts = []
     if "data" in line.attrs:
         parts.append(measured_on(line.attrs))
+    parts.append(statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none"))))
     broken = int(np.count_nonzero(~np.isfinite(line.loss)))
     if broken:
         parts.append(f"{broken:,} of {line.loss.size:,} points not finite (crosses)")
-    return "; ".join(parts)
+    return "; ".join(part for part in parts if part)

@@ -11,13 +11,14 @@ import numpy as np
 from torch import nn
 
 from ..checkpoints import FedscopeError, Model
+from .betas import barrier_of, betas_on
 from .evaluator import Evaluator
 from .geometry import fits_module, same_layout
 from .normalization import Normalization
 from .points import Points
 from .replica import Replica
 from .samples import Samples
-from .storing import precision_errors, provenance_of, read_result, write_result
+from .storing import precision_errors, provenance_of, read_result, refuse_two_policies, write_result
 from .visiting import Progress, Visits, calibration_identity, coarse_to_fine, fingerprint
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Line:
             end or a point between is NaN.
         barrier_beta: where that is, [pair].
         attrs: provenance: data, samples, precision, device, versions and whatever the caller gave.
+        own_loss, own_error: of the ends with the normalization statistics that they hold themselves, [pair, end], A
+            (β = 1) first: other numbers than the curve's where the policy is ``keep`` or ``re-estimate``.
     """
 
     pairs: tuple[str, ...]
@@ -48,21 +51,41 @@ class Line:
     barrier: np.ndarray
     barrier_beta: np.ndarray
     attrs: dict[str, Any]
+    own_loss: np.ndarray | None = None
+    own_error: np.ndarray | None = None
 
     def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: dimensions ``pair`` and ``beta``; see cli.md for the names."""
+        """Write ``BASE.nc``: dimensions ``pair``, ``beta`` and ``end``; see cli.md for the names."""
+        own = {
+            f"own_{name}": (
+                ("pair", "end"),
+                values,
+                {"long_name": f"{what} of the ends with their own normalization statistics", "units": unit},
+            )
+            for name, values, what, unit in (
+                ("loss", self.own_loss, "mean cross-entropy", "nat"),
+                ("error", self.own_error, "share misclassified", "1"),
+            )
+            if values is not None
+        }
         write_result(
             Path(path),
             "line",
             coords={
                 "pair": (("pair",), np.array(self.pairs, dtype=object), {"long_name": "pair of models"}),
                 "beta": (("beta",), self.beta, {"long_name": "weight of the first model", "units": "1"}),
+                **(
+                    {"end": (("end",), np.array([1.0, 0.0]), {"long_name": "beta of the end", "units": "1"})}
+                    if own
+                    else {}
+                ),
             },
             variables={
                 "loss": (("pair", "beta"), self.loss, {"long_name": "mean cross-entropy", "units": "nat"}),
                 "error": (("pair", "beta"), self.error, {"long_name": "share misclassified", "units": "1"}),
                 "barrier": (("pair",), self.barrier, {"long_name": "loss barrier", "units": "nat"}),
                 "barrier_beta": (("pair",), self.barrier_beta, {"long_name": "beta of the barrier", "units": "1"}),
+                **own,
             },
             attrs={**self.attrs, "ends": [list(two) for two in self.ends]},
         )
@@ -74,7 +97,9 @@ class Line:
         Raises:
             FedscopeError: no such file, or not a line's.
         """
-        values, attrs = read_result(Path(path), "line", ("pair", "beta", "loss", "error", "barrier", "barrier_beta"))
+        needed, own = ("pair", "beta", "loss", "error", "barrier", "barrier_beta"), ("own_loss", "own_error")
+        values, attrs = read_result(Path(path), "line", needed, optional=own)
+        refuse_two_policies(path, "line", attrs, own[0] in values)
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
         pairs = tuple(str(pair) for pair in values.pop("pair"))
         return cls(pairs=pairs, ends=ends, attrs=attrs, **values)
@@ -84,33 +109,6 @@ class Line:
         from .line_figure import draw_line
 
         return draw_line(self, width, title)
-
-
-def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
-    """``points`` equally spaced β on ``span``, 0 and 1 exactly among them where the span holds them.
-
-    >>> betas_on((-0.5, 1.5), 5).tolist()
-    [-0.5, 0.0, 0.5, 1.0, 1.5]
-    >>> betas_on((0.5, 1.25), 2).tolist()
-    [0.5, 1.0, 1.25]
-
-    Raises:
-        FedscopeError: fewer than two points, or a span that does not rise.
-    """
-    low, high = float(span[0]), float(span[1])
-    if points < 2 or not low < high:
-        raise FedscopeError(
-            f"{points} points from {low:g} to {high:g} make no line; give at least 2, the smaller end first"
-        )
-    betas = np.linspace(low, high, points)
-    step = (high - low) / (points - 1)
-    for end in (0.0, 1.0):
-        nearest = int(np.argmin(np.abs(betas - end)))
-        if abs(betas[nearest] - end) < 1e-9 * step:
-            betas[nearest] = end
-        elif low < end < high:
-            betas = np.sort(np.append(betas, end))
-    return betas
 
 
 def line(
@@ -136,7 +134,7 @@ def line(
         pairs: (A, B): β = 1 is A, β = 0 is B.
         betas: how many points on [−0.5, 1.5], or the points themselves; 0 and 1 are added where they are missing.
         normalization: where the normalization statistics of points come from; see :class:`Normalization`. The ends
-            have their own in any case.
+            have them from there, too; ``keep`` takes those of the model at β = 1.
         calibration: the samples on which ``re-estimate`` measures them.
         progress: called with (points done, points in all).
         partial: where finished points are kept; the same call goes on from there. The caller removes the file once
@@ -167,14 +165,21 @@ def line(
     inputs = evaluator.prepare(calibration.x) if calibration is not None else None
     policy = Normalization.of(module, models[0].weights.buffers, normalization, inputs)
 
+    at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
+    # the curves' points, then the ends with their own statistics where the policy gives them others
+    own = [] if policy.leaves_own else [len(order) + k for k in range(len(models))]
+
     def form(i: int, replica: Replica) -> None:
+        if i >= len(order):
+            replica.load(models[i - len(order)].weights.parameters, models[i - len(order)].weights.buffers)
+            return
         pair, point = divmod(i, shape[1])
         ends = [model.weights for model in pairs[pair]]
-        own = {1.0: ends[0], 0.0: ends[1]}.get(float(beta[point]))
-        if own is not None:
-            replica.load(own.parameters, own.buffers)
+        points = Points(ends, lambda k: (float(beta[k]), 1.0 - float(beta[k])), policy)
+        if point in at:
+            points.load(ends[at.index(point)], replica)
         else:
-            Points(ends, lambda k: (float(beta[k]), 1.0 - float(beta[k])), policy).form(point, replica)
+            points.form(point, replica)
 
     weights = [model.weights for model in models]
     identity = fingerprint(
@@ -185,12 +190,19 @@ def line(
         beta=beta.tolist(),
         normalization=policy.policy,
         calibration=calibration_identity(policy.policy, calibration),
+        **({"models_last": len(own)} if own else {}),
     )
-    visits = Visits(evaluator, form, len(order), progress=progress, partial=partial, fingerprint=identity)
-    visits.measure(order)
-    loss, error = visits.loss.reshape(shape), visits.error.reshape(shape)
+    count = len(order) + len(own)
+    visits = Visits(evaluator, form, count, progress=progress, partial=partial, fingerprint=identity)
+    visits.measure([*order, *own])
+    curves = [values[0, : len(order)].reshape(shape) for values in (visits.loss, visits.error)]
+    loss, error = curves
+    own_loss, own_error = (
+        values[0, own].reshape(-1, 2) if own else curve[:, at]
+        for values, curve in zip((visits.loss, visits.error), curves, strict=True)
+    )
     barriers = [barrier_of(beta, curve) for curve in loss]
-    at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
+    ends_at = [pair * shape[1] + point for pair in range(shape[0]) for point in at]
     return Line(
         pairs=tuple(f"{a.label} - {b.label}" for a, b in pairs),
         ends=tuple((a.label, b.label) for a, b in pairs),
@@ -202,23 +214,11 @@ def line(
         attrs={
             **provenance_of(evaluator, samples, models, provenance),
             "normalization_policy": policy.policy,
-            **({"calibration_samples": len(calibration or ())} if policy.policy == "re-estimate" else {}),
-            **precision_errors(module, evaluator, weights, loss[None, :, at].reshape(1, -1))[0],
+            **policy.provenance(calibration, "the model at beta = 1"),
+            **precision_errors(module, evaluator, lambda i, r: form(ends_at[i], r), loss[None, :, at].reshape(1, -1))[
+                0
+            ],
         },
+        own_loss=own_loss,
+        own_error=own_error,
     )
-
-
-def barrier_of(beta: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
-    """The greatest excess of ``loss`` [beta] over the straight line between its values at β = 0 and 1, and its β.
-
-    >>> import numpy as np
-    >>> barrier_of(np.array([0.0, 0.5, 1.0]), np.array([1.0, 5.0, 3.0]))
-    (3.0, 0.5)
-    """
-    inside = (beta >= 0) & (beta <= 1)
-    beta, loss = beta[inside], loss[inside]
-    at_0, at_1 = loss[beta == 0][0], loss[beta == 1][0]
-    with np.errstate(invalid="ignore"):
-        excess = loss - (beta * at_1 + (1 - beta) * at_0)
-        top = int(np.argmax(excess))
-    return float(excess[top]), float(beta[top])

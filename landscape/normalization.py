@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..checkpoints import FedscopeError
+
+if TYPE_CHECKING:
+    from .samples import Samples
 
 #: how a combination gets its statistics
 POLICIES = ("interpolate", "re-estimate", "keep")
@@ -37,6 +41,19 @@ class Normalization:
 
     policy: str
     x: Tensor | None = None
+
+    @property
+    def leaves_own(self) -> bool:
+        """Whether a model keeps its own statistics, being the combination that has a share of 1 of it alone."""
+        return self.policy in ("none", "interpolate")
+
+    def provenance(self, calibration: Samples | None, kept_from: str) -> dict[str, Any]:
+        """What a result's attributes say beside the policy: the samples measured on, or whose statistics were kept."""
+        if self.policy == "keep":
+            return {"statistics_of": kept_from}
+        if self.policy != "re-estimate" or calibration is None:
+            return {}
+        return {"calibration_samples": len(calibration), "calibration_split": calibration.split}
 
     @classmethod
     def of(cls, module: nn.Module, buffers: Mapping[str, np.ndarray], policy: str, x: Tensor | None) -> Normalization:

@@ -161,3 +161,19 @@ def measured_on(attrs: Mapping[str, Any]) -> str:
     name = Path(place).stem if colon else kind
     whose = f"client {attrs['client']}'s " if "client" in attrs else ""
     return f"{name} {attrs.get('split', '')}, {whose}{attrs.get('samples', 0):,} samples"
+
+
+def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
+    """Which normalization statistics the models of a result have, in a few words; nothing where they have none.
+
+    >>> statistics_of({"calibration_samples": 2000, "calibration_split": "train"}, "re-estimate")
+    'normalization statistics re-estimated on 2,000 train samples'
+    >>> statistics_of({"statistics_of": "ima@20/global"}, "keep"), statistics_of({}, "interpolate")
+    ('normalization statistics of ima@20/global', 'normalization statistics interpolated')
+    """
+    if policy == "re-estimate":
+        split = f"{attrs['calibration_split']} " if "calibration_split" in attrs else ""
+        return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
+    if policy == "keep":
+        return f"normalization statistics of {shortened(str(attrs.get('statistics_of', 'one model')), 40)}"
+    return "normalization statistics interpolated" if policy == "interpolate" else ""

@@ -224,4 +224,6 @@ def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
     """Lines of small type that fit a figure's width."""
     from textwrap import wrap
 
-    return [line for words in sentences for line in wrap(words, int((width - TEXT) / CHARACTER))]
+    return [
+        line for words in sentences for line in wrap(words, int((width - TEXT) / CHARACTER), break_on_hyphens=False)
+    ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..checkpoints import Variable
-from .storing import read_result, write_result
+from .storing import read_result, refuse_two_policies, write_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,10 +23,13 @@ class PlaneModel:
         label: as it is called in figures.
         a, b: coordinates of its projection, in L2 distance.
         off_plane: its distance from the plane, 0 up to rounding for the anchors and their mean.
-        loss, error: measured on the model itself, not read off the grid.
+        loss, error: measured on the model itself, not read off the grid, with normalization statistics of the
+            surface's policy.
         stored_loss, stored_error: what its run recorded, NaN where it did not.
         role: ``anchor`` (one of the models that the plane was made from), ``mean`` (the anchors' unweighted one),
             ``path`` (of a trajectory), ``origin`` (of random directions) or ``shown``.
+        own_loss, own_error: with the statistics that the model holds itself (the mean: its anchors' mean ones); other
+            numbers than ``loss`` and ``error`` where the policy is ``keep`` or ``re-estimate``.
     """
 
     label: str
@@ -38,6 +41,8 @@ class PlaneModel:
     stored_loss: float
     stored_error: float
     role: str = "shown"
+    own_loss: float = float("nan")
+    own_error: float = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +55,8 @@ class Plane:
         error: share misclassified, [b, a].
         models: the models that the plane was made from, their mean, then the models shown; see ``PlaneModel.role``.
         cos_uv: û·v̂, 0 up to rounding.
-        normalization_policy: how points got their normalization statistics (:class:`Normalization`); ``none`` for
-            models without any, ``unknown`` for surfaces of other programs.
+        normalization_policy: how points and models got their normalization statistics (:class:`Normalization`);
+            ``none`` for models without any, ``unknown`` for surfaces of other programs.
         attrs: provenance: kind of plane, data, samples, precision, device, versions and whatever the caller gave.
         computed: which points were measured, [b, a] bool; the others were interpolated (``adaptive``). None: all.
     """
@@ -132,15 +137,22 @@ class Plane:
         Raises:
             FedscopeError: no such file, or not a plane's.
         """
-        columns = [f"model_{name}" for name in MODEL_COLUMNS if name != "role"]
+        own = ("model_own_loss", "model_own_error")
+        columns = [f"model_{name}" for name in MODEL_COLUMNS if name not in ("role", "own_loss", "own_error")]
         needed = ("a", "b", "loss", "error", *columns)
-        values, attrs = read_result(Path(path), "plane", needed, optional=("model_role", "computed"))
+        values, attrs = read_result(Path(path), "plane", needed, optional=("model_role", "computed", *own))
+        refuse_two_policies(path, "plane", attrs, own[0] in values)
         count = len(values["model_a"])
         # files from before roles were written: three anchors, their mean, shown ones
         roles = values.get("model_role", np.array([*["anchor"] * 3, "mean", *["shown"] * count][:count], dtype=object))
         models = []
         for i, (label, role) in enumerate(zip(values["model_label"], roles, strict=True)):
             numbers = {name.removeprefix("model_"): float(values[name][i]) for name in columns[1:]}
+            # files from before they were written, with a policy that leaves models their own statistics
+            numbers |= {
+                f"own_{name}": float(values.get(f"model_own_{name}", values[f"model_{name}"])[i])
+                for name in ("loss", "error")
+            }
             models.append(PlaneModel(label=str(label), role=str(role), **numbers))
         return cls(
             a=values["a"],
@@ -179,4 +191,6 @@ MODEL_COLUMNS: dict[str, dict[str, str]] = {
     "stored_loss": {"long_name": "test loss recorded by the run", "units": "nat"},
     "stored_error": {"long_name": "test error recorded by the run", "units": "1"},
     "role": {"long_name": "what the model is to the plane"},
+    "own_loss": {"long_name": "mean cross-entropy with the model's own normalization statistics", "units": "nat"},
+    "own_error": {"long_name": "share misclassified with the model's own normalization statistics", "units": "1"},
 }

@@ -27,5 +27,13 @@ class Points:
     def form(self, i: int, replica: Replica) -> None:
         """Write point i into a worker's replica."""
         replica.combine(self.bases, self.coefficients(i), buffers=self.normalization.policy == "interpolate")
+        self._re_estimate(replica)
+
+    def load(self, model: Weights, replica: Replica) -> None:
+        """Write a model itself, with statistics of the same policy: what the surface has where the model lies on it."""
+        replica.load(model.parameters, (model if self.normalization.leaves_own else self.bases[0]).buffers)
+        self._re_estimate(replica)
+
+    def _re_estimate(self, replica: Replica) -> None:
         if self.normalization.policy == "re-estimate" and self.normalization.x is not None:
             replica.re_estimate(self.normalization.x)

@@ -17,7 +17,7 @@ class Samples:
 
     Attributes:
         x: inputs as the module takes them, float32 [n, ...].
-        y: labels, int64 [n], 0 <= y < classes.
+        y: labels, int64 [n], 0 <= y < classes; whole numbers of other types are made int64.
         classes: number of classes of the task, also those that no sample of this split has.
         name: the data set, ``digits``.
         split: ``train`` or ``test``.
@@ -25,7 +25,8 @@ class Samples:
         sha256: of the whole split's arrays; a subset keeps it.
 
     Raises:
-        FedscopeError: x, y and indices of different lengths, no samples, labels that are no classes.
+        FedscopeError: x, y and indices of different lengths, no samples, labels that are no classes (several a sample,
+            fractions).
     """
 
     x: Tensor
@@ -45,10 +46,20 @@ class Samples:
             )
         if n == 0:
             raise FedscopeError(f"{self.label} has no samples; a loss needs at least one")
+        whole = not (self.y.is_floating_point() or self.y.is_complex())
+        if self.y.dim() != 1 or not whole:
+            kind = "" if whole else f"{str(self.y.dtype).removeprefix('torch.')} "
+            raise FedscopeError(
+                f"{self.label} has {kind}labels of shape {list(self.y.shape)}, as of a regression or of several labels "
+                "a sample, but a classifier's loss needs one class a sample; give whole numbers from 0, [n] (of "
+                "one-hot rows y.argmax(1))"
+            )
+        object.__setattr__(self, "y", self.y.long())
         low, high = int(self.y.min()), int(self.y.max())
         if low < 0 or high >= self.classes:
             raise FedscopeError(
-                f"{self.label} has labels from {low} to {high}, but its {self.classes} classes count from 0"
+                f"{self.label} has {f'labels from {low} to {high}' if low < high else f'the label {low}'}, but its "
+                f"{self.classes} classes count from 0"
             )
 
     def __len__(self) -> int:

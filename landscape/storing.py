@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from ..checkpoints import FedscopeError, Model, Variable, Weights, read_netcdf, versions, write_netcdf
+from ..checkpoints import FedscopeError, Model, Variable, read_netcdf, versions, write_netcdf
 from .evaluator import Evaluator
+from .replica import Replica
 from .samples import Samples
 
 #: of the files that lines and planes are kept in
@@ -35,15 +36,16 @@ def provenance_of(
 
 
 def precision_errors(
-    module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], loss: np.ndarray
+    module: nn.Module, evaluator: Evaluator, form: Callable[[int, Replica], None], loss: np.ndarray
 ) -> list[dict[str, float]]:
-    """How far losses [S, C] measured with less than float32 are from float32's, at most: entries of ``attrs``."""
+    """How far losses [S, C] measured with less than float32 are from float32's, at most: entries of ``attrs``.
+
+    ``form(i, replica)`` writes the i-th of the C models.
+    """
     if evaluator.precision == "float32":
         return [{} for _ in evaluator.parts]
     exact = Evaluator(module, evaluator.parts, device=evaluator.device, workers=evaluator.workers)
-    measured = np.array(
-        [row for _, row, _ in exact.evaluate(len(models), lambda i, r: r.load(models[i].parameters, models[i].buffers))]
-    )
+    measured = np.array([row for _, row, _ in exact.evaluate(loss.shape[1], form)])
     return [{"precision_error": float(error)} for error in np.max(np.abs(measured.T - loss), axis=1)]
 
 
@@ -77,3 +79,16 @@ def read_result(
     if missing:
         raise FedscopeError(f"{path} lacks {', '.join(missing)}; compute the {kind} again with --force")
     return {name: variables[name][1] for name in (*needed, *optional) if name in variables}, attrs
+
+
+def refuse_two_policies(path: Path | str, kind: str, attrs: Mapping[str, Any], has_own: bool) -> None:
+    """Refuse files from before models were measured with the normalization statistics of the points around them.
+
+    Raises:
+        FedscopeError: the models' losses are of other statistics than the points', and cannot be compared.
+    """
+    if not has_own and attrs.get("normalization_policy") in ("keep", "re-estimate"):
+        raise FedscopeError(
+            f"{path} is of an earlier fedscope, which measured the models and the points between them with different "
+            f"normalization statistics; compute the {kind} again with --force"
+        )

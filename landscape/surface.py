@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .paper import CHARACTER, SMALL, SURFACE, measured_on, shortened
+from .paper import CHARACTER, SMALL, SURFACE, measured_on, shortened, statistics_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -202,6 +202,10 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         parts.append(_data_words(planes))
     elif "file" in first.attrs:
         parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({first.attrs['program']})")
+    told = list(dict.fromkeys(statistics_of(plane.attrs, plane.normalization_policy) for plane in planes))
+    if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
+        told = ["normalization statistics of one model a plane"]
+    parts += [words for words in told if words]
     points = sum(plane.loss.size for plane in planes)
     holes = sum(int(plane.attrs.get("holes", 0)) for plane in planes)
     broken = sum(int(np.count_nonzero(~np.isfinite(plane.loss))) for plane in planes) - holes

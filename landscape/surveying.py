@@ -64,7 +64,9 @@ def survey(
     """Measure one plane on one or several data sets in one pass, a result each.
 
     Each point's model is formed once, and each result holds the numbers that measuring its data set alone would give.
-    The span's models and the shown ones are measured exactly besides the grid, with their own normalization statistics.
+    The span's models and the shown ones are measured exactly besides the grid, with normalization statistics of the
+    surface's policy, so that a model that lies on the plane has the surface's loss; where that policy gives them others
+    than they hold (``keep``, ``re-estimate``), they are measured with their own, too.
 
     Args:
         module: the architecture.
@@ -93,38 +95,49 @@ def survey(
     places = span.places(models)
     a, b = grid_of(places, span.reach, options)
     normalization = _normalization(module, evaluator, span, options)
+    kept_from = str(span.about.get("origin", span.members[0][0].label)) if span.kind != "clients" else "their mean"
+    statistics = normalization.provenance(options.get("calibration"), kept_from)
     points = Points(span.bases, lambda i: span.coefficients(float(a[i % len(a)]), float(b[i // len(a)])), normalization)
 
     layer = replaceable_layer(evaluator, module, span.bases)
+    # the models under the policy, then with their own statistics where those are others, then the grid's points
+    first = len(exact) * (1 if normalization.leaves_own else 2)
 
     def form(i: int, replica: Replica) -> None:
         if i < len(exact):
-            replica.load(models[i].weights.parameters, models[i].weights.buffers)
+            points.load(models[i].weights, replica)
+        elif i < first:
+            own = models[i - len(exact)].weights
+            replica.load(own.parameters, own.buffers)
         else:
-            points.form(i - len(exact), replica)
+            points.form(i - first, replica)
+
+    def told(visits: Visits, s: int) -> tuple[PlaneModel, ...]:
+        alike, own = slice(len(exact)), slice(first - len(exact), first)
+        columns = [values[s, at] for at in (alike, own) for values in (visits.loss, visits.error)]
+        return _told(exact, places, np.stack(columns, axis=1).tolist())
 
     def so_far(visits: Visits) -> Plane | None:
-        loss, error, done = (part[..., len(exact) :].reshape(-1, len(b), len(a)) for part in visits.arrays)
+        loss, error, done = (part[..., first:].reshape(-1, len(b), len(a)) for part in visits.arrays)
         step = finest(done[0])
         if step is None:
             return None
-        told = _told(exact, places, visits.loss[0], visits.error[0])
         attrs = {
             **provenance_of(evaluator, evaluator.samples, [], None),
             "kind": span.kind,
             **span.about,
+            **statistics,
             "grid": f"{len(a)} x {len(b)}",
         }
         grid = (slice(None, None, step),) * 2
-        return Plane(
-            *(a[::step], b[::step], loss[0][grid], error[0][grid]), told, span.cos_uv, normalization.policy, attrs
-        )
+        surface = (a[::step], b[::step], loss[0][grid], error[0][grid])
+        return Plane(*surface, told(visits, 0), span.cos_uv, normalization.policy, attrs)
 
     def watch(visits: Visits) -> None:
         options["preview"](lambda: so_far(visits))  # type: ignore[misc]
 
     share = options.get("adaptive")
-    count = len(exact) + len(a) * len(b)
+    count = first + len(a) * len(b)
     visits = Visits(
         evaluator,
         form,
@@ -142,8 +155,9 @@ def survey(
             normalization=normalization.policy,
             calibration=calibration_identity(normalization.policy, options.get("calibration")),
             combined=layer.layer if layer is not None else None,
+            **({} if normalization.leaves_own else {"models_first": first}),
         ),
-        expected=len(exact) + expected((len(b), len(a)), share, len(evaluator.parts)),
+        expected=first + expected((len(b), len(a)), share, len(evaluator.parts)),
         watch=watch if options.get("preview") is not None else None,
     )
 
@@ -156,30 +170,28 @@ def survey(
             module,
             layer,
             span.bases,
-            lambda i: points.coefficients(i - len(exact)),
-            lambda i: i >= len(exact),
+            lambda i: points.coefficients(i - first),
+            lambda i: i >= first,
         )
 
-    surfaces = surfaces_of(visits, len(exact), a, b, share, spanning)
-    loss, error = visits.loss[:, : len(exact)], visits.error[:, : len(exact)]
-    precise = precision_errors(module, evaluator, [model.weights for model in models], loss)
-    effects = _normalization_effects(evaluator, points, span, places, loss)
+    surfaces = surfaces_of(visits, first, a, b, share, spanning)
+    precise = precision_errors(module, evaluator, form, visits.loss[:, : len(exact)])
     given = provenance or [{} for _ in samples]
     planes = []
     for s, (part, surface) in enumerate(zip(evaluator.parts, surfaces, strict=True)):
-        told = _told(exact, places, loss[s], error[s])
+        found = told(visits, s)
+        effects = [found[i].loss - found[i].own_loss for i in _on_plane(span)]
         attrs = {
             **provenance_of(evaluator, part, [model for model, role in exact if role != "mean"], given[s]),
             "kind": span.kind,
             **span.about,
             **precise[s],
-            **effects[s],
+            **({} if normalization.leaves_own else {"normalization_effect": effects}),
             **surface.about,
+            **statistics,
         }
-        if normalization.policy == "re-estimate":
-            attrs["calibration_samples"] = len(options["calibration"] or ())
         made = Plane(
-            a, b, surface.loss, surface.error, told, span.cos_uv, normalization.policy, attrs, surface.computed
+            a, b, surface.loss, surface.error, found, span.cos_uv, normalization.policy, attrs, surface.computed
         )
         planes.append(made)
     return planes
@@ -193,33 +205,24 @@ def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options:
     return Normalization("keep") if made.policy == "interpolate" and span.kind != "models" else made
 
 
-def _normalization_effects(
-    evaluator: Evaluator, points: Points, span: Span, places: Sequence[Place], loss: np.ndarray
-) -> list[dict[str, Any]]:
-    """What the policy does to the losses of the models that lie on the plane: the surface's value there less their own.
-
-    Entries of ``attrs``; none where statistics are combined, which leaves the models as they are.
-    """
-    if points.normalization.policy not in ("keep", "re-estimate"):
-        return [{} for _ in evaluator.parts]
-    last = len(span.members) - 1  # the origin of planes along directions
-    on = list(range(last + 1)) if span.kind == "models" else [last]
-    at = Points(span.bases, lambda k: span.coefficients(*places[on[k]][:2]), points.normalization)
-    own = [row for _, row, _ in evaluator.evaluate(len(on), at.form)]
-    change = np.array(own).T - loss[:, on]
-    return [{"normalization_effect": row.tolist()} for row in change]
+def _on_plane(span: Span) -> range:
+    """Which of a span's members lie on the plane: three models and their mean; else only the last, its origin."""
+    last = len(span.members) - 1
+    return range(last + 1) if span.kind == "models" else range(last, last + 1)
 
 
 def _told(
-    exact: Sequence[tuple[Model, str]], places: Sequence[Place], loss: np.ndarray, error: np.ndarray
+    exact: Sequence[tuple[Model, str]], places: Sequence[Place], measured: Sequence[Sequence[float]]
 ) -> tuple[PlaneModel, ...]:
-    """The models with their places and what was measured of them."""
+    """The models with their places and what was measured of them: loss, error, and both with their own statistics."""
     return tuple(
         PlaneModel(
-            *(model.label, *place, float(loss[i]), float(error[i]), _or_nan(model.loss), _or_nan(model.error)),
+            *(model.label, *place, loss, error, _or_nan(model.loss), _or_nan(model.error)),
             role=role,
+            own_loss=own_loss,
+            own_error=own_error,
         )
-        for i, ((model, role), place) in enumerate(zip(exact, places, strict=True))
+        for (model, role), place, (loss, error, own_loss, own_error) in zip(exact, places, measured, strict=True)
     )
 
 

@@ -36,14 +36,25 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Tensor]]) -> None:
     """Refuse a module that does not fit the data (samples, and their inputs as evaluated), or is no function of them.
 
     Raises:
-        FedscopeError: it fails on the data, returns other than a tensor [n, classes], or not the same twice.
+        FedscopeError: it fails on the data, returns other than a tensor [n, classes], or not the same twice; data of
+            one class, on which loss and error are 0 whatever is answered.
     """
     for part, x in data:
+        if part.classes < 2:
+            raise FedscopeError(
+                f"{part.label} has one class, so that loss and error are 0 whatever the module answers, as with a "
+                "regression's single output; give data of at least two classes, and a module with an output for each"
+            )
         outputs = tuple(_answer(replica, x[:1], part).shape)
         if outputs != (1, part.classes):
+            single = (
+                "; a single output (regression, binary cross-entropy) is no classifier's"
+                if outputs[-1:] == (1,)
+                else ""
+            )
             raise FedscopeError(
                 f"the module returns outputs of shape {list(outputs)} for one sample, but {part.label} has "
-                f"{part.classes} classes, so [1, {part.classes}] is needed"
+                f"{part.classes} classes, so [1, {part.classes}] is needed{single}"
             )
     part, x = data[0]
     once, again = (_answer(replica, x[:TRIED], part).double() for _ in range(2))

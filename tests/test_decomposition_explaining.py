@@ -931,3 +931,14 @@ def test_a_step_that_is_not_finite_is_not_called_none():
     assert "ima: what the server's step changes is not finite in rounds 1, 20, 30, 40, 50 and 60." in notes
     assert not any("step is 0" in note for note in notes)
     assert any("step is 0" in note for note in explained(made()).notes)
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [(2, "Decompose it: --rounds 2."), (3, "Decompose one of them: --rounds with a number from 2 to 3.")],
+)
+def test_a_phase_of_one_round_is_asked_for_by_its_number(last: int, said: str) -> None:
+    from fedscope.decomposition.explaining.greatest import greatest_part
+    from fedscope.decomposition.explaining.phases import Phase
+
+    assert greatest_part("fma", Phase("middle", 2, last, ())).decide == said

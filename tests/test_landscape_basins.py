@@ -171,9 +171,9 @@ def test_a_minimum_of_zero_is_not_rounded_below_it() -> None:
         assert (found.a, found.b) == pytest.approx((x, 0.47), abs=1e-9)
 
 
-@pytest.mark.parametrize(("policy", "competes"), [("none", True), ("interpolate", True), ("keep", False)])
-def test_a_model_on_the_plane_below_the_surface_is_the_minimum(policy: str, competes: bool) -> None:
-    """The mean always; three anchors unless their statistics are others than the surface's; never a round's clients."""
+@pytest.mark.parametrize("policy", ["none", "interpolate", "keep", "re-estimate"])
+def test_a_model_on_the_plane_below_the_surface_is_the_minimum(policy: str) -> None:
+    """The mean always; three anchors, whose statistics are the surface's; never a round's clients."""
     plane = replace(plane_of((0.25, -0.1), RING), normalization_policy=policy)
 
     def lowered(index: int, **changes: Any) -> Basin:
@@ -185,7 +185,7 @@ def test_a_model_on_the_plane_below_the_surface_is_the_minimum(policy: str, comp
     mean = lowered(3)
     assert (mean.loss, mean.mean.distance, mean.deviation) == (0.1, 0.0, 0.0)
     anchor = lowered(1)
-    assert (anchor.a, anchor.b, anchor.loss) == pytest.approx((*RING[1], 0.1) if competes else (0.25, -0.1, 0.3))
+    assert (anchor.a, anchor.b, anchor.loss) == pytest.approx((*RING[1], 0.1))
     assert lowered(1, attrs={"kind": "clients"}).loss == pytest.approx(0.3), "beside the plane"
     outside = lowered(3, a=plane.a + 5)
     assert outside.on_edge

@@ -55,7 +55,7 @@ def test_another_seed_draws_other_samples() -> None:
 
 def test_channels_last_images_stay_channels_last() -> None:
     x = torch.randn(20, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    whole = Samples(x, torch.zeros(20, dtype=torch.int64), 1, "toy", "test", np.arange(20))
+    whole = Samples(x, torch.zeros(20, dtype=torch.int64), 2, "toy", "test", np.arange(20))
     part = whole.limit(5)
     assert torch.equal(part.x, x[torch.from_numpy(part.indices)])
 
@@ -70,3 +70,30 @@ def test_bad_samples_are_refused() -> None:
         Samples(whole.x, whole.y[:2], 3, "toy", "test", whole.indices)
     with pytest.raises(FedscopeError, match="toy test has no samples"):
         Samples(whole.x[:0], whole.y[:0], 3, "toy", "test", whole.indices[:0])
+    with pytest.raises(FedscopeError, match=r"toy test has the label 5, but its 5 classes count from 0"):
+        make([5, 5], 5)
+
+
+@pytest.mark.parametrize(
+    ("y", "kind"),
+    [
+        (torch.tensor([0.5, 2.0]), r"float32 labels of shape \[2\]"),
+        (torch.tensor([0.0, 1.0], dtype=torch.float64), r"float64 labels of shape \[2\]"),
+        (torch.tensor([[0], [1]]), r"labels of shape \[2, 1\]"),
+        (torch.tensor([[1, 0, 1], [0, 1, 1]]), r"labels of shape \[2, 3\]"),
+        (torch.tensor([[True, False], [True, True]]), r"labels of shape \[2, 2\]"),
+        (torch.eye(2), r"float32 labels of shape \[2, 2\]"),
+    ],
+)
+def test_targets_of_a_regression_and_several_labels_are_refused(y: torch.Tensor, kind: str) -> None:
+    remedy = r"one class a sample; give whole numbers from 0, \[n\] \(of one-hot rows y\.argmax\(1\)\)$"
+    with pytest.raises(FedscopeError, match=f"^toy test has {kind}, as of a regression or .*{remedy}") as refusal:
+        Samples(torch.ones(2, 4), y, 3, "toy", "test", np.arange(2))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.bool])
+def test_whole_numbers_of_any_type_are_labels(dtype: torch.dtype) -> None:
+    made = Samples(torch.ones(2, 4), torch.tensor([1, 0], dtype=dtype), 2, "toy", "test", np.arange(2))
+    assert made.y.dtype == torch.int64
+    assert made.y.tolist() == [1, 0]

@@ -76,7 +76,8 @@ def greatest_part(run: str, phase: Phase, split: str = "") -> Statement:
     decide = ""
     if not phase.rounds:
         sentence = "No round of this phase is decomposed."
-        decide = f"Decompose one of them: --rounds with a number from {phase.first} to {phase.last}."
+        numbers = f"with a number from {phase.first} to {phase.last}" if phase.first < phase.last else str(phase.last)
+        decide = f"Decompose {'one of them' if phase.first < phase.last else 'it'}: --rounds {numbers}."
     elif doubts:
         sentence = capital("; ".join(doubts)) + "."
         if several:
