@@ -116,6 +116,30 @@ def small() -> Small:
     return Small(module, x, y, initial_model(module), facts)
 
 
+@pytest.fixture(scope="session")
+def close() -> Callable[[Any, Any, float], None]:
+    """``close(actual, expected, relative)``: |actual − expected|₂ ≤ relative · |expected|₂.
+
+    For trained numbers. Their last bits depend on the processor, whose vector units add up in different orders, and
+    training carries that on into every entry alike: an entry that happens to lie near 0 is as far off as the others. So
+    a bound is a share of the vector's norm, never of each entry.
+    """
+    import numpy as np
+
+    def check(actual: Any, expected: Any, relative: float) -> None:
+        one, other = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+        if other.ndim == 0:
+            other = np.broadcast_to(other, one.shape)
+        assert one.shape == other.shape, f"shapes {one.shape} and {other.shape} differ"
+        apart, norm = float(np.linalg.norm(one - other)), float(np.linalg.norm(other))
+        assert apart <= relative * norm, (
+            f"|actual - expected| / |expected| = {apart / norm if norm else np.inf:.3g}, more than {relative:g}; "
+            f"the norms of both are {np.linalg.norm(one):.6g} and {norm:.6g}"
+        )
+
+    return check
+
+
 @pytest.fixture
 def by_hand() -> Callable[..., Any]:
     """``by_hand(task, method, step)``: the final parameters [P] when every batch calls ``step(module, x, y) -> loss``
