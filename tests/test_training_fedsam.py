@@ -22,7 +22,10 @@ from fedscope.training.shared.sharpness import adaptive_ascent, ascent, sharp_gr
 
 
 def by_tensors(task: LocalTask, method: FedSAM) -> tuple[np.ndarray, float]:
-    """SAM on the fixture's four tensors, with weight decay, momentum and clipping: parameters and mean loss."""
+    """SAM on the fixture's four tensors, with weight decay, momentum and clipping: parameters and mean loss.
+
+    ``apart``: ε from the loss alone, its gradient at θ + ε clipped, then decay at θ. ``within``: decay is in both.
+    """
     theta = [torch.from_numpy(values.copy()) for values in task.start.arrays().values()]
     velocity = [torch.zeros_like(p) for p in theta]
     losses = []
@@ -31,7 +34,8 @@ def by_tensors(task: LocalTask, method: FedSAM) -> tuple[np.ndarray, float]:
         a, b, c, d = at = [p.requires_grad_() for p in at]
         loss = functional.cross_entropy(torch.tanh(x @ a.T + b) @ c.T + d, y)
         squares = torch.stack([p.square().sum() for p in at]).sum()
-        return loss.item(), torch.autograd.grad(loss + method.weight_decay / 2 * squares, at)
+        inside = method.weight_decay if method.sam_decay == "within" else 0.0
+        return loss.item(), torch.autograd.grad(loss + inside / 2 * squares, at)
 
     def norm(of: tuple[torch.Tensor, ...]) -> float:
         return float(torch.cat([part.reshape(-1) for part in of]).norm())
@@ -42,27 +46,47 @@ def by_tensors(task: LocalTask, method: FedSAM) -> tuple[np.ndarray, float]:
         far = method.sam_rho / norm(g)
         _, g = gradient([p.detach() + far * part for p, part in zip(theta, g, strict=True)], x, y)
         shrink = min(1.0, method.clip / norm(g)) if method.clip else 1.0
-        velocity = [method.momentum * v + shrink * part for v, part in zip(velocity, g, strict=True)]
+        outside = method.weight_decay if method.sam_decay == "apart" else 0.0
+        g = tuple(shrink * part + outside * p.detach() for part, p in zip(g, theta, strict=True))
+        velocity = [method.momentum * v + part for v, part in zip(velocity, g, strict=True)]
         theta = [p.detach() - task.pace.lr * v for p, v in zip(theta, velocity, strict=True)]
     return np.concatenate([p.numpy().ravel() for p in theta]), float(np.mean(losses))
 
 
+@pytest.mark.parametrize("decay", ["apart", "within"])
 @pytest.mark.parametrize("clip", [0.0, 0.2])
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.05)])
-def test_steps_follow_the_gradient_uphill(small: Any, momentum: float, weight_decay: float, clip: float) -> None:
-    method = FedSAM(sam_rho=0.5, batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip)
+def test_steps_follow_the_gradient_uphill(
+    small: Any, momentum: float, weight_decay: float, clip: float, decay: str, close: Any
+) -> None:
+    settings: dict[str, Any] = {"batch": 4, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    method = FedSAM(sam_rho=0.5, sam_decay=decay, **settings)
     task = small.task()
     expected, loss = by_tensors(task, method)
     update = method.train(task)
-    np.testing.assert_allclose(update.weights.parameters, expected, rtol=0, atol=1e-11)
+    close(update.weights.parameters, expected, 1e-11)
     assert update.loss == pytest.approx(loss, abs=1e-12)
-    plain = SGD(batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip).train(task).weights.parameters
+    plain = SGD(**settings).train(task).weights.parameters
     assert np.abs(update.weights.parameters - plain).max() > 1e-3
+    other = FedSAM(sam_rho=0.5, sam_decay="within" if decay == "apart" else "apart", **settings)
+    apart = np.abs(update.weights.parameters - other.train(task).weights.parameters).max()
+    assert apart > 1e-3 if weight_decay else apart == 0
 
 
-def test_as_rho_goes_to_0_it_is_sgd(small: Any) -> None:
+def test_weight_decay_has_no_part_in_how_far_uphill_the_gradient_is_taken(small: Any, close: Any) -> None:
+    """One step: what decay adds is −η λ θ, whatever λ is, and clipping leaves it alone."""
+    task = small.task(pace=Pace(0.1, 1), indices=np.arange(5, 9))
+    for clip in (0.0, 0.2):
+        one, other = (
+            FedSAM(sam_rho=0.5, clip=clip, weight_decay=decay, batch=4).train(task).weights.parameters
+            for decay in (0.0, 3.0)
+        )
+        close(other - one, -0.1 * 3.0 * small.start.parameters, 1e-13)
+
+
+def test_as_rho_goes_to_0_it_is_sgd(small: Any, close: Any) -> None:
     tiny, plain = (method.train(small.task()).weights.parameters for method in (FedSAM(sam_rho=1e-10), SGD()))
-    np.testing.assert_allclose(tiny, plain, rtol=0, atol=1e-9)
+    close(tiny, plain, 1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -90,7 +114,7 @@ def test_a_gradient_of_0_moves_nothing_and_gives_no_nan(small: Any) -> None:
         assert not bench.g.any()
 
 
-def test_running_statistics_take_in_the_pass_at_theta_alone(small: Any) -> None:
+def test_running_statistics_take_in_the_pass_at_theta_alone(small: Any, close: Any) -> None:
     layers = torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)
     module = torch.nn.Sequential(*layers).double()
     task = small.task(start=initial_model(module), bench=Workbench(module), pace=Pace(0.1, 1))
@@ -101,7 +125,7 @@ def test_running_statistics_take_in_the_pass_at_theta_alone(small: Any) -> None:
     for name, values in buffers[SGD].items():
         assert buffers[FedSAM][name].tobytes() == values.tobytes()
     features = layers[0](small.x[5:16]).detach()
-    np.testing.assert_allclose(buffers[FedSAM]["1.running_mean"], 0.1 * features.mean(0), atol=1e-12)
+    close(buffers[FedSAM]["1.running_mean"], 0.1 * features.mean(0), 1e-12)
 
 
 @given(
