@@ -125,7 +125,9 @@ In runs of FedSA itself each round also records its own: `state/high_share`, `st
 RESULTS_HEAD = """\
 All methods under one set-up, on real data, for few rounds: {setup}. The methods' own settings are their defaults and \
 nothing is tuned for any of them, so this says what a method does out of the box within {rounds} rounds, not which is \
-best; the papers train for hundreds or thousands of rounds at tuned rates. Averages over rounds begin late (IMA and \
+best; the papers train for hundreds or thousands of rounds at tuned rates. MIME and MIMELite have ten times the rate, \
+because their steps along (1 − β) g + βm, with β = 0.9, are a tenth as long as those along v ← βv + g at the same \
+rate. Averages over rounds begin late (IMA and \
 SWA at round {start}; SWA's cycle is 5 rounds here), and methods that fine-tune or keep personal models are better \
 judged by the column of own test parts.
 
@@ -163,10 +165,10 @@ def features(shelf: Shelf) -> str:
 #: the set-ups of measure_methods.py, in words
 SETUPS = {
     "mnist": "100 clients of two label shards each, ten a round, `mlp` (784-128-64-10), one local epoch in batches of "
-    "50, rate 0.02, momentum 0.9 (MIME, MIMELite: 0), weight decay 0.001, 40 rounds",
+    "50, rate 0.02, momentum 0.9 (MIME, MIMELite: the server's, at rate 0.2), weight decay 0.001, 40 rounds",
     "cifar10": "40 clients whose classes are split by Dir(0.3), five a round, a small `cnn` (16 channels, one hidden "
-    "layer of 64), one local epoch in batches of 25, rate 0.01, momentum 0.9 (MIME, MIMELite: 0), weight decay 0.001, "
-    "20 rounds",
+    "layer of 64), one local epoch in batches of 25, rate 0.01, momentum 0.9 (MIME, MIMELite: the server's, at rate "
+    "0.1), weight decay 0.001, 20 rounds",
 }
 
 
