@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError
+from fedscope.training import Config, Replayer, branch, config_of, resume, train
 from fedscope.training.bench import Workbench
 from fedscope.training.building import initial_model
 from fedscope.training.clients.fedsam import FedSAM
@@ -161,3 +163,30 @@ def test_a_rho_that_switches_it_off_is_refused() -> None:
         FedSAM(sam_rho=0.0)
     with pytest.raises(FedscopeError, match=r"client\.sam_rho = -1 is out of range"):
         FedSAM(sam_rho=-1.0)
+
+
+def test_a_run_recorded_before_weight_decay_stood_apart_goes_on_as_it_was(tmp_path: Path, stop_after: Any) -> None:
+    """Resumed, branched from and replayed without the setting in its files: as with ``sam_decay = "within"``."""
+    within = Config.read(
+        {
+            "data": {"clients": 6},
+            "model": {"hidden": [4]},
+            "client": {"method": "fedsam", "sam_decay": "within", "sam_rho": 0.5, "weight_decay": 0.05, "epochs": 1},
+            "run": {"rounds": 3, "participation": 0.4, "evaluate_clients": 0, "evaluate_every": 3},
+        }
+    )
+    whole = train(within, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(within, tmp_path / "old", watcher=stop_after(2))
+    file = tmp_path / "old" / "config.toml"
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if "sam_decay" not in line))
+    old = resume(tmp_path / "old")
+    assert "sam_decay" not in file.read_text()
+    last = whole.round(3).clients().parameters
+    assert old.round(3).clients().parameters.tobytes() == last.tobytes()
+    assert Replayer.of(old).replay(old.round(3), 1).parameters.tobytes() == last.tobytes()
+    branched = branch(old, 2, {}, tmp_path / "branch")
+    assert branched.round(3).clients().parameters.tobytes() == last.tobytes()
+    assert config_of(branched).client.table()["sam_decay"] == "within"
+    apart = branch(old, 2, {"client": {"sam_decay": "apart"}}, tmp_path / "apart")
+    assert apart.round(3).clients().parameters.tobytes() != last.tobytes()

@@ -284,12 +284,12 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
             if not isinstance(table, Mapping):
                 raise FedscopeError(f"{section} = {table!r} is not a section; write [{section}] and its keys below it")
             below = merged.setdefault(section, {})
-            shelf, selector, _ = METHOD_SECTIONS.get(section, ("", None, ""))
-            if selector is not None and not isinstance(table.get(selector, ""), str):
-                raise FedscopeError(f"{section}.{selector} = {table[selector]!r} has the wrong type: it takes a string")
-            if shelf and selector in table:
-                table = {**table, selector: canonical(shelf, table[selector])}
-            if selector is not None and selector in table and below.get(selector, table[selector]) != table[selector]:
-                _drop_own(section, below)
+            if section in METHOD_SECTIONS and METHOD_SECTIONS[section][1] in table:
+                shelf, selector, _ = METHOD_SECTIONS[section]
+                if not isinstance(name := table[selector], str):
+                    raise FedscopeError(f"{section}.{selector} = {name!r} has the wrong type: it takes a string")
+                table = {**table, selector: canonical(shelf, name)}
+                if below.get(selector, table[selector]) != table[selector]:
+                    _drop_own(section, below)
             below.update(table)
     return merged
