@@ -81,7 +81,7 @@ def help_of(*words: str) -> str:
 METHODS_HEAD = """\
 A method is a client (what a client minimises and how it steps), a server (how the clients' models become the next \
 one) and an average over rounds. `--method NAME` takes all files of that name and leaves the rest plain; `--client`, \
-`--server` and `--average` combine any three:
+`--server` and `--average` combine any three. Names are taken in any case, and `fedavg` is `fma`:
 
 ```sh
 fedscope train --method fedprox --rounds 6 --out runs/fedprox
@@ -99,7 +99,7 @@ A method that the history was not made with starts as new, and the command says 
 silent, and sources stand in each method's docstring; its settings in [Settings](reference/settings.md).
 
 Notation: w the model sent out, θ a client's model, Δ_i = θ_i − w, p_i = n_i/Σn, K_i local steps of size η, g a \
-mini-batch gradient (weight decay included), C the cohort, N all clients. P parameters of the model, H of its head. \
+mini-batch gradient (weight decay wd included; ∇L without it), C the cohort, N all clients. P parameters of the model, H of its head. \
 *Down* and *up*: what one client receives and sends in a round beside the model's P (FedBABU: P − H) itself."""
 
 DIAGNOSIS = """\

@@ -33,7 +33,7 @@ class FedASAM(SharpnessAware):
     about: ClassVar[About] = About(
         "FedASAM",
         "Caldarola et al., Seeking flat minima, ECCV 2022",
-        "g ← ∇L(θ + ε) + λ θ, ε = ρ T² ∇L/‖T ∇L‖, T = abs θ + η on weights, 1 on biases",
+        "g ← ∇L(θ + ε) + wd·θ, ε = ρ T² ∇L/‖T ∇L‖, T = abs θ + η on weights, 1 on biases",
     )
 
     sam_rho: float = setting(0.7, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")

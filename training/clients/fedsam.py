@@ -34,7 +34,7 @@ class FedSAM(SharpnessAware):
     about: ClassVar[About] = About(
         "FedSAM",
         "Caldarola et al., Seeking flat minima, ECCV 2022",
-        "g ← ∇L(θ + ε) + λ θ, ε = ρ ∇L/‖∇L‖, λ weight decay",
+        "g ← ∇L(θ + ε) + wd·θ, ε = ρ ∇L/‖∇L‖",
     )
 
     sam_rho: float = setting(0.05, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")

@@ -30,7 +30,7 @@ class MoFedSAM(FedCM, SharpnessAware):
     about: ClassVar[About] = About(
         "MoFedSAM",
         "Qu et al., Generalized FL via SAM, ICML 2022",
-        "g ← a (∇L(θ + ε) + λ θ) + (1 − a) c, ε = ρ ∇L/‖∇L‖; c⁺ = −Σ p_i Δ_i/Σ_k η_k",
+        "g ← a (∇L(θ + ε) + wd·θ) + (1 − a) c, ε = ρ ∇L/‖∇L‖; c⁺ = −Σ p_i Δ_i/Σ_k η_k",
         keeps="c",
         down="P",
     )
