@@ -179,7 +179,7 @@ def average_step(name: str, repetitions: int) -> list[float]:
     from fedscope.training.anatomy import Facts
     from fedscope.training.methods import History
 
-    own = {"swa": {"start": 1, "cycle": 2}, "ima": {"start": 1}, "wima": {"window": 5}}.get(name, {})
+    own = {"swa": {"start": 2, "cycle": 2}, "ima": {"start": 1}, "wima": {"window": 5}}.get(name, {})
     method = Config.read({"average": {"method": name, **own}}).average
     rows = random_clients(resnet18(), 12)
     history = History(lambda t: rows.row(t - 1), Facts(rows.layout))

@@ -90,10 +90,10 @@ def within(report: Report, before: int, expected: int) -> Report:
 
 
 class TrainingWatcher:
-    """Rounds > clients, as nested bars or as a line a round now and then."""
+    """Rounds > clients, as nested bars or as a line a round now and then; ``setting`` is said before the first."""
 
-    def __init__(self, label: str) -> None:
-        self.label = label
+    def __init__(self, label: str, setting: str = "") -> None:
+        self.label, self.setting = label, setting
         self._bars: Progress | None = None
 
     def __enter__(self) -> TrainingWatcher:
@@ -114,7 +114,8 @@ class TrainingWatcher:
         """Say what will be recorded before the first round is."""
         from ..checkpoints import spoken_size
 
-        print(f"{self.label}: {rounds} rounds, recording up to {spoken_size(size)}", file=sys.stderr, flush=True)
+        of = f" of {self.setting}" if self.setting else ""
+        print(f"{self.label}: {rounds} rounds{of}, recording up to {spoken_size(size)}", file=sys.stderr, flush=True)
 
     def client(self, round: int, done: int, of: int) -> None:
         """One more client of a round has trained."""

@@ -66,6 +66,7 @@ def command(
     from ..checkpoints import recorded_clients
     from ..training import data_of, resolve_device
     from ..training.reaggregated import Reaggregation, model_files
+    from ..training.registry import canonical
     from .results import obtain, say
     from .sources import common_samples, describe_samples, identity
     from .synergy import open_round
@@ -73,7 +74,7 @@ def command(
     run, number = open_round(round_)
     run.require("config.toml")
     recorded_clients(run, number, start=False)
-    names = list(dict.fromkeys(servers))
+    names = list(dict.fromkeys(canonical("servers", name) for name in servers))
     given = settings_of(assignments)
     asked = configs_of(run, number, names, given)
     samples = common_samples([run], data_of(run), source)
@@ -141,12 +142,13 @@ def configs_of(run: Run, number: int, names: Sequence[str], given: dict[str, Any
 
     from ..checkpoints import FedscopeError
     from ..training.reaggregating import reaggregating_config
-    from ..training.registry import find
+    from ..training.registry import canonical, find
     from ..training.registry import names as names_on
 
     for name in names:
-        if name not in names_on("servers") and name in (*names_on("clients"), *names_on("averages")):
-            what = "clients do" if name in names_on("clients") else "is averaged over rounds"
+        of_clients = canonical("clients", name) in names_on("clients")
+        if name not in names_on("servers") and (of_clients or canonical("averages", name) in names_on("averages")):
+            what = "clients do" if of_clients else "is averaged over rounds"
             raise FedscopeError(
                 f"--server {name}: that is what {what}, and only servers can be exchanged afterwards; give one of "
                 f"{', '.join(names_on('servers'))}, or train a branch: fedscope train --from {run.path}@{number}"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     type=click.Choice(["model", "layer"]),
     default="model",
     show_default=True,
-    help="Over what clients are compared and clustered.",
+    help="Over what clients are compared and clustered (FedSA's server: layer).",
 )
 @click.option(
     "--quantile",

@@ -12,7 +12,7 @@ import click
 _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH or folder:PATH."),
     ("--model", "model.name", "NAME", "mlp or cnn."),
-    ("--partition", "data.partition", "SPLIT", "shards:2, dirichlet:0.1 or iid."),
+    ("--partition", "data.partition", "SPLIT", "shards:2, shards:2,250 (of 250 samples), dirichlet:0.1 or iid."),
     ("--clients", "data.clients", "N", "Number of clients."),
     ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
     ("--rounds", "run.rounds", "R", "Number of rounds."),
@@ -65,11 +65,12 @@ def command(
     CONFIG is a .toml, a run's config.toml for example; flags and --set count more than what stands there.
     """
     from ..checkpoints import FedscopeError
-    from ..training import Config, merge, preset, read_assignments, read_toml
+    from ..training import Config, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
     from ..training import resume as resume_run
     from ..training import train as train_run
     from .progress import TrainingWatcher
 
+    method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     if resume is not None:
         if config or method or given or assignments or out or force or from_:
@@ -88,17 +89,24 @@ def command(
         _say(_branched(from_, method, merge(*layers), out, force, keep_going), as_json)
         return
     stored = read_toml(config) if config else {}
+    if config and (config.parent / "run.json").exists():
+        stored = recorded_tables(stored)
     chosen = preset(method) if method else {}
     resolved = Config.read(
         merge(preset(method or "ima"), stored, chosen, read_assignments(given), read_assignments(assignments))
     )
     out = out or Path("runs") / (method or resolved.title())
     target = out
-    with TrainingWatcher(str(out)) as watcher:
+    with TrainingWatcher(str(out), _setting(resolved)) as watcher:
         run = _interruptible(
             target, lambda: train_run(resolved, target, force=force, keep_going=keep_going, watcher=watcher)
         )
     _say(run, as_json)
+
+
+def _setting(config: Any) -> str:
+    """``digits on 50 clients, shards:2``: what is learnt, and how it lies on the clients."""
+    return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}"
 
 
 def _branched(
@@ -124,7 +132,7 @@ def _branched(
     target = out or beside / f"{method or config.title()}-from-{run.name}-{number}"
     for note in branch_notes(run, number, config):
         click.echo(f"fedscope: {note}", err=True)
-    with TrainingWatcher(str(target)) as watcher:
+    with TrainingWatcher(str(target), _setting(config)) as watcher:
         return _interruptible(
             target,
             lambda: branch(run, number, changes, target, force=force, keep_going=keep_going, watcher=watcher),

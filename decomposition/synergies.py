@@ -27,8 +27,9 @@ class Criteria:
         clusters: S, the most clusters of clients there may be.
         cv_threshold: an entry is high where its scaled coefficient of variation exceeds this.
         sim_threshold: once there are S clusters, a client joins one only if their similarity exceeds this.
-        similarity: whether clients are compared over the whole model (chosen: the text means the network's synergy) or
-            layer by layer, each with clusters of its own (as Algorithm 1 can be read).
+        similarity: whether clients are compared layer by layer, each with clusters of its own, as eq. 10 and Algorithm
+            1's loop have it and as FedSA's server does, or over the whole model, which the text's synergy of the
+            network can also mean. A diagnosis takes the model by default: one answer for a round (chosen).
         quantile: the quantile of cv that is scaled to 1; None for its maximum, as in the paper.
     """
 

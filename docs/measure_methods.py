@@ -1,8 +1,9 @@
 """Every method on real data for a few rounds: the table of docs/methods.md.
 
 The same cohorts, batch orders and initial model for all (docs/methods.md says the set-up); the methods' own settings
-are their defaults, nothing is tuned. Writes one row a method and seed, as soon as it is measured, so that an
-interrupted table goes on where it stopped.
+are their defaults, nothing is tuned. Rates are effectively equal: MIME's and MIMELite's momentum has (1 − β) before the
+gradient, so they get 1/(1 − β) times the others' rate. Writes one row a method and seed, as soon as it is measured, so
+that an interrupted table goes on where it stopped.
 
     python docs/measure_methods.py mnist PATH.npz docs/results/mnist.csv
     python docs/measure_methods.py cifar10 PATH.npz docs/results/cifar10.csv
@@ -54,12 +55,22 @@ SETUPS: dict[str, dict[str, Any]] = {
         "seeds": 1,
     },
 }
-#: what does not fit into so few rounds at its default, or is left out by a method itself
-OWN: dict[str, dict[str, Any]] = {
-    "mime": {"client": {"momentum": 0.0}},
-    "mimelite": {"client": {"momentum": 0.0}},
-    "swa": {"average": {"cycle": 5}},
-}
+#: what does not fit into so few rounds at its default
+OWN: dict[str, dict[str, Any]] = {"swa": {"average": {"cycle": 5}}}
+
+
+def own_settings(method: str, lr: float) -> dict[str, dict[str, Any]]:
+    """What a method has of its own in these tables, at the common rate ``lr``.
+
+    With θ ← θ − η((1 − β) g + βm) steps are 1 − β times as long as with v ← βv + g; their momentum is the server's.
+    """
+    from fedscope.training.registry import find, names
+    from fedscope.training.shared.mimicry import Mimicry
+
+    kind = find("clients", method) if method in names("clients") else None
+    if kind is not None and issubclass(kind, Mimicry):
+        return {"client": {"momentum": 0.0, "lr": lr / (1 - kind().beta)}}
+    return OWN.get(method, {})
 
 
 def measure(name: str, data: str, method: str, seed: int) -> dict[str, Any]:
@@ -69,7 +80,7 @@ def measure(name: str, data: str, method: str, seed: int) -> dict[str, Any]:
 
     setup = {key: value for key, value in SETUPS[name].items() if key != "seeds"}
     own = {"data": {"name": f"npz:{data}"}, "run": {"seed": seed}}
-    config = Config.read(merge(preset(method), SHARED, setup, own, OWN.get(method, {})))
+    config = Config.read(merge(preset(method), SHARED, setup, own, own_settings(method, setup["client"]["lr"])))
     row: dict[str, Any] = {"method": method, "seed": seed, "rounds": config.run.rounds, "note": ""}
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -144,7 +144,7 @@ CASES = [
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
     ("decompose runs/ima@2", "give runs/ima (and --rounds 2)"),
     ("train --data runs --out new", "--data runs does not say what it is; write npz:runs or folder:runs"),
-    ("train --method FedAvg", 'did you mean "fma"?'),
+    ("train --method FedAvgg", "'FedAvgg' is not a method that fedscope knows; did you mean"),
     # addresses
     ("line runs/ima@9 runs/ima@1", "runs/ima@9"),
     ("line runs/imma@1 runs/ima@1", "runs/imma"),

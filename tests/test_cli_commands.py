@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import load_model, write_file
+from fedscope.checkpoints import Run, load_model, write_file
 from fedscope.cli.main import run
 from fedscope.landscape import Line, Plane, write_surface
 
@@ -19,6 +19,9 @@ SMALL = [
     "--clients", "8", "--participation", "0.5", "--rounds", "5", "--epochs", "2",
     "--set", "model.hidden=[16]", "--set", "run.evaluate_clients=40",
 ]  # fmt: skip
+
+
+SHORT = [*SMALL, "--rounds", "3", "--epochs", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,34 @@ def test_a_branch_says_what_starts_anew_and_is_a_run_of_its_own(runs: Path, caps
     assert other.stat().st_ino == one.stat().st_ino
     shutil.rmtree("runs/fma")
     assert said(capsys, "curves", "runs/scaffold-from-fma-3")
+
+
+def test_names_in_any_case_and_values_left_out_are_resolved_in_the_run_and_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "--method", "FedAvg", "--server", "FedAvgM", "--partition", "dirichlet", *SHORT]) == 0
+    assert "runs/fma: 3 rounds of digits on 8 clients, dirichlet:0.1, recording up to" in capsys.readouterr().err
+    made = Run.open("runs/fma").config
+    assert made is not None
+    assert (made["data"]["partition"], made["server"]["method"]) == ("dirichlet:0.1", "fedavgm")
+    assert run(["train", "--from", "runs/fma@2", "--method", "Scaffold", "--rounds", "3"]) == 0
+    assert "runs/scaffold-from-fma-2: 3 rounds of digits on 8 clients, dirichlet:0.1" in capsys.readouterr().err
+
+
+def test_a_run_s_own_config_toml_repeats_what_the_run_did_whichever_version_recorded_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "--method", "fedsam", "--set", "client.sam_decay=within", "--out", "old", *SHORT]) == 0
+    file = Path("old/config.toml")
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if "sam_decay" not in line))
+    assert run(["train", "old/config.toml", "--out", "again"]) == 0
+    old, again = (Run.open(path).round("last").read("global").parameters for path in ("old", "again"))
+    assert old.tobytes() == again.tobytes()
+    shutil.copy(file, "mine.toml")  # which is no run's any more: today's default counts
+    assert run(["train", "mine.toml", "--out", "mine"]) == 0
+    assert Run.open("mine").round("last").read("global").parameters.tobytes() != old.tobytes()
 
 
 def test_ls_lists_runs_and_what_one_holds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,15 @@ def test_several_servers_are_rows_and_a_setting_goes_to_those_that_have_it(
     assert [own["method"] for own in about["settings"]] == ["fedadam", "fedsa", "fedavgm"]
 
 
+def test_servers_are_taken_in_any_case_and_shown_as_their_files_are(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--server", "FedSWA", "--server", "FedAvg", "--server", "FMA", "--server", "fedswa"]
+    out = json.loads(said(capsys, "runs/fma@2", *given, "--json", "--out", "s"))
+    assert [row["model"] for row in out["rows"]] == ["recorded", "fedswa", "fma"]
+    assert out["files"][:2] == ["s.fedswa.safetensors", "s.fma.safetensors"]
+
+
 def test_states_are_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anew = said(capsys, "runs/adam@3", "--server", "fedadam")
     assert "\nfedadam keeps m, v and starts anew here, as in its first round\n" in anew

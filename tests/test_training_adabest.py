@@ -38,7 +38,7 @@ def followed(task: LocalTask, method: AdaBest, correction: np.ndarray) -> np.nda
 
 @pytest.mark.parametrize(("momentum", "weight_decay", "clip"), [(0.0, 0.0, 0.0), (0.9, 0.05, 0.0), (0.9, 0.05, 0.3)])
 def test_steps_leave_the_drift_out_and_the_drift_fades(
-    small: Any, momentum: float, weight_decay: float, clip: float
+    small: Any, momentum: float, weight_decay: float, clip: float, close: Any
 ) -> None:
     method = AdaBest(mu=0.3, batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip)
     h = np.random.default_rng(4).normal(size=53)
@@ -47,8 +47,8 @@ def test_steps_leave_the_drift_out_and_the_drift_fades(
     settings = {"round": 8, "last": 3, "state": {"drift": h}, "sent": sent, "pace": Pace(0.1, 2)}
     update = method.train(small.task(**settings))
     expected = followed(small.task(**settings), method, 0.3 * 2 * 5.5 / 11 * h)
-    np.testing.assert_allclose(update.weights.parameters, expected, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(update.state["drift"], h / 5 + (small.start.parameters - expected), rtol=0, atol=1e-11)
+    close(update.weights.parameters, expected, 1e-11)
+    close(update.state["drift"], h / 5 + (small.start.parameters - expected), 1e-11)
     # 2 epochs over 11 samples in 6 steps.
     assert update.message["samples_a_step"].tolist() == [22 / 6]
     plain = SGD(batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip).train(small.task(**settings))
@@ -66,7 +66,7 @@ def test_the_first_participation_is_sgd_and_keeps_the_whole_movement(small: Any)
     assert np.abs(again.weights.parameters - other).max() > 1e-3
 
 
-def test_a_client_with_more_samples_is_corrected_less(small: Any) -> None:
+def test_a_client_with_more_samples_is_corrected_less(small: Any, close: Any) -> None:
     # One full batch and one step each, so that the correction is all that differs from SGD: η μ E m̄/n_i h.
     sent = {"samples_a_step": np.array([4.0]), "participations": np.array([1.0])}
     for n in (1, 2, 10):
@@ -74,7 +74,7 @@ def test_a_client_with_more_samples_is_corrected_less(small: Any) -> None:
         ours = AdaBest(mu=0.5).train(small.task(**settings, sent=sent, state={"drift": np.ones(53)}, last=1))
         plain = SGD().train(small.task(**settings))
         difference = ours.weights.parameters - plain.weights.parameters
-        np.testing.assert_allclose(difference, 0.1 * 0.5 * 4 / n, rtol=0, atol=1e-14)
+        close(difference, 0.1 * 0.5 * 4 / n, 1e-14)
 
 
 @given(st.lists(st.lists(st.floats(0.5, 500), min_size=1, max_size=4), min_size=1, max_size=4))

@@ -86,31 +86,31 @@ def test_replays_of_a_history_are_played_as_it_was(fma: Run, tmp_path: Path) -> 
     assert again.tobytes() == original.replay(fma.round(2), 2).parameters.tobytes()
 
 
-def test_an_average_with_other_settings_is_worked_out_from_the_history_anew(fma: Run, tmp_path: Path) -> None:
+def test_an_average_with_other_settings_is_worked_out_from_the_history_anew(
+    fma: Run, tmp_path: Path, close: Any
+) -> None:
     three = branch(fma, 1, merge(preset("wima"), WIMA), tmp_path / "three")
     five = branch(three, 4, {"average": {"window": 5}}, tmp_path / "five")
     for t in (5, 6):
         window = [five.round(s).read("global").parameters.astype(np.float64) for s in range(t - 4, t + 1)]
-        np.testing.assert_allclose(five.round(t).read("averaged").parameters, np.mean(window, axis=0), rtol=1e-6)
+        close(five.round(t).read("averaged").parameters, np.mean(window, axis=0), 1e-6)
     late = branch(fma, 1, merge(preset("ima"), {"average": {"window": 2, "start": 6}}), tmp_path / "late")
     soon = branch(late, 4, {"average": {"start": 3}}, tmp_path / "soon")
     pair = [soon.round(t).read("global").parameters.astype(np.float64) for t in (3, 4)]
-    np.testing.assert_allclose(soon.round(5).read("start").parameters, np.mean(pair, axis=0), rtol=1e-6, atol=1e-9)
+    close(soon.round(5).read("start").parameters, np.mean(pair, axis=0), 1e-6)
 
 
-def test_swa_and_before_server_do_not_mistake_each_others_means(tmp_path: Path) -> None:
-    swa = train(config("swa", server={"method": "fedavgm"}, average={"start": 1, "cycle": 2}), tmp_path / "swa")
+def test_swa_and_before_server_do_not_mistake_each_others_means(tmp_path: Path, close: Any) -> None:
+    swa = train(config("swa", server={"method": "fedavgm"}, average={"start": 2, "cycle": 2}), tmp_path / "swa")
     first = {"average": {"method": "ima", "before_server": True, "start": 2, "window": 2}}
     made = branch(swa, 4, first, tmp_path / "first")
     rows = {t: made.round(t).weights @ made.round(t).clients().parameters.astype(np.float64) for t in (4, 5)}
     start, m = made.round(5).read("start").parameters.astype(np.float64), swa.round(4).state()["m"]
     target = (rows[4] + rows[5]) / 2
-    np.testing.assert_allclose(
-        made.round(5).read("global").parameters, start + 0.9 * m + (target - start), rtol=1e-4, atol=1e-6
-    )
+    close(made.round(5).read("global").parameters, start + 0.9 * m + (target - start), 1e-6)
 
 
-def test_adabest_begins_at_the_model_that_is_sent(fma: Run, tmp_path: Path) -> None:
+def test_adabest_begins_at_the_model_that_is_sent(fma: Run, tmp_path: Path, close: Any) -> None:
     ima = branch(fma, 1, merge(preset("ima"), {"average": {"start": 2, "explore": "none"}}), tmp_path / "ima")
     made = branch(ima, 4, {"server": {"method": "adabest"}}, tmp_path / "adabest")
     fifth = made.round(5)
@@ -118,7 +118,7 @@ def test_adabest_begins_at_the_model_that_is_sent(fma: Run, tmp_path: Path) -> N
     assert start.astype(np.float32).tobytes() == made.round(4).read("averaged").parameters.tobytes()
     mean = fifth.clients().parameters.astype(np.float64).mean(0)
     expected = mean - 0.9 * (start - mean)  # w+ = mean - beta (mean_0 - mean), mean_0 the model that was sent
-    np.testing.assert_allclose(fifth.read("global").parameters, expected, rtol=1e-4, atol=1e-6)
+    close(fifth.read("global").parameters, expected, 1e-6)
 
 
 def test_bias_correction_may_begin_in_a_branch(fma: Run, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {
 OWN: dict[str, dict[str, Any]] = {
     "ima": {"window": 2, "start": 1},
     "wima": {"window": 2},
-    "swa": {"start": 1, "cycle": 2},
+    "swa": {"start": 2, "cycle": 2},
     "fedgen": {"generator_steps": 2, "hidden": 4, "noise": 3},
     "fedbabu": {"fine_tune_epochs": 1},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.training import Config, merge, preset, presets, read_assignments, read_toml
+from fedscope.training import Config, canonical_method, merge, preset, presets, read_assignments, read_toml
+from fedscope.training.registry import names
 
 
 def test_defaults_are_those_of_the_command_line_reference() -> None:
@@ -89,6 +91,97 @@ def test_malformed_assignments_are_refused(text: str) -> None:
 def test_an_unknown_method_is_refused_with_the_nearest() -> None:
     with pytest.raises(FedscopeError, match=r"--method 'imma' is not a method .*did you mean \Wima"):
         preset("imma")
+
+
+NAMES = [("clients", "client"), ("servers", "server"), ("averages", "average")]
+
+
+@pytest.mark.parametrize(("shelf", "section"), NAMES)
+def test_a_method_s_name_is_taken_in_any_case_and_shown_as_its_file_has_it(shelf: Any, section: str) -> None:
+    for name in names(shelf):
+        kind = type(getattr(Config.read({section: {"method": name}}), section))
+        for written in (name.upper(), name.title(), kind.about.name.partition(" (")[0]):
+            config = Config.read({section: {"method": written}})
+            assert config.tables()[section]["method"] == name
+            assert config == Config.read({section: {"method": name}})
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_s_name_is_taken_in_any_case(name: str) -> None:
+    assert preset(name.upper()) == preset(name)
+    assert canonical_method(name.title()) == name
+
+
+def test_fedavg_is_what_the_field_calls_fma() -> None:
+    assert preset("FedAvg") == preset("fma")
+    config = Config.read({"client": {"method": "fedavg"}, "server": {"method": "FedAvg"}})
+    assert config == Config.read({})
+    assert config.title() == "fma"
+
+
+def test_another_case_is_the_same_method_where_layers_are_merged() -> None:
+    """So that it keeps the settings below, and another method drops them."""
+    below = {"client": {"method": "FedProx", "mu": 0.5}}
+    assert merge(below, {"client": {"method": "FEDPROX"}}) == {"client": {"method": "fedprox", "mu": 0.5}}
+    assert merge(below, {"client": {"method": "SGD"}}) == {"client": {"method": "sgd"}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"client": {"method": "SDG"}}, r"'SDG' is not a client method that fedscope knows; did you mean \Wsgd\W\?"),
+        ({"server": {"method": "Scaffold"}}, r"'Scaffold' is not a server .*; did you mean --client scaffold\?"),
+        ({"client": {"method": "FMA"}}, r"'FMA' is not a client method .*; did you mean --server fma\?"),
+        (
+            {"average": {"mu": 1.0}, "client": {"method": "FedProx"}},
+            r"average\.mu is not .*; client\.mu is one of fedprox",
+        ),
+    ],
+)
+def test_a_typo_in_a_name_of_another_case_still_gets_its_hint(raw: dict[str, object], message: str) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        Config.read(raw)
+
+
+@pytest.mark.parametrize(
+    ("written", "resolved"),
+    [
+        ("dirichlet", "dirichlet:0.1"),
+        ("dirichlet:", "dirichlet:0.1"),
+        ("dirichlet:1", "dirichlet:1"),
+        ("dirichlet:.250", "dirichlet:0.25"),
+        ("dirichlet:0.123456789", "dirichlet:0.123456789"),
+        ("dirichlet:1e-3", "dirichlet:0.001"),
+        ("shards", "shards:2"),
+        ("shards:3", "shards:3"),
+        ("shards:3,250", "shards:3,250"),
+        ("iid", "iid"),
+    ],
+)
+def test_a_partition_is_resolved_with_the_values_that_were_left_out(written: str, resolved: str) -> None:
+    config = Config.read({"data": {"partition": written}})
+    assert config.tables()["data"]["partition"] == resolved
+    assert Config.read(config.tables()) == config
+
+
+# What a run recorded before a key existed did without it.
+BEFORE: dict[str, tuple[str, dict[str, Any]]] = {
+    "fedsam": ("client", {"sam_decay": "within"}),
+    "fedasam": ("client", {"sam_decay": "within"}),
+    "mofedsam": ("client", {"sam_decay": "within"}),
+    "swa": ("average", {"include_start": False, "full_first": True}),
+}
+
+
+@pytest.mark.parametrize("method", presets())
+def test_a_recorded_configuration_keeps_its_meaning(method: str) -> None:
+    """Keys that came later say what the run did, not today's default; what a run has recorded is as it is."""
+    tables = Config.read(preset(method)).tables()
+    assert Config.recorded(tables) == Config.read(tables)
+    section, values = BEFORE.get(method, ("client", {}))
+    for key, value in values.items():
+        assert tables[section].pop(key) != value
+    assert {key: Config.recorded(tables).tables()[section][key] for key in values} == values
 
 
 def test_files_that_are_no_configuration_are_refused(tmp_path: Path) -> None:

@@ -48,12 +48,14 @@ def test_the_federation_gets_sgds_model_bit_for_bit(
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("clip", [0.0, 0.3])
-def test_a_clients_own_model_goes_on_from_its_last_participation(small: Any, momentum: float, clip: float) -> None:
+def test_a_clients_own_model_goes_on_from_its_last_participation(
+    small: Any, momentum: float, clip: float, close: Any
+) -> None:
     before = small.model(8)
     method, task = Ditto(batch=4, momentum=momentum, clip=clip, weight_decay=0.05, pull=0.5), small.task()
     kept = method.train(replace(task, state={"personal": before})).state["personal"]
     expected = by_hand(task, method, before.parameters)
-    np.testing.assert_allclose(kept.parameters, expected, rtol=0, atol=1e-11)
+    close(kept.parameters, expected, 1e-11)
     # pulled towards the model sent, and not towards where it began
     free = by_hand(task, replace(method, pull=1e-15), before.parameters)
     assert np.abs(kept.parameters - free).max() > 1e-2
@@ -61,28 +63,28 @@ def test_a_clients_own_model_goes_on_from_its_last_participation(small: Any, mom
     assert np.linalg.norm(kept.parameters - w) < np.linalg.norm(free - w)
 
 
-def test_the_first_time_it_starts_from_the_model_sent(small: Any) -> None:
+def test_the_first_time_it_starts_from_the_model_sent(small: Any, close: Any) -> None:
     method, task = Ditto(batch=4, momentum=0, pull=0.5), small.task()
     update = method.train(task)
     expected = by_hand(task, method, small.start.parameters)
-    np.testing.assert_allclose(update.state["personal"].parameters, expected, rtol=0, atol=1e-11)
+    close(update.state["personal"].parameters, expected, 1e-11)
     # with orders of its own, it is another model than the federation's
     assert np.abs(update.state["personal"].parameters - update.weights.parameters).max() > 1e-3
 
 
-def test_as_the_pull_goes_to_nothing_it_is_sgd_alone(small: Any) -> None:
+def test_as_the_pull_goes_to_nothing_it_is_sgd_alone(small: Any, close: Any) -> None:
     before, task = small.model(8), small.task()
     kept = Ditto(batch=4, pull=1e-14).train(replace(task, state={"personal": before})).state["personal"]
     alone = SGD(batch=4).train(small.task(start=before, draw=1_000_000_001))
-    np.testing.assert_allclose(kept.parameters, alone.weights.parameters, rtol=0, atol=1e-12)
+    close(kept.parameters, alone.weights.parameters, 1e-12)
 
 
 @pytest.mark.parametrize("epochs", [1, 4])
-def test_its_epochs_can_be_set(small: Any, epochs: int) -> None:
+def test_its_epochs_can_be_set(small: Any, epochs: int, close: Any) -> None:
     method, task = Ditto(batch=4, momentum=0, personal_epochs=epochs), small.task()
     update = method.train(task)
     expected = by_hand(task, method, small.start.parameters, epochs)
-    np.testing.assert_allclose(update.state["personal"].parameters, expected, rtol=0, atol=1e-11)
+    close(update.state["personal"].parameters, expected, 1e-11)
     assert update.steps == 6
 
 

@@ -58,16 +58,20 @@ def after(small: Any, method: Any, mixture: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("a", [1.0, 0.4])
-def test_a_client_starts_from_a_learnt_mixture(small: Any, a: float) -> None:
+def test_a_client_starts_from_a_learnt_mixture(small: Any, a: float, close: Any) -> None:
     """Neither weight decay nor clipping nor momentum has a part in A."""
-    method = FedALA(batch=4, weight_decay=0.05, clip=0.3)
+    method = FedALA(batch=4, weight_decay=0.05, clip=0.3, mixing_lr=1.0)
     update = method.train(small.task(state=state(small, a)))
     weights, mixture, _ = by_hand(small, method, np.full(18, a), epochs=1)
-    np.testing.assert_allclose(update.state["weights"], weights, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(update.weights.parameters, after(small, method, mixture), rtol=0, atol=1e-11)
+    close(update.state["weights"], weights, 1e-12)
+    close(update.weights.parameters, after(small, method, mixture), 1e-11)
     assert np.abs(weights - a).max() > 1e-2
     plain = SGD(batch=4, weight_decay=0.05, clip=0.3).train(small.task()).weights.parameters
     assert np.abs(update.weights.parameters - plain).max() > 1e-2
+
+
+def test_a_learns_at_the_rate_of_the_paper_s_experiments_by_default() -> None:
+    assert FedALA().mixing_lr == 0.01
 
 
 def test_lower_layers_start_as_sent(small: Any) -> None:
@@ -77,12 +81,12 @@ def test_lower_layers_start_as_sent(small: Any) -> None:
     assert not np.isclose(mixture.parameters[TOP], small.start.parameters[TOP]).all()
 
 
-def test_two_layers_are_the_whole_model_here(small: Any) -> None:
+def test_two_layers_are_the_whole_model_here(small: Any, close: Any) -> None:
     method = FedALA(batch=4, layers=2)
     update = method.train(small.task(state=state(small, 0.5, size=53)))
     weights, mixture, _ = by_hand(small, method, np.full(53, 0.5), 1, slice(0, 53))
-    np.testing.assert_allclose(update.state["weights"], weights, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(update.weights.parameters, after(small, method, mixture), rtol=0, atol=1e-11)
+    close(update.state["weights"], weights, 1e-12)
+    close(update.weights.parameters, after(small, method, mixture), 1e-11)
 
 
 def test_a_first_participation_is_sgd_bit_for_bit(small: Any) -> None:
@@ -105,26 +109,26 @@ def test_with_a_at_zero_the_top_is_the_clients_own_bit_for_bit(small: Any) -> No
     assert mixture.parameters[TOP].tobytes() == small.model(8).parameters[TOP].tobytes()
 
 
-def test_the_first_learning_goes_on_until_the_loss_has_settled(small: Any) -> None:
-    method = FedALA(batch=4, window=3, threshold=0.004)
+def test_the_first_learning_goes_on_until_the_loss_has_settled(small: Any, close: Any) -> None:
+    method = FedALA(batch=4, window=3, threshold=0.004, mixing_lr=1.0)
     _, _, losses = by_hand(small, method, np.ones(18), epochs=40)
     settled = next(n for n in range(4, 41) if np.std(losses[n - 3 : n]) < 0.004)
     assert 4 < settled < 40
     weights, mixture, _ = by_hand(small, method, np.ones(18), epochs=settled)
     update = method.train(small.task(state=state(small, learnt=0)))
-    np.testing.assert_allclose(update.state["weights"], weights, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(update.weights.parameters, after(small, method, mixture), rtol=0, atol=1e-10)
+    close(update.state["weights"], weights, 1e-11)
+    close(update.weights.parameters, after(small, method, mixture), 1e-10)
     assert update.state["learnt"] == 1
 
 
 @pytest.mark.parametrize(("threshold", "epochs"), [(1e9, 4), (1e-30, 7)])
 def test_it_takes_more_epochs_than_the_window_and_no_more_than_the_most(
-    small: Any, threshold: float, epochs: int
+    small: Any, threshold: float, epochs: int, close: Any
 ) -> None:
     method = FedALA(batch=4, window=3, threshold=threshold, most_epochs=7, mixing_lr=0.1)
     update = method.train(small.task(state=state(small, learnt=0)))
     weights, _, _ = by_hand(small, method, np.ones(18), epochs)
-    np.testing.assert_allclose(update.state["weights"], weights, rtol=0, atol=1e-12)
+    close(update.state["weights"], weights, 1e-12)
 
 
 def test_what_it_keeps_is_what_it_goes_on_with(small: Any) -> None:

@@ -28,7 +28,8 @@ def by_tensors(small: Any, task: LocalTask, method: FedASAM) -> np.ndarray:
     def gradient(at: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a, b, c, d = at
         squares = torch.stack([p.square().sum() for p in at]).sum()
-        loss = functional.cross_entropy(torch.tanh(x @ a.T + b) @ c.T + d, y) + method.weight_decay / 2 * squares
+        inside = method.weight_decay if method.sam_decay == "within" else 0.0
+        loss = functional.cross_entropy(torch.tanh(x @ a.T + b) @ c.T + d, y) + inside / 2 * squares
         return torch.autograd.grad(loss, at)
 
     for x, y in batches(task, method):
@@ -45,7 +46,9 @@ def by_tensors(small: Any, task: LocalTask, method: FedASAM) -> np.ndarray:
         g = gradient(uphill, x, y)
         length = torch.cat([part.reshape(-1) for part in g]).norm()
         shrink = min(1.0, method.clip / float(length)) if method.clip else 1.0
-        velocity = [method.momentum * v + shrink * part for v, part in zip(velocity, g, strict=True)]
+        outside = method.weight_decay if method.sam_decay == "apart" else 0.0
+        g = tuple(shrink * part + outside * p.detach() for part, p in zip(g, theta, strict=True))
+        velocity = [method.momentum * v + part for v, part in zip(velocity, g, strict=True)]
         theta = [(p.detach() - task.pace.lr * v).requires_grad_() for p, v in zip(theta, velocity, strict=True)]
     return np.concatenate([p.detach().numpy().ravel() for p in theta])
 
@@ -56,25 +59,26 @@ def by_tensors(small: Any, task: LocalTask, method: FedASAM) -> np.ndarray:
         {"momentum": 0.0, "weight_decay": 0.0},
         {"momentum": 0.9, "weight_decay": 0.05, "clip": 0.2},
         {"momentum": 0.9, "weight_decay": 0.05, "sam_rho": 0.2, "sam_eta": 0.05},
+        {"momentum": 0.9, "weight_decay": 0.05, "clip": 0.2, "sam_decay": "within"},
         {"momentum": 0.0, "weight_decay": 0.0, "sam_eta": 0.0},
     ],
 )
-def test_steps_follow_the_gradient_adaptively_uphill(small: Any, settings: dict[str, float]) -> None:
+def test_steps_follow_the_gradient_adaptively_uphill(small: Any, settings: dict[str, Any], close: Any) -> None:
     method = FedASAM(batch=4, **settings)
     task = small.task()
     trained = method.train(task).weights.parameters
-    np.testing.assert_allclose(trained, by_tensors(small, task, method), rtol=0, atol=1e-11)
+    close(trained, by_tensors(small, task, method), 1e-11)
     common = {name: value for name, value in settings.items() if not name.startswith("sam")}
     for other in (SGD(batch=4, **common), FedSAM(batch=4, sam_rho=method.sam_rho, **common)):
         assert np.abs(trained - other.train(task).weights.parameters).max() > 1e-3
 
 
-def test_as_rho_goes_to_0_it_is_sgd(small: Any) -> None:
+def test_as_rho_goes_to_0_it_is_sgd(small: Any, close: Any) -> None:
     tiny, plain = (method.train(small.task()).weights.parameters for method in (FedASAM(sam_rho=1e-10), SGD()))
-    np.testing.assert_allclose(tiny, plain, rtol=0, atol=1e-9)
+    close(tiny, plain, 1e-9)
 
 
-def test_as_eta_grows_it_is_sam_of_a_radius_eta_rho_on_weights(small: Any) -> None:
+def test_as_eta_grows_it_is_sam_of_a_radius_eta_rho_on_weights(small: Any, close: Any) -> None:
     # T is then η everywhere but on the biases, which hardly count: ε → η ρ g/‖g‖ on weights, and 0 on biases.
     bench = small.task().bench
     bench.load(small.start.parameters, {})
@@ -84,7 +88,7 @@ def test_as_eta_grows_it_is_sam_of_a_radius_eta_rho_on_weights(small: Any) -> No
     eta, rho = 1e9, 1e-9
     epsilon = adaptive_ascent(rho, eta, weights)(bench.w, bench.g)
     only_weights = torch.where(weights, bench.g, 0.0)
-    np.testing.assert_allclose(epsilon, eta * rho * only_weights / only_weights.norm(), rtol=0, atol=1e-8)
+    close(epsilon, eta * rho * only_weights / only_weights.norm(), 1e-8)
 
 
 @pytest.mark.parametrize("indices", [[7], [7, 8, 9]])

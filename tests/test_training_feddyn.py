@@ -32,7 +32,7 @@ def some(small: Any, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("alpha", [0.01, 0.5])
 def test_steps_follow_the_gradient_of_the_whole_regularised_loss(
-    small: Any, by_hand: Callable[..., np.ndarray], alpha: float
+    small: Any, by_hand: Callable[..., np.ndarray], alpha: float, close: Any
 ) -> None:
     h = some(small, 1)
     task = small.task(pace=Pace(0.3, 4), state={"gradient": h}, last=2)
@@ -46,9 +46,9 @@ def test_steps_follow_the_gradient_of_the_whole_regularised_loss(
 
     update = method.train(task)
     trained = update.weights.parameters
-    np.testing.assert_allclose(trained, by_hand(task, method, loss), rtol=0, atol=1e-12)
+    close(trained, by_hand(task, method, loss), 1e-12)
     kept = update.state["gradient"]
-    np.testing.assert_allclose(kept, h - alpha * (trained - small.start.parameters), rtol=0, atol=1e-15)
+    close(kept, h - alpha * (trained - small.start.parameters), 1e-14)
     assert kept.dtype == small.facts.layout.dtype
     assert (
         np.abs(
@@ -63,7 +63,7 @@ def test_before_its_first_participation_a_client_is_fedproxs(small: Any) -> None
     assert ours.weights.parameters.tobytes() == prox.weights.parameters.tobytes()
 
 
-def test_where_training_has_come_to_rest_the_clients_gradient_is_what_it_keeps(small: Any) -> None:
+def test_where_training_has_come_to_rest_the_clients_gradient_is_what_it_keeps(small: Any, close: Any) -> None:
     h = some(small, 2)
     method = FedDyn(alpha=0.5, batch=11, weight_decay=0.1)
     update = method.train(small.task(state={"gradient": h}, last=1, pace=Pace(0.1, 600)))
@@ -71,13 +71,13 @@ def test_where_training_has_come_to_rest_the_clients_gradient_is_what_it_keeps(s
     vector_to_parameters(theta, module.parameters())
     loss = functional.cross_entropy(module(small.x[5:16]), small.y[5:16])
     gradient = parameters_to_vector(torch.autograd.grad(loss, list(module.parameters()))) + 0.1 * theta
-    np.testing.assert_allclose(gradient, update.state["gradient"], rtol=0, atol=1e-10)
+    close(gradient, update.state["gradient"], 1e-10)
     # Not because there is nothing to compare.
     assert gradient.abs().max() > 0.05
     assert np.abs(update.state["gradient"] - h).max() > 0.05
 
 
-def test_the_regulariser_comes_after_the_clip_and_before_momentum(small: Any) -> None:
+def test_the_regulariser_comes_after_the_clip_and_before_momentum(small: Any, close: Any) -> None:
     method = FedDyn(alpha=0.4, batch=4, momentum=0.9, weight_decay=0.05, clip=0.1)
     h = some(small, 3)
     task = small.task(state={"gradient": h}, last=1)
@@ -90,10 +90,10 @@ def test_the_regulariser_comes_after_the_clip_and_before_momentum(small: Any) ->
         assert g.norm() > 0.1
         velocity = 0.9 * velocity + 0.1 * g / g.norm() - torch.from_numpy(h) + 0.4 * (theta - start)
         theta = theta - 0.1 * velocity
-    np.testing.assert_allclose(method.train(task).weights.parameters, theta, rtol=0, atol=1e-11)
+    close(method.train(task).weights.parameters, theta, 1e-11)
 
 
-def test_a_federations_states_are_those_worked_out_in_numpy_client_by_client(small: Any) -> None:
+def test_a_federations_states_are_those_worked_out_in_numpy_client_by_client(small: Any, close: Any) -> None:
     module = torch.nn.Linear(6, 3, bias=False).double()
     facts, model = Facts(Layout.of(module), classes=3, clients=4), initial_model(module)
     parts = [np.arange(0, 4), np.arange(4, 15), np.arange(15, 35), np.array([36])]
@@ -131,9 +131,9 @@ def test_a_federations_states_are_those_worked_out_in_numpy_client_by_client(sma
             h[i] -= ALPHA * (theta - W)
             ends.append(theta)
         W = np.mean(ends, axis=0)
-        np.testing.assert_allclose(model.parameters, W.ravel(), rtol=0, atol=1e-12)
+        close(model.parameters, W.ravel(), 1e-12)
         for i, state in states.items():
-            np.testing.assert_allclose(state["gradient"], h[i].ravel(), rtol=0, atol=1e-12)
+            close(state["gradient"], h[i].ravel(), 1e-12)
 
 
 @pytest.mark.parametrize("indices", [[7], [7, 8, 9]])

@@ -35,7 +35,7 @@ def sgd(task: Any, **settings: Any) -> np.ndarray:
 @pytest.mark.parametrize("weight", [0.1, 4.0])
 @pytest.mark.parametrize("calibrate_from", [3, 4, None])
 def test_fedfa_follows_its_formula(
-    small: Any, by_hand: Callable[..., Any], weight: float, calibrate_from: int | None
+    small: Any, by_hand: Callable[..., Any], weight: float, calibrate_from: int | None, close: Any
 ) -> None:
     method = FedFA(**PLAIN, anchor_weight=weight, anchor_momentum=0.6, calibrate_from=calibrate_from)
     task = taking_part(small)
@@ -56,12 +56,12 @@ def test_fedfa_follows_its_formula(
 
     expected = by_hand(task, method, step)
     update = method.train(task)
-    np.testing.assert_allclose(update.weights.parameters, expected, rtol=0, atol=1e-12)
+    close(update.weights.parameters, expected, 1e-12)
     moved = ANCHORS.copy()
     for epoch in (seen[:11], seen[11:]):
         for c in range(3):
             moved[c] = 0.6 * moved[c] + 0.4 * np.mean([row for label, row in epoch if label == c], axis=0)
-    np.testing.assert_allclose(update.message["anchors"], moved, rtol=0, atol=1e-12)
+    close(update.message["anchors"], moved, 1e-12)
     assert np.abs(update.weights.parameters - sgd(small.task())).max() > 1e-3
     assert task.sent["anchors"].tobytes() == ANCHORS.tobytes()
 
@@ -78,9 +78,9 @@ def test_distances_reach_the_features_and_anchors_the_head(small: Any) -> None:
     assert np.abs(aligned.weights.parameters - calibrated.weights.parameters)[head].max() > 1e-3
 
 
-def test_a_vanishing_weight_gives_sgd(small: Any) -> None:
+def test_a_vanishing_weight_gives_sgd(small: Any, close: Any) -> None:
     trained = FedFA(**PLAIN, anchor_weight=1e-12).train(taking_part(small)).weights.parameters
-    np.testing.assert_allclose(trained, sgd(small.task()), rtol=0, atol=1e-11)
+    close(trained, sgd(small.task()), 1e-11)
 
 
 def test_only_the_classes_that_a_client_has_move_its_anchors(small: Any) -> None:
@@ -97,19 +97,19 @@ def test_small_clients_train(small: Any, indices: list[int]) -> None:
     assert np.isfinite(update.message["anchors"]).all()
 
 
-def test_a_momentum_of_one_never_moves_an_anchor_and_of_zero_forgets_it(small: Any) -> None:
+def test_a_momentum_of_one_never_moves_an_anchor_and_of_zero_forgets_it(small: Any, close: Any) -> None:
     task = taking_part(small, pace=Pace(0.1, 1))
     kept = FedFA(**PLAIN, anchor_momentum=1.0).train(task).message["anchors"]
-    np.testing.assert_allclose(kept, ANCHORS, rtol=0, atol=1e-15)
+    close(kept, ANCHORS, 1e-14)
     # One batch: every feature is that of the model that was sent.
     forgot = FedFA(**{**PLAIN, "batch": 20}, anchor_momentum=0.0).train(task).message["anchors"]
     with torch.no_grad():
         features = small.module[:2](small.x[5:16]).numpy()
     means = [features[small.y[5:16].numpy() == c].mean(0) for c in range(3)]
-    np.testing.assert_allclose(forgot, means, rtol=0, atol=1e-14)
+    close(forgot, means, 1e-14)
 
 
-def test_the_server_averages_anchors_by_samples(small: Any) -> None:
+def test_the_server_averages_anchors_by_samples(small: Any, close: Any) -> None:
     method, cohort = FedFA(**PLAIN), small.cohort((8, 24))
     # The second client lacks class 0: what it was sent counts with its full weight.
     lacking = np.flatnonzero(small.y.numpy() != 0)[:24]
@@ -118,8 +118,8 @@ def test_the_server_averages_anchors_by_samples(small: Any) -> None:
     average = cohort.p[0] * messages[0] + cohort.p[1] * messages[1]
     exchange = Exchange(small.start, small.clients(2), small.start, cohort, small.facts, {"anchors": average})
     shared = method.share({"anchors": ANCHORS}, exchange)
-    np.testing.assert_allclose(shared["anchors"], 0.25 * messages[0] + 0.75 * messages[1], rtol=0, atol=1e-15)
-    np.testing.assert_allclose(shared["anchors"][0], 0.25 * messages[0][0] + 0.75 * ANCHORS[0], atol=1e-15)
+    close(shared["anchors"], 0.25 * messages[0] + 0.75 * messages[1], 1e-14)
+    close(shared["anchors"][0], 0.25 * messages[0][0] + 0.75 * ANCHORS[0], 1e-14)
     assert method.message_weighting == "p"
     single = replace(exchange, facts=replace(small.facts, layout=layout(3, 5)))
     assert method.share({}, single)["anchors"].dtype == np.float32

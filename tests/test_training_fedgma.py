@@ -38,19 +38,29 @@ def test_the_mask_is_one_from_the_threshold_on_and_the_agreement_below() -> None
     np.testing.assert_allclose(step(FedGMA(tau=0.85), updates, p), [2.5, 0.8 * 2.3, 0.2 * -0.2, 2.4, 0.0], atol=1e-15)
     np.testing.assert_allclose(step(FedGMA(tau=0.1, lr=0.5), updates, p), mean / 2, atol=1e-15)
     np.testing.assert_allclose(step(FedGMA(tau=1.0), updates, p), [2.5, *(agree * mean)[1:]], atol=1e-15)
+    hard = FedGMA(tau=0.85, mask="hard")
+    np.testing.assert_allclose(step(hard, updates, p), [2.5, 0.0, 0.0, 2.4, 0.0], atol=1e-15)
+    assert FedGMA().mask == "soft"
 
 
 @settings(max_examples=40)
-@given(tau=st.floats(0.01, 1), lr=st.floats(0.1, 2), seed=st.integers(0, 10**6), count=st.integers(1, 6))
-def test_any_cohort_parameter_by_parameter(tau: float, lr: float, seed: int, count: int) -> None:
+@given(
+    tau=st.floats(0.01, 1),
+    lr=st.floats(0.1, 2),
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 6),
+    hard=st.booleans(),
+)
+def test_any_cohort_parameter_by_parameter(tau: float, lr: float, seed: int, count: int, hard: bool) -> None:
     draw = np.random.default_rng(seed)
     updates, p = draw.normal(size=(count, 5)), draw.dirichlet(np.ones(count))
     expected = []
     for column in updates.T:
         up, down = p[column > 0].sum(), p[column < 0].sum()
         agree = abs(up - down)
-        expected.append(lr * (1 if agree > tau - 1e-9 else agree) * (p @ column))
-    np.testing.assert_allclose(step(FedGMA(tau=tau, lr=lr), updates, p), expected, rtol=0, atol=1e-8)
+        expected.append(lr * (1 if agree > tau - 1e-9 else 0 if hard else agree) * (p @ column))
+    method = FedGMA(tau=tau, lr=lr, mask="hard" if hard else "soft")
+    np.testing.assert_allclose(step(method, updates, p), expected, rtol=0, atol=1e-8)
 
 
 def test_nine_of_ten_agree_enough_in_whatever_order_they_come() -> None:

@@ -53,12 +53,14 @@ def by_hand(small: Any, method: FedMoSWA, c: np.ndarray, m: np.ndarray) -> tuple
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("clip", [0.0, 0.05])
-def test_steps_follow_g_less_own_plus_common_clipped_before(small: Any, momentum: float, clip: float) -> None:
+def test_steps_follow_g_less_own_plus_common_clipped_before(
+    small: Any, momentum: float, clip: float, close: Any
+) -> None:
     c, m = vectors(small)
     method = FedMoSWA(batch=4, momentum=momentum, clip=clip, weight_decay=0.02)
     expected, _ = by_hand(small, method, c, m)
     got = run(small, method, c, m).weights.parameters
-    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-11)
+    close(got, expected, 1e-11)
     plain = FedSWA(batch=4, momentum=momentum, clip=clip, weight_decay=0.02).train(small.task())
     assert np.abs(got - plain.weights.parameters).max() > 1e-2
 
@@ -73,27 +75,27 @@ def test_with_nothing_held_it_is_fedswa_bit_for_bit(small: Any, held: dict[str, 
     assert got.weights.parameters.tobytes() == expected.weights.parameters.tobytes()
 
 
-def test_what_a_client_keeps_is_the_rate_weighted_mean_of_its_own_gradients(small: Any) -> None:
+def test_what_a_client_keeps_is_the_rate_weighted_mean_of_its_own_gradients(small: Any, close: Any) -> None:
     c, m = vectors(small)
     method = FedMoSWA(batch=4, momentum=0, weight_decay=0.02)
     update = run(small, method, c, m)
     _, seen = by_hand(small, method, c, m)
     mean = np.average(seen, axis=0, weights=RATES)
-    np.testing.assert_allclose(update.state["control"], mean, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(update.message["control"], mean - m, rtol=0, atol=1e-11)
+    close(update.state["control"], mean, 1e-11)
+    close(update.message["control"], mean - m, 1e-11)
 
 
-def test_with_momentum_it_stays_a_weighted_mean(small: Any) -> None:
+def test_with_momentum_it_stays_a_weighted_mean(small: Any, close: Any) -> None:
     c, m = vectors(small)
     method = FedMoSWA(batch=4, momentum=0.9)
     update = run(small, method, c, m)
     _, seen = by_hand(small, method, c, m)
     # how far g_j has carried the client: it is in the velocity of every later step
     weights = [sum(RATES[k] * 0.9 ** (k - j) for k in range(j, 6)) for j in range(6)]
-    np.testing.assert_allclose(update.state["control"], np.average(seen, axis=0, weights=weights), rtol=0, atol=1e-11)
+    close(update.state["control"], np.average(seen, axis=0, weights=weights), 1e-11)
 
 
-def test_the_momentum_moves_gamma_of_the_way_to_the_unweighted_mean(small: Any) -> None:
+def test_the_momentum_moves_gamma_of_the_way_to_the_unweighted_mean(small: Any, close: Any) -> None:
     _, m = vectors(small)
     method = FedMoSWA(batch=4, gamma=0.3)
     updates = [run(small, method, None, m, client=k, indices=np.arange(4 * k, 4 * k + 3 + k)) for k in range(3)]
@@ -103,11 +105,11 @@ def test_the_momentum_moves_gamma_of_the_way_to_the_unweighted_mean(small: Any) 
     )
     shared = method.share({"momentum": m}, exchange)["momentum"]
     kept = np.mean([update.state["control"] for update in updates], axis=0)
-    np.testing.assert_allclose(shared, 0.7 * m + 0.3 * kept, rtol=0, atol=1e-12)
+    close(shared, 0.7 * m + 0.3 * kept, 1e-12)
     assert FedMoSWA.message_weighting == "uniform"
 
 
-def test_the_first_round_is_not_dropped(small: Any) -> None:
+def test_the_first_round_is_not_dropped(small: Any, close: Any) -> None:
     method = FedMoSWA(batch=4)
     sent = method.begin(small.start, small.facts)
     update = method.train(small.task(sent=sent))
@@ -115,7 +117,7 @@ def test_the_first_round_is_not_dropped(small: Any) -> None:
         small.start, small.clients(1), small.start, small.cohort((9,)), small.facts, message=dict(update.message)
     )
     first = method.share(sent, exchange)["momentum"]
-    np.testing.assert_allclose(first, 0.2 * update.state["control"], rtol=0, atol=1e-14)
+    close(first, 0.2 * update.state["control"], 1e-14)
     assert np.abs(first).max() > 1e-3
 
 

@@ -36,7 +36,9 @@ def log_shares(answers: list[Any], true: int, tau: float) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize(("beta", "tau"), [(1.0, 1.0), (3.0, 1.0), (2.0, 2.5)])
-def test_fedntd_follows_its_formula(small: Any, by_hand: Callable[..., Any], beta: float, tau: float) -> None:
+def test_fedntd_follows_its_formula(
+    small: Any, by_hand: Callable[..., Any], beta: float, tau: float, close: Any
+) -> None:
     method, task = FedNTD(**PLAIN, beta=beta, temperature=tau), small.task()
     sent = deepcopy(small.module)
 
@@ -49,14 +51,14 @@ def test_fedntd_follows_its_formula(small: Any, by_hand: Callable[..., Any], bet
         return functional.cross_entropy(module(x), y) + beta * tau**2 * total / len(y)
 
     trained = method.train(task).weights.parameters
-    np.testing.assert_allclose(trained, by_hand(task, method, step), rtol=0, atol=1e-12)
+    close(trained, by_hand(task, method, step), 1e-12)
     assert np.abs(trained - sgd(small.task())).max() > 1e-3
 
 
-def test_the_first_step_is_that_of_sgd_because_teacher_and_client_are_equal(small: Any) -> None:
+def test_the_first_step_is_that_of_sgd_because_teacher_and_client_are_equal(small: Any, close: Any) -> None:
     once = {"pace": Pace(0.1, 1)}
     trained = FedNTD(**{**PLAIN, "batch": 20}, beta=50.0).train(small.task(**once)).weights.parameters
-    np.testing.assert_allclose(trained, sgd(small.task(**once), batch=20), rtol=0, atol=1e-14)
+    close(trained, sgd(small.task(**once), batch=20), 1e-14)
     again = FedNTD(**{**PLAIN, "batch": 20}, beta=50.0).train(small.task()).weights.parameters
     assert np.abs(again - sgd(small.task(), batch=20)).max() > 1e-3
 
@@ -88,12 +90,12 @@ def test_a_strong_teacher_keeps_the_answers_on_other_classes(small: Any) -> None
     assert held < 0.2 * free
 
 
-def test_a_vanishing_weight_gives_sgd(small: Any) -> None:
+def test_a_vanishing_weight_gives_sgd(small: Any, close: Any) -> None:
     trained = FedNTD(**PLAIN, beta=1e-12).train(small.task()).weights.parameters
-    np.testing.assert_allclose(trained, sgd(small.task()), rtol=0, atol=1e-11)
+    close(trained, sgd(small.task()), 1e-11)
 
 
-def test_with_two_classes_it_is_sgd(small: Any) -> None:
+def test_with_two_classes_it_is_sgd(small: Any, close: Any) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)).double()
     facts = replace(small.facts, layout=Layout.of(module), classes=2)
     task = small.task(y=small.y % 2, start=initial_model(module), facts=facts)
@@ -102,7 +104,7 @@ def test_with_two_classes_it_is_sgd(small: Any) -> None:
         parameters: np.ndarray = method.train(replace(task, bench=Workbench(module))).weights.parameters
         return parameters
 
-    np.testing.assert_allclose(trained(FedNTD(**PLAIN, beta=9.0)), trained(SGD(**PLAIN)), rtol=0, atol=1e-14)
+    close(trained(FedNTD(**PLAIN, beta=9.0)), trained(SGD(**PLAIN)), 1e-14)
 
 
 @pytest.mark.parametrize("indices", [[7], [3, 30]])

@@ -22,7 +22,7 @@ PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0}
 
 @pytest.mark.parametrize("mu", [0.01, 0.5])
 def test_steps_follow_the_gradient_of_the_whole_penalised_loss(
-    small: Any, by_hand: Callable[..., np.ndarray], mu: float
+    small: Any, by_hand: Callable[..., np.ndarray], mu: float, close: Any
 ) -> None:
     task, method = small.task(pace=Pace(0.3, 4)), FedProx(mu=mu, **PLAIN)
     start = torch.from_numpy(small.start.parameters)
@@ -32,7 +32,7 @@ def test_steps_follow_the_gradient_of_the_whole_penalised_loss(
         return functional.cross_entropy(module(x), y) + mu / 2 * (theta - start).square().sum()
 
     trained = method.train(task).weights.parameters
-    np.testing.assert_allclose(trained, by_hand(task, method, loss), rtol=0, atol=1e-12)
+    close(trained, by_hand(task, method, loss), 1e-12)
     # A penalty whose gradient does not arrive (summed through .item(), or detached) would leave SGD's result.
     plain = SGD(**PLAIN).train(task).weights.parameters
     assert np.abs(trained - plain).max() > 0.04 * mu
@@ -47,16 +47,16 @@ def test_the_pull_keeps_a_client_nearer_the_stronger_it_is(small: Any) -> None:
     assert distance(1.0) < distance(0.1) < distance(0.01)
 
 
-def test_as_mu_goes_to_0_it_is_sgd_and_the_first_step_always_is(small: Any) -> None:
+def test_as_mu_goes_to_0_it_is_sgd_and_the_first_step_always_is(small: Any, close: Any) -> None:
     task = small.task()
     tiny, plain = (method.train(task).weights.parameters for method in (FedProx(mu=1e-12), SGD()))
-    np.testing.assert_allclose(tiny, plain, rtol=0, atol=1e-11)
+    close(tiny, plain, 1e-11)
     once = replace(task, pace=Pace(0.1, 1))
     first = [method.train(once).weights.parameters for method in (FedProx(mu=5.0, batch=11), SGD(batch=11))]
     assert first[0].tobytes() == first[1].tobytes()
 
 
-def test_the_pull_comes_after_the_clip_and_before_momentum(small: Any) -> None:
+def test_the_pull_comes_after_the_clip_and_before_momentum(small: Any, close: Any) -> None:
     task = small.task(indices=np.arange(5, 12), pace=Pace(0.2, 3))
     method = FedProx(mu=0.4, batch=7, momentum=0.9, weight_decay=0.05, clip=0.1)
     x, y = small.x[5:12], small.y[5:12]
@@ -73,7 +73,7 @@ def test_the_pull_comes_after_the_clip_and_before_momentum(small: Any) -> None:
         moved = torch.split(theta.detach() - 0.2 * velocity, [p.numel() for p in parameters])
         parameters = [m.view_as(p).requires_grad_() for m, p in zip(moved, parameters, strict=True)]
     expected = torch.cat([p.detach().reshape(-1) for p in parameters]).numpy()
-    np.testing.assert_allclose(method.train(task).weights.parameters, expected, rtol=0, atol=1e-11)
+    close(method.train(task).weights.parameters, expected, 1e-11)
 
 
 @pytest.mark.parametrize("indices", [[7], [7, 8, 9]])

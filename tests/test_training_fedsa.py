@@ -53,8 +53,33 @@ def test_a_case_worked_out_by_hand() -> None:
     high = [1.0, 3 / 3 + -1 * 2 / 3, 1.0]
     np.testing.assert_allclose(served.parameters, [*high, 1.0, 10.0], rtol=1e-14)
     assert served.state["high_share"].tolist() == [3 / 5]
-    assert served.state["cluster"].tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(served.state["similarity"][0], [1, 1, 2 / 3, 2 / 3], rtol=1e-15)
+    assert served.state["cluster"].tolist() == [[0, 0, 1, 1]]
+    np.testing.assert_allclose(served.state["similarity"][0, 0], [1, 1, 2 / 3, 2 / 3], rtol=1e-15)
+    whole = step(clients_of(layer), FedSA(clusters=2, similarity="model"))  # of one layer that is the same
+    assert whole.parameters.tobytes() == served.parameters.tobytes()
+    assert whole.state["cluster"].tolist() == [0, 0, 1, 1]
+    assert whole.state["similarity"].shape == (4, 4)
+
+
+def test_clients_are_clustered_layer_by_layer_unless_the_model_is_asked_for() -> None:
+    """Two layers, the second with clients 1 and 2 exchanged: eq. 10 over a layer's high entries, its own clusters."""
+    layer = np.array(
+        [
+            [5.0, 3.0, 5.0, 1.0, 10.0],
+            [-3.0, 3.0, -3.0, 1.5, 10.0],
+            [5.0, -1.0, 3.0, 0.5, 10.0],
+            [-3.0, -1.0, -1.0, 1.0, 10.0],
+        ]
+    )
+    exchanged = layer[[0, 2, 1, 3]]
+    served = step(clients_of(layer, exchanged), FedSA(clusters=2))
+    assert served.state["cluster"].tolist() == [[0, 0, 1, 1], [0, 1, 0, 1]]
+    alone = [step(clients_of(rows), FedSA(clusters=2)).parameters for rows in (layer, exchanged)]
+    assert served.parameters.tobytes() == np.concatenate(alone).tobytes()
+    whole = step(clients_of(layer, exchanged), FedSA(clusters=2, similarity="model"))
+    # over both layers clients 0 and 1 agree in 3 and 2 of 6 entries, as do 0 and 2
+    np.testing.assert_allclose(whole.state["similarity"][0], [1, 5 / 6, 5 / 6, 4 / 6], rtol=1e-15)
+    assert whole.parameters.tobytes() != served.parameters.tobytes()
 
 
 @given(
@@ -113,8 +138,8 @@ def test_of_one_client_it_returns_that_client(dtype: str) -> None:
     clients = clients_of(rng.normal(size=(1, 40)), [[-0.0]], dtype=dtype)
     served = step(clients, FedSA())
     assert served.parameters.tobytes() == clients.parameters[0].tobytes()
-    assert served.state["cluster"].tolist() == [-1]
-    assert served.state["similarity"].tolist() == [[1.0]]
+    assert served.state["cluster"].tolist() == [[-1], [-1]]
+    assert served.state["similarity"].tolist() == [[[1.0]], [[1.0]]]
 
 
 @pytest.mark.parametrize("count", [2, 3, 20])
@@ -167,17 +192,13 @@ def test_clusters_of_clients_move_the_result_away_from_the_mean() -> None:
     assert served.state["cluster"].max() == 1
     assert 0.5 * served.state["high_share"][0] < changed.mean() <= served.state["high_share"][0]
     assert changed.sum() > 50
-    by_layer = step(clients, FedSA(quantile=0.9, clusters=2, similarity="layer"))
-    np.testing.assert_array_equal(by_layer.parameters, served.parameters)  # of one layer that is the same
-    assert by_layer.state["cluster"].shape == (1, 6)
-    assert by_layer.state["similarity"].shape == (1, 6, 6)
 
 
 def test_two_clients_are_one_cluster_and_the_result_their_mean() -> None:
     rows = np.random.default_rng(0).normal(size=(2, 50))
     served = step(clients_of(rows), FedSA(quantile=0.9))
     assert served.state["high_share"][0] > 0
-    assert served.state["cluster"].tolist() == [0, 0]
+    assert served.state["cluster"].tolist() == [[0, 0]]
     np.testing.assert_allclose(served.parameters, rows.mean(0), rtol=1e-15)
 
 
@@ -221,7 +242,7 @@ def test_memory_is_that_of_one_layer_and_not_of_the_model() -> None:
         ({"cv_threshold": 1.0}, r"server\.cv_threshold = 1 is out of range: it must be less than 1"),
         ({"cv_threshold": -0.1}, r"server\.cv_threshold = -0\.1 is out of range: it must be at least 0"),
         ({"sim_threshold": 1.1}, r"server\.sim_threshold = 1\.1 is out of range: it must be at most 1"),
-        ({"similarity": "round"}, r"server\.similarity = 'round' has the wrong type: it takes one of model, layer"),
+        ({"similarity": "round"}, r"server\.similarity = 'round' has the wrong type: it takes one of layer, model"),
         ({"quantile": 0.0}, r"server\.quantile = 0 is out of range: it must be greater than 0"),
         ({"quantile": 1.5}, r"server\.quantile = 1\.5 is out of range: it must be at most 1"),
     ],
@@ -238,7 +259,7 @@ def test_defaults_are_the_paper_s() -> None:
         "clusters": 4,
         "cv_threshold": 0.2,
         "sim_threshold": 0.2,
-        "similarity": "model",
+        "similarity": "layer",
     }
     for classes in (4, 5, 8):
         assert FedSA(classes=classes, clusters=classes).quantile is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError
+from fedscope.training import Config, Replayer, branch, config_of, resume, train
 from fedscope.training.bench import Workbench
 from fedscope.training.building import initial_model
 from fedscope.training.clients.fedsam import FedSAM
@@ -22,7 +24,10 @@ from fedscope.training.shared.sharpness import adaptive_ascent, ascent, sharp_gr
 
 
 def by_tensors(task: LocalTask, method: FedSAM) -> tuple[np.ndarray, float]:
-    """SAM on the fixture's four tensors, with weight decay, momentum and clipping: parameters and mean loss."""
+    """SAM on the fixture's four tensors, with weight decay, momentum and clipping: parameters and mean loss.
+
+    ``apart``: ε from the loss alone, its gradient at θ + ε clipped, then decay at θ. ``within``: decay is in both.
+    """
     theta = [torch.from_numpy(values.copy()) for values in task.start.arrays().values()]
     velocity = [torch.zeros_like(p) for p in theta]
     losses = []
@@ -31,7 +36,8 @@ def by_tensors(task: LocalTask, method: FedSAM) -> tuple[np.ndarray, float]:
         a, b, c, d = at = [p.requires_grad_() for p in at]
         loss = functional.cross_entropy(torch.tanh(x @ a.T + b) @ c.T + d, y)
         squares = torch.stack([p.square().sum() for p in at]).sum()
-        return loss.item(), torch.autograd.grad(loss + method.weight_decay / 2 * squares, at)
+        inside = method.weight_decay if method.sam_decay == "within" else 0.0
+        return loss.item(), torch.autograd.grad(loss + inside / 2 * squares, at)
 
     def norm(of: tuple[torch.Tensor, ...]) -> float:
         return float(torch.cat([part.reshape(-1) for part in of]).norm())
@@ -42,27 +48,47 @@ def by_tensors(task: LocalTask, method: FedSAM) -> tuple[np.ndarray, float]:
         far = method.sam_rho / norm(g)
         _, g = gradient([p.detach() + far * part for p, part in zip(theta, g, strict=True)], x, y)
         shrink = min(1.0, method.clip / norm(g)) if method.clip else 1.0
-        velocity = [method.momentum * v + shrink * part for v, part in zip(velocity, g, strict=True)]
+        outside = method.weight_decay if method.sam_decay == "apart" else 0.0
+        g = tuple(shrink * part + outside * p.detach() for part, p in zip(g, theta, strict=True))
+        velocity = [method.momentum * v + part for v, part in zip(velocity, g, strict=True)]
         theta = [p.detach() - task.pace.lr * v for p, v in zip(theta, velocity, strict=True)]
     return np.concatenate([p.numpy().ravel() for p in theta]), float(np.mean(losses))
 
 
+@pytest.mark.parametrize("decay", ["apart", "within"])
 @pytest.mark.parametrize("clip", [0.0, 0.2])
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.05)])
-def test_steps_follow_the_gradient_uphill(small: Any, momentum: float, weight_decay: float, clip: float) -> None:
-    method = FedSAM(sam_rho=0.5, batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip)
+def test_steps_follow_the_gradient_uphill(
+    small: Any, momentum: float, weight_decay: float, clip: float, decay: str, close: Any
+) -> None:
+    settings: dict[str, Any] = {"batch": 4, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    method = FedSAM(sam_rho=0.5, sam_decay=decay, **settings)
     task = small.task()
     expected, loss = by_tensors(task, method)
     update = method.train(task)
-    np.testing.assert_allclose(update.weights.parameters, expected, rtol=0, atol=1e-11)
+    close(update.weights.parameters, expected, 1e-11)
     assert update.loss == pytest.approx(loss, abs=1e-12)
-    plain = SGD(batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip).train(task).weights.parameters
+    plain = SGD(**settings).train(task).weights.parameters
     assert np.abs(update.weights.parameters - plain).max() > 1e-3
+    other = FedSAM(sam_rho=0.5, sam_decay="within" if decay == "apart" else "apart", **settings)
+    apart = np.abs(update.weights.parameters - other.train(task).weights.parameters).max()
+    assert apart > 1e-3 if weight_decay else apart == 0
 
 
-def test_as_rho_goes_to_0_it_is_sgd(small: Any) -> None:
+def test_weight_decay_has_no_part_in_how_far_uphill_the_gradient_is_taken(small: Any, close: Any) -> None:
+    """One step: what decay adds is −η λ θ, whatever λ is, and clipping leaves it alone."""
+    task = small.task(pace=Pace(0.1, 1), indices=np.arange(5, 9))
+    for clip in (0.0, 0.2):
+        one, other = (
+            FedSAM(sam_rho=0.5, clip=clip, weight_decay=decay, batch=4).train(task).weights.parameters
+            for decay in (0.0, 3.0)
+        )
+        close(other - one, -0.1 * 3.0 * small.start.parameters, 1e-13)
+
+
+def test_as_rho_goes_to_0_it_is_sgd(small: Any, close: Any) -> None:
     tiny, plain = (method.train(small.task()).weights.parameters for method in (FedSAM(sam_rho=1e-10), SGD()))
-    np.testing.assert_allclose(tiny, plain, rtol=0, atol=1e-9)
+    close(tiny, plain, 1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -90,7 +116,7 @@ def test_a_gradient_of_0_moves_nothing_and_gives_no_nan(small: Any) -> None:
         assert not bench.g.any()
 
 
-def test_running_statistics_take_in_the_pass_at_theta_alone(small: Any) -> None:
+def test_running_statistics_take_in_the_pass_at_theta_alone(small: Any, close: Any) -> None:
     layers = torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)
     module = torch.nn.Sequential(*layers).double()
     task = small.task(start=initial_model(module), bench=Workbench(module), pace=Pace(0.1, 1))
@@ -101,7 +127,7 @@ def test_running_statistics_take_in_the_pass_at_theta_alone(small: Any) -> None:
     for name, values in buffers[SGD].items():
         assert buffers[FedSAM][name].tobytes() == values.tobytes()
     features = layers[0](small.x[5:16]).detach()
-    np.testing.assert_allclose(buffers[FedSAM]["1.running_mean"], 0.1 * features.mean(0), atol=1e-12)
+    close(buffers[FedSAM]["1.running_mean"], 0.1 * features.mean(0), 1e-12)
 
 
 @given(
@@ -137,3 +163,30 @@ def test_a_rho_that_switches_it_off_is_refused() -> None:
         FedSAM(sam_rho=0.0)
     with pytest.raises(FedscopeError, match=r"client\.sam_rho = -1 is out of range"):
         FedSAM(sam_rho=-1.0)
+
+
+def test_a_run_recorded_before_weight_decay_stood_apart_goes_on_as_it_was(tmp_path: Path, stop_after: Any) -> None:
+    """Resumed, branched from and replayed without the setting in its files: as with ``sam_decay = "within"``."""
+    within = Config.read(
+        {
+            "data": {"clients": 6},
+            "model": {"hidden": [4]},
+            "client": {"method": "fedsam", "sam_decay": "within", "sam_rho": 0.5, "weight_decay": 0.05, "epochs": 1},
+            "run": {"rounds": 3, "participation": 0.4, "evaluate_clients": 0, "evaluate_every": 3},
+        }
+    )
+    whole = train(within, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(within, tmp_path / "old", watcher=stop_after(2))
+    file = tmp_path / "old" / "config.toml"
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if "sam_decay" not in line))
+    old = resume(tmp_path / "old")
+    assert "sam_decay" not in file.read_text()
+    last = whole.round(3).clients().parameters
+    assert old.round(3).clients().parameters.tobytes() == last.tobytes()
+    assert Replayer.of(old).replay(old.round(3), 1).parameters.tobytes() == last.tobytes()
+    branched = branch(old, 2, {}, tmp_path / "branch")
+    assert branched.round(3).clients().parameters.tobytes() == last.tobytes()
+    assert config_of(branched).client.table()["sam_decay"] == "within"
+    apart = branch(old, 2, {"client": {"sam_decay": "apart"}}, tmp_path / "apart")
+    assert apart.round(3).clients().parameters.tobytes() != last.tobytes()

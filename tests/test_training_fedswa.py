@@ -34,10 +34,12 @@ def by_falling_rates(task: Any, method: Any, floor: float) -> np.ndarray:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("floor", [0.1, 0.6])
-def test_the_clients_rate_falls_linearly_inside_the_round(small: Any, momentum: float, floor: float) -> None:
+def test_the_clients_rate_falls_linearly_inside_the_round(
+    small: Any, momentum: float, floor: float, close: Any
+) -> None:
     method, task = FedSWA(batch=4, momentum=momentum, lr_floor=floor), small.task()
     update = method.train(task)
-    np.testing.assert_allclose(update.weights.parameters, by_falling_rates(task, method, floor), rtol=0, atol=1e-12)
+    close(update.weights.parameters, by_falling_rates(task, method, floor), 1e-12)
     assert update.steps == 6
     plain = SGD(batch=4, momentum=momentum).train(small.task())
     assert np.abs(update.weights.parameters - plain.weights.parameters).max() > 1e-3
@@ -65,12 +67,12 @@ def test_rates_start_at_the_rounds_and_never_reach_the_floor(lr: float, floor: f
     assert rates[-1] > floor * lr
 
 
-def test_the_rounds_pace_is_what_falls(small: Any, by_hand: Callable[..., Any]) -> None:
+def test_the_rounds_pace_is_what_falls(small: Any, by_hand: Callable[..., Any], close: Any) -> None:
     """One step a round has nothing to fall from: it is SGD's at the rate of the task, not of the settings."""
     method = FedSWA(batch=50, momentum=0, weight_decay=0, lr=7.0)
     task = small.task(pace=small.task().pace._replace(epochs=1))
     expected = by_hand(task, method, lambda module, x, y: functional.cross_entropy(module(x), y))
-    np.testing.assert_allclose(method.train(task).weights.parameters, expected, rtol=0, atol=1e-13)
+    close(method.train(task).weights.parameters, expected, 1e-13)
 
 
 def test_one_sample_trains(small: Any) -> None:

@@ -6,6 +6,7 @@ import threading
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,7 @@ def test_local_sgd_steps_as_torch_does(
     momentum: float,
     weight_decay: float,
     clip: float,
+    close: Any,
 ) -> None:
     method = SGD(momentum=momentum, weight_decay=weight_decay, clip=clip, batch=10)
     task = task_of(module, digits)
@@ -81,7 +83,7 @@ def test_local_sgd_steps_as_torch_does(
         losses.append(loss.item())
     expected = initial_model(reference).parameters
     # Sums of a few thousand float32 terms in another order.
-    np.testing.assert_allclose(update.weights.parameters, expected, rtol=2e-4, atol=2e-6)
+    close(update.weights.parameters, expected, 1e-5)
     assert update.loss == pytest.approx(np.mean(losses), rel=1e-5)
     assert (update.steps, update.samples, update.client) == (12, 33, 7)
     assert not np.array_equal(update.weights.parameters, task.start.parameters)
@@ -149,13 +151,13 @@ def test_crops_and_flips_are_windows_of_the_padded_image() -> None:
     assert len(distinct) == 50  # 25 windows, each as it is and flipped
 
 
-def test_batch_statistics_are_trained_and_returned() -> None:
+def test_batch_statistics_are_trained_and_returned(close: Any) -> None:
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
     x, y = torch.randn(40, 4) * 3 + 1, torch.randint(0, 2, (40,))
     task = LocalTask(1, 0, x, y, np.arange(40), initial_model(module), Pace(0.1, 1), 0, Facts(Layout.of(module)))
     task = replace(task, bench=Workbench(module))
     update = local_sgd(task, SGD(batch=40))
-    np.testing.assert_allclose(update.weights.buffers["1.running_mean"], 0.1 * x.mean(0), rtol=1e-5, atol=1e-6)
+    close(update.weights.buffers["1.running_mean"], 0.1 * x.mean(0), 1e-5)
     assert update.weights.buffers["1.num_batches_tracked"] == 1
     assert isinstance(update.weights, Weights)
 

@@ -84,10 +84,11 @@ ETA_S = 0.9**10
         ("cyclic", 19, 5e-5, 3),
         ("cyclic", 20, 1e-2, 3),
         ("cyclic", 10, 1e-2 - (1e-2 - 5e-5) * 10 / 19, 3),
-        ("triangle", 0, 1e-2, 3),
+        ("triangle", 0, ETA_S, 3),
         ("triangle", 10, 5e-5, 3),
-        ("triangle", 5, (1e-2 + 5e-5) / 2, 3),
-        ("triangle", 15, (1e-2 + 5e-5) / 2, 3),
+        ("triangle", 5, (ETA_S + 5e-5) / 2, 3),
+        ("triangle", 15, (ETA_S + 5e-5) / 2, 3),
+        ("triangle", 40, ETA_S, 3),
         ("epochs", 19, 0.9**29, 3),
         ("epochs", 20, 0.9**30, 2),
         ("epochs", 90, 0.9**100, 1),
@@ -103,6 +104,14 @@ def test_exploration_schedules(explore: str, j: int, lr: float, epochs: int) -> 
     pace = ima.explore_pace(11 + j, client.pace(11 + j), client)
     assert pace.lr == pytest.approx(lr, rel=1e-12)
     assert pace.epochs == epochs
+
+
+@pytest.mark.parametrize("explore", ["cyclic", "triangle"])
+def test_a_highest_rate_that_is_given_holds(explore: str) -> None:
+    """As in runs recorded when `triangle` had 0.01 by default: they carry it."""
+    client = SGD(lr=1.0, lr_decay=0.1)
+    ima = IMA(start=11, explore=explore, explore_high=0.03)  # type: ignore[arg-type]
+    assert ima.explore_pace(31, client.pace(31), client).lr == pytest.approx(0.03, rel=1e-12)
 
 
 def test_before_its_start_ima_leaves_the_clients_pace_alone() -> None:

@@ -50,22 +50,24 @@ def by_hand(small: Any, method: Any, c: np.ndarray, m: np.ndarray, scale: Any, p
 
 @pytest.mark.parametrize("clip", [0.0, 0.3])
 @pytest.mark.parametrize("beta", [0.0, 0.9])
-def test_steps_follow_the_frozen_momentum_and_the_corrected_gradient(small: Any, beta: float, clip: float) -> None:
+def test_steps_follow_the_frozen_momentum_and_the_corrected_gradient(
+    small: Any, beta: float, clip: float, close: Any
+) -> None:
     c, m, _ = vectors(small)
     method = MIME(batch=4, beta=beta, clip=clip, weight_decay=0.05)
     got = method.train(small.task(sent={"momentum": m}, surveyed={"gradient": c})).weights.parameters
-    np.testing.assert_allclose(got, by_hand(small, method, c, m, 1.0), rtol=0, atol=1e-12)
+    close(got, by_hand(small, method, c, m, 1.0), 1e-12)
     lite = MIMELite(batch=4, beta=beta, clip=clip, weight_decay=0.05)
     without = lite.train(small.task(sent={"momentum": m})).weights.parameters
     assert np.abs(got - without).max() > 1e-3
 
 
-def test_adam_divides_by_the_frozen_root(small: Any) -> None:
+def test_adam_divides_by_the_frozen_root(small: Any, close: Any) -> None:
     c, m, v = vectors(small)
     method = MIME(batch=4, optimiser="adam", tau=0.02)
     got = method.train(small.task(sent={"momentum": m, "variance": v}, surveyed={"gradient": c}))
     expected = by_hand(small, method, c, m, np.sqrt(v) + 0.02)
-    np.testing.assert_allclose(got.weights.parameters, expected, rtol=0, atol=1e-11)
+    close(got.weights.parameters, expected, 1e-11)
 
 
 def test_before_any_statistics_adam_divides_by_one(small: Any) -> None:
@@ -79,17 +81,17 @@ def test_before_any_statistics_adam_divides_by_one(small: Any) -> None:
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])
-def test_the_first_step_is_along_c_whatever_the_batch(small: Any, clip: float) -> None:
+def test_the_first_step_is_along_c_whatever_the_batch(small: Any, clip: float, close: Any) -> None:
     c, m, _ = vectors(small)
     method = MIME(beta=0, batch=3, clip=clip)
     task = small.task(indices=np.array([7, 8, 30]), pace=Pace(0.1, 1), sent={"momentum": m}, surveyed={"gradient": c})
     other = replace(task, indices=np.array([1, 2, 39]), bench=Workbench(small.module))
     got = method.train(task).weights.parameters
-    np.testing.assert_allclose(got, small.start.parameters - 0.1 * c, rtol=0, atol=1e-15)
+    close(got, small.start.parameters - 0.1 * c, 1e-14)
     assert got.tobytes() == method.train(other).weights.parameters.tobytes()
 
 
-def test_alone_and_in_full_batches_the_correction_cancels(small: Any) -> None:
+def test_alone_and_in_full_batches_the_correction_cancels(small: Any, close: Any) -> None:
     """g(θ) − g(w) + c is g(θ) where c = g(w): plain steps with a frozen momentum, MIMELite's."""
     _, m, _ = vectors(small)
     method = MIME(batch=11, weight_decay=0.05)
@@ -100,47 +102,47 @@ def test_alone_and_in_full_batches_the_correction_cancels(small: Any) -> None:
     for _ in range(5):
         g = gradient(small.module, theta, small.x[5:16], small.y[5:16], 0.05)
         theta = theta - 0.1 * (0.1 * g + 0.9 * m)
-    np.testing.assert_allclose(got, theta, rtol=0, atol=1e-12)
+    close(got, theta, 1e-12)
     lite = MIMELite(batch=11, weight_decay=0.05).train(task).weights.parameters
-    np.testing.assert_allclose(got, lite, rtol=0, atol=1e-12)
+    close(got, lite, 1e-12)
 
 
-def test_the_survey_is_the_full_gradient_with_weight_decay(small: Any) -> None:
+def test_the_survey_is_the_full_gradient_with_weight_decay(small: Any, close: Any) -> None:
     surveyed = MIME(batch=4, weight_decay=0.05, clip=1e-6).survey(small.task())["gradient"]
     expected = gradient(small.module, small.start.parameters, small.x[5:16], small.y[5:16], 0.05)
-    np.testing.assert_allclose(surveyed, expected, rtol=0, atol=1e-14)
+    close(surveyed, expected, 1e-14)
 
 
 def exchange(small: Any, c: np.ndarray) -> Exchange:
     return Exchange(small.start, small.clients(), small.start, small.cohort(), small.facts, surveyed={"gradient": c})
 
 
-def test_the_state_takes_in_c_after_the_round(small: Any) -> None:
+def test_the_state_takes_in_c_after_the_round(small: Any, close: Any) -> None:
     c, m, v = vectors(small)
     shared = MIME(beta=0.8).share({"momentum": m}, exchange(small, c))
     assert list(shared) == ["momentum"]
-    np.testing.assert_allclose(shared["momentum"], 0.8 * m + 0.2 * c, rtol=0, atol=1e-15)
+    close(shared["momentum"], 0.8 * m + 0.2 * c, 1e-14)
     adam = MIME(optimiser="adam", beta=0.8, beta2=0.7).share({"momentum": m, "variance": v}, exchange(small, c))
-    np.testing.assert_allclose(adam["momentum"], 0.8 * m + 0.2 * c, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(adam["variance"], 0.7 * v + 0.3 * c**2, rtol=0, atol=1e-15)
+    close(adam["momentum"], 0.8 * m + 0.2 * c, 1e-14)
+    close(adam["variance"], 0.7 * v + 0.3 * c**2, 1e-14)
 
 
-def test_the_first_round_counts(small: Any) -> None:
+def test_the_first_round_counts(small: Any, close: Any) -> None:
     c, _, _ = vectors(small)
     for method in (MIME(), MIME(optimiser="adam")):
         shared = method.share(method.begin(small.start, small.facts), exchange(small, c))
-        np.testing.assert_allclose(shared["momentum"], 0.1 * c, rtol=0, atol=1e-15)
+        close(shared["momentum"], 0.1 * c, 1e-14)
         if "variance" in shared:
-            np.testing.assert_allclose(shared["variance"], 0.01 * c**2, rtol=0, atol=1e-15)
+            close(shared["variance"], 0.01 * c**2, 1e-14)
 
 
-def test_a_branch_may_go_on_with_adam_from_a_history_of_momentum(small: Any) -> None:
+def test_a_branch_may_go_on_with_adam_from_a_history_of_momentum(small: Any, close: Any) -> None:
     c, m, _ = vectors(small)
     method = MIME(batch=4, optimiser="adam")
     got = method.train(small.task(sent={"momentum": m}, surveyed={"gradient": c})).weights.parameters
-    np.testing.assert_allclose(got, by_hand(small, method, c, m, 1.0), rtol=0, atol=1e-12)
+    close(got, by_hand(small, method, c, m, 1.0), 1e-12)
     shared = method.share({"momentum": m}, exchange(small, c))
-    np.testing.assert_allclose(shared["variance"], 0.01 * c**2, rtol=0, atol=1e-15)
+    close(shared["variance"], 0.01 * c**2, 1e-14)
 
 
 def noisy(small: Any) -> tuple[Any, Any]:

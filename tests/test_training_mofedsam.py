@@ -26,7 +26,8 @@ def by_vector(task: LocalTask, method: MoFedSAM) -> np.ndarray:
         at = at.detach().requires_grad_()
         a, b, c, d = torch.split(at, [30, 5, 15, 3])
         logits = torch.tanh(x @ a.view(5, 6).T + b) @ c.view(3, 5).T + d
-        loss = functional.cross_entropy(logits, y) + method.weight_decay / 2 * at.square().sum()
+        inside = method.weight_decay if method.sam_decay == "within" else 0.0
+        loss = functional.cross_entropy(logits, y) + inside / 2 * at.square().sum()
         return torch.autograd.grad(loss, at)[0]
 
     for x, y in batches(task, method):
@@ -35,28 +36,31 @@ def by_vector(task: LocalTask, method: MoFedSAM) -> np.ndarray:
         if method.clip:
             assert g.norm() > method.clip
             g = g * method.clip / g.norm()
+        if method.sam_decay == "apart":
+            g = g + method.weight_decay * theta
         velocity = method.momentum * velocity + method.alpha * g + (1 - method.alpha) * c
         theta = theta - task.pace.lr * velocity
     return theta.numpy()
 
 
+@pytest.mark.parametrize("decay", ["apart", "within"])
 @pytest.mark.parametrize(("momentum", "weight_decay", "clip"), [(0.0, 0.0, 0.0), (0.9, 0.05, 0.0), (0.9, 0.05, 0.3)])
 def test_steps_follow_the_mix_of_sams_gradient_and_momentum(
-    small: Any, momentum: float, weight_decay: float, clip: float
+    small: Any, momentum: float, weight_decay: float, clip: float, decay: str, close: Any
 ) -> None:
-    settings = {"batch": 4, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
-    method = MoFedSAM(alpha=0.6, sam_rho=0.5, **settings)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"batch": 4, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    method = MoFedSAM(alpha=0.6, sam_rho=0.5, sam_decay=decay, **settings)
     task = small.task(sent={"momentum": np.random.default_rng(5).normal(size=53) / 5})
     trained = method.train(task).weights.parameters
-    np.testing.assert_allclose(trained, by_vector(task, method), rtol=0, atol=1e-11)
-    for other in (FedCM(alpha=0.6, **settings), FedSAM(sam_rho=0.5, **settings)):  # type: ignore[arg-type]
+    close(trained, by_vector(task, method), 1e-11)
+    for other in (FedCM(alpha=0.6, **settings), FedSAM(sam_rho=0.5, **settings)):
         assert np.abs(trained - other.train(task).weights.parameters).max() > 1e-3
 
 
-def test_as_rho_goes_to_0_it_is_fedcm_and_it_shares_the_same(small: Any) -> None:
+def test_as_rho_goes_to_0_it_is_fedcm_and_it_shares_the_same(small: Any, close: Any) -> None:
     task = small.task(sent={"momentum": np.ones(53) / 10})
     tiny, mixed = (method.train(task).weights.parameters for method in (MoFedSAM(sam_rho=1e-10), FedCM()))
-    np.testing.assert_allclose(tiny, mixed, rtol=0, atol=1e-9)
+    close(tiny, mixed, 1e-9)
     exchange = Exchange(small.start, small.clients(), small.start, small.cohort(), small.facts)
     shared = [method.share(task.sent, exchange)["momentum"] for method in (MoFedSAM(), FedCM())]
     assert shared[0].tobytes() == shared[1].tobytes()

@@ -35,7 +35,7 @@ def returning(small: Any, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(("mu", "tau"), [(1.0, 1.0), (5.0, 0.5)])
-def test_moon_follows_its_formula(small: Any, by_hand: Callable[..., Any], mu: float, tau: float) -> None:
+def test_moon_follows_its_formula(small: Any, by_hand: Callable[..., Any], mu: float, tau: float, close: Any) -> None:
     method, task = MOON(**PLAIN, mu=mu, temperature=tau), returning(small)
     sent, previous = as_module(small, task.start), as_module(small, task.state["previous"])
 
@@ -51,7 +51,7 @@ def test_moon_follows_its_formula(small: Any, by_hand: Callable[..., Any], mu: f
         return functional.cross_entropy(module(x), y) + mu * total / len(y)
 
     trained = method.train(task).weights.parameters
-    np.testing.assert_allclose(trained, by_hand(task, method, step), rtol=0, atol=1e-12)
+    close(trained, by_hand(task, method, step), 1e-12)
     assert np.abs(trained - SGD(**PLAIN).train(small.task()).weights.parameters).max() > 1e-3
 
 
@@ -112,10 +112,10 @@ def test_a_worker_forgets_the_previous_model_of_another_client(small: Any) -> No
     assert used.tobytes() == method.train(small.task()).weights.parameters.tobytes()
 
 
-def test_a_vanishing_weight_gives_sgd(small: Any) -> None:
+def test_a_vanishing_weight_gives_sgd(small: Any, close: Any) -> None:
     trained = MOON(**PLAIN, mu=1e-12).train(returning(small)).weights.parameters
     plain = SGD(**PLAIN).train(small.task()).weights.parameters
-    np.testing.assert_allclose(trained, plain, rtol=0, atol=1e-11)
+    close(trained, plain, 1e-11)
 
 
 @pytest.mark.parametrize("dead", [False, True])

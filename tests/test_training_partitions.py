@@ -60,6 +60,28 @@ def test_two_shards_hold_at_most_as_many_classes_as_their_borders_allow() -> Non
     assert all(counts.sum() == 20 for counts in split.label_counts)
 
 
+def test_shards_of_a_given_size_leave_the_other_samples_to_nobody() -> None:
+    """10 clients of two shards of 12: 240 of 400 samples; a class of 40 makes 3 shards and a bit."""
+    labels = np.repeat(np.arange(10), 40)
+    split = partition("shards:2,12", labels, 10, 10, seed=3, client_test=0.25)
+    assert split.test is not None
+    owned = np.concatenate([*split.clients, *split.test])
+    assert len(owned) == len(set(owned.tolist())) == 240
+    for own, test in zip(split.clients, split.test, strict=True):
+        counts = np.bincount(labels[np.concatenate([own, test])], minlength=10)
+        assert counts.sum() == 24
+        assert (counts > 0).sum() <= 4  # a shard of 12 lies in two classes at most
+    # shards are drawn from all of the data, not from its first classes
+    assert {int(label) for label in labels[owned]} >= {0, 9}
+
+
+def test_a_size_that_uses_all_samples_deals_the_shards_of_no_size() -> None:
+    labels = np.repeat(np.arange(10), 40)
+    one, other = (partition(text, labels, 10, 20, seed=3) for text in ("shards:2", "shards:2,10"))
+    for a, b in zip(one.clients, other.clients, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_dirichlet_shares_spread_with_alpha_and_keep_ten_samples() -> None:
     labels = np.repeat(np.arange(10), 400)
 
@@ -86,6 +108,13 @@ def test_dirichlet_ends_where_ten_samples_a_client_are_hopeless() -> None:
         ("shards:x", 5, r"'x' is not a number \(shards:shards\)"),
         ("shards:0", 5, r"data.partition.shards = 0 is out of range"),
         ("dirichlet:-1", 5, r"data.partition.alpha = -1 is out of range"),
+        (
+            "shards:2,30",
+            7,
+            r"'shards:2,30' with 7 clients needs 14 shards of 30 samples, but the 400 training samples make only 13",
+        ),
+        ("shards:2,0", 5, r"data.partition.size = 0 is out of range"),
+        ("shards:2,1.5", 5, r"data.partition.size = 1.5 has the wrong type: it takes a whole number"),
         ("iid:3", 5, r"gives 1 values, but iid takes 0"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_server_that_starts_anew_does_not_make_a_later_global_again(runs: Any,
     assert same(again(run, 1, server).weights, run.round(1).read("global"))
 
 
-def test_momentum_of_the_server_from_the_recorded_models_alone(runs: Any) -> None:
+def test_momentum_of_the_server_from_the_recorded_models_alone(runs: Any, close: Any) -> None:
     """m_3 = 0.9 (0.9 Δ_1 + Δ_2) + Δ_3 in float64, from the files' clients and starts."""
     run = runs("fedavgm")
     m = 0.0
@@ -86,13 +86,13 @@ def test_momentum_of_the_server_from_the_recorded_models_alone(runs: Any) -> Non
         round_ = run.round(number)
         start = round_.read("start").parameters.astype(np.float64)
         m = 0.9 * m + round_.weights @ (round_.clients().parameters - start)
-    np.testing.assert_allclose(again(run, 3, "fedavgm", from_state=True).weights.parameters, start + m, rtol=2e-5)
+    close(again(run, 3, "fedavgm", from_state=True).weights.parameters, start + m, 1e-6)
 
 
 # --- another server ---
 
 
-def test_another_server_is_its_formula_on_the_recorded_clients(runs: Any) -> None:
+def test_another_server_is_its_formula_on_the_recorded_clients(runs: Any, close: Any) -> None:
     run = runs("fma")
     round_ = run.round(2)
     start, clients = round_.read("start").parameters.astype(np.float64), round_.clients().parameters
@@ -100,13 +100,13 @@ def test_another_server_is_its_formula_on_the_recorded_clients(runs: Any) -> Non
     assert len(set(p)) > 1
     delta = clients - start
     far = again(run, 2, "fedswa", alpha=1.25)
-    np.testing.assert_allclose(far.weights.parameters, start + 1.25 * (p @ delta), rtol=1e-5, atol=1e-8)
+    close(far.weights.parameters, start + 1.25 * (p @ delta), 1e-6)
     assert far.settings == {"weighting": "samples", "alpha": 1.25}
     even = again(run, 2, "fma", weighting="uniform")
-    np.testing.assert_allclose(even.weights.parameters, clients.mean(axis=0, dtype=np.float64), rtol=1e-6, atol=1e-8)
+    close(even.weights.parameters, clients.mean(axis=0, dtype=np.float64), 1e-6)
 
 
-def test_steps_are_counted_for_fednova(runs: Any) -> None:
+def test_steps_are_counted_for_fednova(runs: Any, close: Any) -> None:
     """a_i by the paper's closed form, momentum 0.9; clients with more samples took more steps."""
     run = runs("fma")
     round_ = run.round(3)
@@ -116,7 +116,7 @@ def test_steps_are_counted_for_fednova(runs: Any) -> None:
     start = round_.read("start").parameters.astype(np.float64)
     delta, p = round_.clients().parameters - start, round_.weights
     expected = start + (p @ a) * ((p / a) @ delta)
-    np.testing.assert_allclose(again(run, 3, "fednova").weights.parameters, expected, rtol=1e-5, atol=1e-7)
+    close(again(run, 3, "fednova").weights.parameters, expected, 1e-6)
 
 
 def test_what_the_server_sees_is_what_it_saw(runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

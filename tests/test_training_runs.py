@@ -56,7 +56,7 @@ def same(a: Run, b: Run) -> None:
             np.testing.assert_array_equal(values, b.metrics()[name])
 
 
-def test_global_is_the_weighted_sum_of_the_clients_from_the_files_alone(ima: Run) -> None:
+def test_global_is_the_weighted_sum_of_the_clients_from_the_files_alone(ima: Run, close: Any) -> None:
     for t in ima.rounds:
         round_ = ima.round(t)
         clients, p = round_.clients(), round_.weights
@@ -65,10 +65,10 @@ def test_global_is_the_weighted_sum_of_the_clients_from_the_files_alone(ima: Run
         expected = weighted_mean(clients, p).parameters
         assert round_.read("global").parameters.tobytes() == expected.tobytes()
         in_one = (p @ clients.parameters.astype(np.float64)).astype(np.float32)
-        np.testing.assert_allclose(expected, in_one, rtol=1e-6, atol=1e-9)
+        close(expected, in_one, 1e-6)
 
 
-def test_averaged_is_the_mean_of_the_windows_globals_and_the_next_start(ima: Run) -> None:
+def test_averaged_is_the_mean_of_the_windows_globals_and_the_next_start(ima: Run, close: Any) -> None:
     for t in ima.rounds:
         round_ = ima.round(t)
         if t < 4:
@@ -76,7 +76,7 @@ def test_averaged_is_the_mean_of_the_windows_globals_and_the_next_start(ima: Run
         else:
             window = [ima.round(s).read("global") for s in range(max(1, t - 2), t + 1)]
             expected = np.stack([w.parameters for w in window]).astype(np.float64).mean(0).astype(np.float32)
-            np.testing.assert_allclose(round_.read("averaged").parameters, expected, rtol=1e-6, atol=1e-9)
+            close(round_.read("averaged").parameters, expected, 1e-6)
             assert round_.read("averaged").parameters.tobytes() == mean(stack(window)).parameters.tobytes()
         if t > 1:
             before = ima.round(t - 1)

@@ -32,7 +32,7 @@ def some(small: Any, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("clip", [0.0, 0.3])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_steps_are_corrected_after_clipping_and_the_control_is_the_mean_of_the_clients_own_gradients(
-    small: Any, momentum: float, clip: float
+    small: Any, momentum: float, clip: float, close: Any
 ) -> None:
     method = SCAFFOLD(batch=4, momentum=momentum, weight_decay=DECAY, clip=clip)
     c, own = some(small, 1), some(small, 2)
@@ -52,14 +52,14 @@ def test_steps_are_corrected_after_clipping_and_the_control_is_the_mean_of_the_c
         velocity = momentum * velocity + g - torch.from_numpy(own) + torch.from_numpy(c)
         theta = theta - 0.1 * velocity
     update = method.train(task)
-    np.testing.assert_allclose(update.weights.parameters, theta, rtol=0, atol=1e-11)
+    close(update.weights.parameters, theta, 1e-11)
 
     # Gradient j is stepped along in steps j, j + 1, ..., with η, ηβ, ηβ², ...
     K = len(gradients)
     weights = np.array([sum(0.1 * momentum**k for k in range(K - j)) for j in range(K)])
     mean = np.average(torch.stack(gradients).numpy(), axis=0, weights=weights)
-    np.testing.assert_allclose(update.state["control"], mean, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(update.message["control"], update.state["control"] - own, rtol=0, atol=1e-14)
+    close(update.state["control"], mean, 1e-11)
+    close(update.message["control"], update.state["control"] - own, 1e-14)
 
 
 def test_the_first_round_is_sgd_and_later_ones_are_not(small: Any) -> None:
@@ -81,7 +81,7 @@ def softmax_gradient(W: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("cohorts", [[[0, 2], [1, 2], [3], [0, 1, 2, 3], [2, 3]], [[1]] * 3])
 def test_a_federation_with_partial_participation_is_the_one_worked_out_in_numpy(
-    small: Any, cohorts: list[list[int]]
+    small: Any, cohorts: list[list[int]], close: Any
 ) -> None:
     module = torch.nn.Linear(6, 3, bias=False).double()
     facts, model = Facts(Layout.of(module), classes=3, clients=4), initial_model(module)
@@ -120,21 +120,21 @@ def test_a_federation_with_partial_participation_is_the_one_worked_out_in_numpy(
         W = np.sum(ends, axis=0) / sum(len(parts[i]) for i in cohort)
         c = c + np.sum(changes, axis=0) / 4
 
-        np.testing.assert_allclose(model.parameters, W.ravel(), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(sent["control"], c.ravel(), rtol=0, atol=1e-12)
+        close(model.parameters, W.ravel(), 1e-12)
+        close(sent["control"], c.ravel(), 1e-12)
         for i in range(4):
-            np.testing.assert_allclose(states[i]["control"] if i in states else 0, own[i].ravel(), rtol=0, atol=1e-12)
+            close(states[i]["control"] if i in states else 0, own[i].ravel(), 1e-12)
         kept = np.sum([state["control"] for state in states.values()], axis=0) / 4
-        np.testing.assert_allclose(sent["control"], kept, rtol=0, atol=1e-12)
+        close(sent["control"], kept, 1e-12)
     assert np.abs(sent["control"]).max() > 1e-2
 
 
-def test_messages_count_alike_whatever_a_client_has(small: Any) -> None:
+def test_messages_count_alike_whatever_a_client_has(small: Any, close: Any) -> None:
     assert SCAFFOLD.message_weighting == "uniform"
     sent, message = {"control": some(small, 3)}, {"control": some(small, 4)}
     exchange = Exchange(small.start, small.clients(), small.start, small.cohort(), small.facts, message)
     shared = SCAFFOLD().share(sent, exchange)
-    np.testing.assert_allclose(shared["control"], sent["control"] + 3 / 4 * message["control"], rtol=0, atol=1e-15)
+    close(shared["control"], sent["control"] + 3 / 4 * message["control"], 1e-14)
 
 
 @pytest.mark.parametrize("make", [SCAFFOLD, lambda: SCAFFOLD(momentum=0.0, batch=1)])

@@ -55,23 +55,23 @@ def played(method: WIMA, rounds: int) -> list[Weights]:
 
 
 @given(window=st.integers(2, 9), rounds=st.integers(1, 15))
-def test_the_moving_sum_is_the_mean_of_the_last_rows(window: int, rounds: int) -> None:
+def test_the_moving_sum_is_the_mean_of_the_last_rows(window: int, rounds: int, close: Any) -> None:
     last = played(WIMA(window=window), rounds)[-1]
     rows = [row(t) for t in range(max(1, rounds - window + 1), rounds + 1)]
     expected = np.mean([r.parameters.astype(np.float64) for r in rows], axis=0).astype(np.float32)
-    np.testing.assert_allclose(last.parameters, expected, rtol=2e-7)  # one rounding to float32
+    close(last.parameters, expected, 2e-7)  # one rounding to float32
     running = np.mean([r.buffers["norm.running_mean"].astype(np.float64) for r in rows], axis=0)
-    np.testing.assert_allclose(last.buffers["norm.running_mean"], running, rtol=2e-7)
+    close(last.buffers["norm.running_mean"], running, 2e-7)
     assert last.buffers["norm.num_batches_tracked"] == rounds
 
 
-def test_a_sum_that_moves_for_long_stays_the_sum() -> None:
+def test_a_sum_that_moves_for_long_stays_the_sum(close: Any) -> None:
     last = played(WIMA(window=7), 600)[-1]
     expected = np.mean([row(t).parameters.astype(np.float64) for t in range(594, 601)], axis=0)
-    np.testing.assert_allclose(last.parameters, expected, rtol=2e-7)
+    close(last.parameters, expected, 2e-7)
 
 
-def test_equation_six_gives_the_average_from_the_updates_alone() -> None:
+def test_equation_six_gives_the_average_from_the_updates_alone(close: Any) -> None:
     """w_{t'} - sum_tau ((t' + W - tau)/W) (start_tau - global_tau), w_{t'} the start of the window's first round."""
     window, last = 5, 11
     first = last - window + 1
@@ -79,7 +79,7 @@ def test_equation_six_gives_the_average_from_the_updates_alone() -> None:
     for tau in range(first, last + 1):
         step = row(tau - 1).parameters.astype(np.float64) - row(tau).parameters
         average -= (first + window - tau) / window * step
-    np.testing.assert_allclose(played(WIMA(window=window), last)[-1].parameters, average, rtol=1e-5, atol=1e-6)
+    close(played(WIMA(window=window), last)[-1].parameters, average, 1e-6)
 
 
 @pytest.mark.parametrize(("parts", "averaged"), [("features", slice(0, 6)), ("classifier", slice(6, 14))])
@@ -98,7 +98,9 @@ def config(method: str, **sections: Any) -> Config:
     return Config.read(merge(preset(method), SMALL, sections))
 
 
-def test_its_globals_are_those_of_fma_bit_for_bit_and_a_resume_goes_on_exactly(stop_after: Any, tmp_path: Path) -> None:
+def test_its_globals_are_those_of_fma_bit_for_bit_and_a_resume_goes_on_exactly(
+    stop_after: Any, tmp_path: Path, close: Any
+) -> None:
     fma = train(config("fma"), tmp_path / "fma")
     wima = train(config("wima", average={"window": 3}), tmp_path / "wima")
     for t in fma.rounds:
@@ -106,7 +108,7 @@ def test_its_globals_are_those_of_fma_bit_for_bit_and_a_resume_goes_on_exactly(s
         assert wima.round(t).read("start").parameters.tobytes() == fma.round(t).read("start").parameters.tobytes()
         window = [fma.round(s).read("global").parameters for s in range(max(1, t - 2), t + 1)]
         expected = np.mean(np.stack(window).astype(np.float64), axis=0)
-        np.testing.assert_allclose(wima.round(t).read("averaged").parameters, expected, rtol=2e-7, atol=1e-12)
+        close(wima.round(t).read("averaged").parameters, expected, 2e-7)
     for policy in ("all", "none"):
         settings = config("wima", average={"window": 3}, record={"globals": policy, "clients": "none"})
         path = tmp_path / f"cut-{policy}"

@@ -2,12 +2,13 @@
 
 from .branching import branch, branch_notes, branched_config
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
-from .config import Config, merge, preset, presets, read_assignments, read_toml
+from .config import Config, merge, read_assignments, read_toml, recorded_tables
 from .curves import Curve, Curves, curves, refuse_smoothing
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
 from .lineage import config_at
+from .presets import canonical_method, preset, presets
 from .replays import Replayer
 from .splitting import partition
 from .trainer import resume, train
@@ -24,6 +25,7 @@ __all__ = [
     "branch_notes",
     "branched_config",
     "build_module",
+    "canonical_method",
     "config_at",
     "config_of",
     "curves",
@@ -38,6 +40,7 @@ __all__ = [
     "presets",
     "read_assignments",
     "read_toml",
+    "recorded_tables",
     "refuse_smoothing",
     "resolve_device",
     "resume",

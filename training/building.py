@@ -93,7 +93,7 @@ def config_of(run: Run) -> Config:
         FedscopeError: the run came from another program and has none.
     """
     run.require("config.toml")
-    return Config.read(run.config or {})
+    return Config.recorded(run.config or {})
 
 
 def data_of(run: Run) -> Dataset:

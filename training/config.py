@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Literal
 from ..checkpoints import FedscopeError, Policy, nearest
 from .architectures import Architecture
 from .methods import AverageMethod, ClientMethod, ServerMethod
-from .registry import Shelf, find, method_name, names
+from .registry import Shelf, canonical, find, method_name, names
 from .settings import Settings, setting
 from .splitting import parse_partition
 
 #: sections that choose a file from a shelf: the shelf, the key that chooses, what is chosen without it
-_METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
+METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
     "model": ("models", "name", "mlp"),
     "client": ("clients", "method", "sgd"),
     "server": ("servers", "method", "fma"),
@@ -34,7 +34,7 @@ class DataConfig(Settings):
     section: ClassVar[str] = "data"
 
     name: str = setting("digits", "digits, npz:PATH or folder:PATH")
-    partition: str = setting("shards:2", "iid, shards:c or dirichlet:alpha")
+    partition: str = setting("shards:2", "iid, shards:c, shards:c,size or dirichlet:alpha")
     clients: int = setting(50, "N, the number of clients", least=1)
     client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)
     augment: Literal["none", "crop-flip"] = setting("none", "random crops and flips of training images")
@@ -42,7 +42,7 @@ class DataConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parse_partition(self.partition)
+        object.__setattr__(self, "partition", parse_partition(self.partition).written())
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,12 @@ class Config:
             if not isinstance(table, Mapping):
                 raise FedscopeError(f"{name} = {table!r} is not a section; write [{name}] and its keys below it")
         chosen: dict[str, Any] = {}
-        for name, (shelf, selector, default) in _METHOD_SECTIONS.items():
+        for name, (shelf, selector, default) in METHOD_SECTIONS.items():
             table = dict(raw.get(name, {}))
             which = table.pop(selector, default)
             if not isinstance(which, str):
                 raise FedscopeError(f"{name}.{selector} = {which!r} has the wrong type: it takes a string")
+            which = canonical(shelf, which)
             made = _read(find(shelf, which), table, raw)
             chosen[name] = ModelChoice(which, made) if name == "model" else made
         return cls(
@@ -130,6 +131,11 @@ class Config:
             record=RecordConfig.read(raw.get("record", {})),
             **chosen,
         ).settled()
+
+    @classmethod
+    def recorded(cls, tables: Mapping[str, Any]) -> Config:
+        """The configuration that a run keeps, whichever version of fedscope recorded it."""
+        return cls.read(recorded_tables(tables))
 
     def settled(self) -> Config:
         """The configuration with what its methods take from each other and from the number of rounds filled in.
@@ -159,7 +165,7 @@ class Config:
         >>> Config.read({"average": {"method": "ima"}}).title()
         'ima'
         """
-        plain = {default for _, _, default in _METHOD_SECTIONS.values()}
+        plain = {default for _, _, default in METHOD_SECTIONS.values()}
         chosen = dict.fromkeys(method_name(method) for method in (self.client, self.server, self.average))
         return "-".join(name for name in chosen if name not in plain) or "fma"
 
@@ -169,13 +175,26 @@ class Config:
         return replace(self, run=run, data=replace(self.data, name=data))
 
 
+def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables that a run keeps, with the keys that came later set to what the run did without them.
+
+    >>> recorded_tables({"client": {"method": "fedsam", "lr": 0.1}})["client"]
+    {'method': 'fedsam', 'lr': 0.1, 'sam_decay': 'within'}
+    """
+    known = dict(tables)
+    for section, (shelf, selector, default) in METHOD_SECTIONS.items():
+        if isinstance(table := tables.get(section), Mapping):
+            known[section] = find(shelf, table.get(selector, default)).recorded(table)
+    return known
+
+
 def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]) -> Any:
     """A method's or model's settings; a key that belongs to another section's method is refused with its place."""
     for name in table:
         if name in {key.name for key in fields(kind)}:
             continue
-        for other, (shelf, selector, default) in _METHOD_SECTIONS.items():
-            chosen = raw.get(other, {}).get(selector, default)
+        for other, (shelf, selector, default) in METHOD_SECTIONS.items():
+            chosen = canonical(shelf, str(raw.get(other, {}).get(selector, default)))
             if other != kind.section and chosen in names(shelf) and name in _keys(shelf, chosen):
                 raise FedscopeError(
                     f"{kind.section}.{name} is not a setting of {kind.__name__}; {other}.{name} is one of {chosen}"
@@ -185,7 +204,7 @@ def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]
 
 def _drop_own(section: str, table: dict[str, Any]) -> None:
     """Drop the settings that belong to the method or model that a table chooses; its choice stays."""
-    shelf, selector, _ = _METHOD_SECTIONS[section]
+    shelf, selector, _ = METHOD_SECTIONS[section]
     base: dict[str, type[Settings]] = {
         "client": ClientMethod,
         "server": ServerMethod,
@@ -201,41 +220,6 @@ def _drop_own(section: str, table: dict[str, Any]) -> None:
 
 def _keys(shelf: Shelf, name: str) -> set[str]:
     return {key.name for key in fields(find(shelf, name))}
-
-
-def presets() -> tuple[str, ...]:
-    """Names that ``--method`` takes: those of all methods in ``clients/``, ``servers/`` and ``averages/``.
-
-    >>> {"fma", "ima", "fedadam", "scaffold"} <= set(presets())
-    True
-    """
-    return tuple(sorted({*names("clients"), *names("servers"), *names("averages")} - {"sgd", "none"}))
-
-
-def preset(method: str) -> dict[str, dict[str, Any]]:
-    """A method of the literature as a choice of client, server and average, whose own settings default to the paper's.
-
-    The choice only: rates, epochs, clients and rounds are this package's defaults, not the paper's set-up.
-    A name stands for every file of that name: ``fedprox`` for a client alone, ``fedswa`` for a client and a server,
-    ``ima`` for an average. What it does not name is plain SGD, FMA and no averaging.
-
-    Raises:
-        FedscopeError: an unknown name.
-
-    >>> preset("ima")
-    {'client': {'method': 'sgd'}, 'server': {'method': 'fma'}, 'average': {'method': 'ima'}}
-    """
-    if method not in presets():
-        meant = {"fedavg": "fma", "fedima": "ima"}.get(method.lower(), method.lower())
-        raise FedscopeError(
-            f"--method {method!r} is not a method that fedscope knows{nearest(meant, presets())}; "
-            f"it has {', '.join(presets())}"
-        )
-    return {
-        section: {"method": method if method in names(shelf) else default}
-        for section, (shelf, _, default) in _METHOD_SECTIONS.items()
-        if section != "model"
-    }
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -300,10 +284,12 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
             if not isinstance(table, Mapping):
                 raise FedscopeError(f"{section} = {table!r} is not a section; write [{section}] and its keys below it")
             below = merged.setdefault(section, {})
-            selector = _METHOD_SECTIONS[section][1] if section in _METHOD_SECTIONS else None
-            if selector is not None and not isinstance(table.get(selector, ""), str):
-                raise FedscopeError(f"{section}.{selector} = {table[selector]!r} has the wrong type: it takes a string")
-            if selector is not None and selector in table and below.get(selector, table[selector]) != table[selector]:
-                _drop_own(section, below)
+            if section in METHOD_SECTIONS and METHOD_SECTIONS[section][1] in table:
+                shelf, selector, _ = METHOD_SECTIONS[section]
+                if not isinstance(name := table[selector], str):
+                    raise FedscopeError(f"{section}.{selector} = {name!r} has the wrong type: it takes a string")
+                table = {**table, selector: canonical(shelf, name)}
+                if below.get(selector, table[selector]) != table[selector]:
+                    _drop_own(section, below)
             below.update(table)
     return merged

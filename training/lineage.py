@@ -25,7 +25,7 @@ def branch_of(run: Run) -> Mapping[str, Any]:
 
 def segments(run: Run) -> list[tuple[float, Config]]:
     """The last round that each configuration made, and the configuration, oldest first; the run's own has no end."""
-    history = [(float(last), Config.read(tables)) for last, tables in branch_of(run)["history"]]
+    history = [(float(last), Config.recorded(tables)) for last, tables in branch_of(run)["history"]]
     return [*history, (inf, config_of(run))]
 
 

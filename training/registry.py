@@ -24,6 +24,9 @@ _CALLED: dict[str, str] = {
     "partitions": "a partition",
     "data": "a data set",
 }
+#: what the field calls a method whose file has another name
+_ALSO: dict[Shelf, dict[str, str]] = {"clients": {"fedavg": "sgd"}, "servers": {"fedavg": "fma"}}
+_METHODS: tuple[Shelf, ...] = ("clients", "servers", "averages")
 _FLAGS: dict[Shelf, str] = {"clients": "--client", "servers": "--server", "averages": "--average"}
 
 
@@ -38,8 +41,23 @@ def names(shelf: Shelf) -> tuple[str, ...]:
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
 
 
+def canonical(shelf: Shelf, name: str) -> str:
+    """The name of a method's file, however it is written: in any case, or as the field calls it.
+
+    A name that is not known, or of no method, stays as it is.
+
+    >>> canonical("servers", "FedAvg"), canonical("clients", "SCAFFOLD"), canonical("servers", "FedAvgg")
+    ('fma', 'scaffold', 'FedAvgg')
+    """
+    if shelf not in _METHODS:
+        return name
+    lower = name.lower()
+    lower = _ALSO.get(shelf, {}).get(lower, lower)
+    return lower if lower in names(shelf) else name
+
+
 def find(shelf: Shelf, name: str) -> type[Any]:
-    """The class that the file ``name`` on a shelf defines.
+    """The class that the file ``name`` on a shelf defines; a method's name is taken as :func:`canonical` takes it.
 
     Raises:
         FedscopeError: no such file; the sentence names the nearest one and lists all.
@@ -47,6 +65,7 @@ def find(shelf: Shelf, name: str) -> type[Any]:
     >>> find("servers", "fma").__name__
     'FMA'
     """
+    asked, name = name, canonical(shelf, name)
     if name not in names(shelf):
         if shelf == "data" and Path(name).exists():
             raise FedscopeError(f"--data {name} does not say what it is; write npz:{name} or folder:{name}")
@@ -55,10 +74,14 @@ def find(shelf: Shelf, name: str) -> type[Any]:
                 f"model.name = {name!r} is code of your own, which a run cannot keep, so it could not be resumed; "
                 f"train {' or '.join(names('models'))}, and give module:factory to analyses of models trained elsewhere"
             )
-        elsewhere = [flag for other, flag in _FLAGS.items() if other != shelf and name in names(other)]
-        hint = f"; did you mean {elsewhere[0]} {name}?" if elsewhere else nearest(name, names(shelf))
+        elsewhere = [
+            f"{flag} {canonical(other, name)}"
+            for other, flag in _FLAGS.items()
+            if other != shelf and canonical(other, name) in names(other)
+        ]
+        hint = f"; did you mean {elsewhere[0]}?" if elsewhere else nearest(name.lower(), names(shelf))
         raise FedscopeError(
-            f"{name!r} is not {_CALLED[shelf]} that fedscope knows{hint}; it has {', '.join(names(shelf))}"
+            f"{asked!r} is not {_CALLED[shelf]} that fedscope knows{hint}; it has {', '.join(names(shelf))}"
         )
     module = import_module(f"{__package__}.{shelf}.{name.replace('-', '_')}")
     found: type[Any] = module.PROVIDES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
@@ -22,14 +22,16 @@ def setting(
     most: float | None = None,
     below: float | None = None,
     off: str | None = None,
+    before: Any = MISSING,
 ) -> Any:
     """Declare one key: its default, one line of documentation and its range (``least`` <= x, ``above`` < x, ...).
 
     Args:
         off: with ``above=0``, where 0 would switch the method off: what to choose instead, as in ``--client sgd``.
+        before: what a configuration means that was recorded before the key existed, see :func:`Settings.recorded`.
     """
     limits = {"least": least, "above": above, "most": most, "below": below}
-    return field(default=default, metadata={"doc": doc, "off": off, **limits})
+    return field(default=default, metadata={"doc": doc, "off": off, "before": before, **limits})
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,13 @@ class Settings:
                     f"[{cls.section}] has {', '.join(known) or 'none'}"
                 )
         return cls(**raw)
+
+    @classmethod
+    def recorded(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """A resolved table as a run keeps it, with the keys that came later set to what it meant without them."""
+        known = {key.name: key.metadata.get("before", MISSING) for key in fields(cls)}
+        later = {name: value for name, value in known.items() if value is not MISSING and name not in table}
+        return {**table, **later}
 
     def table(self) -> dict[str, Any]:
         """The settings as a TOML table; keys without a value (``None``) are left out."""

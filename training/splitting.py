@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Partition
 from .randomness import generator
-from .registry import find
+from .registry import find, method_name
 from .settings import Settings
 
 
@@ -19,8 +19,19 @@ class Partitioner(Settings):
 
     section: ClassVar[str] = "data.partition"
 
+    def written(self) -> str:
+        """As it is written in a configuration, with the values that were left out: ``dirichlet:0.1``.
+
+        >>> parse_partition("dirichlet").written(), parse_partition("shards:03").written()
+        ('dirichlet:0.1', 'shards:3')
+        """
+        name = method_name(self)
+        values = [getattr(self, key.name) for key in fields(self)]
+        words = [repr(value).removesuffix(".0") for value in values if value is not None]
+        return f"{name}:{','.join(words)}" if words else name
+
     def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
-        """Indices of each client's samples; disjoint, together all samples.
+        """Indices of each client's samples; disjoint, together all samples unless the partition says otherwise.
 
         Args:
             labels: of the training split, [n] int64.
@@ -37,7 +48,7 @@ def parse_partition(text: str) -> Partitioner:
         FedscopeError: an unknown name, too many values, or a value that is not a number.
 
     >>> parse_partition("shards:3")
-    Shards(shards=3)
+    Shards(shards=3, size=None)
     """
     name, _, rest = text.partition(":")
     cls = find("partitions", name)

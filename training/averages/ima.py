@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from ..config import Config
 
 
+#: explore_high of ``cyclic`` where none is given
+_CYCLIC_HIGH = 1e-2
+
+
 @dataclass(frozen=True)
 class IMA(AverageMethod):
     """From round t_s on, ``averaged``_t = mean of the last P ``global``s, and the next round starts from it.
 
     The window reaches back before t_s; with fewer than P globals so far it is the mean of those (chosen: the paper
-    leaves it open). Round t_s itself still starts from ``global``; t_s + 1 is the first that starts from ``averaged``.
+    leaves it open). Round t_s itself still starts from ``global``, and t_s + 1 is the first that starts from
+    ``averaged`` (chosen, after the authors' code: Algorithm 1 sends w_IMA^(t_s−1) in round t_s, which eq. 5 does not
+    define).
 
     Mild exploration, j = t - t_s >= 0 rounds after the start, with eta the client's own decayed rate:
 
@@ -29,7 +35,8 @@ class IMA(AverageMethod):
     exp        eta_{t_s} (1 - explore_decay)^j (the paper's; default)
     const      explore_low
     cyclic     a saw-tooth falling linearly from explore_high to explore_low over explore_period rounds
-    triangle   down and up again within explore_period rounds (what the authors' code meant to do)
+    triangle   down from explore_high to explore_low and up again within explore_period rounds (what the authors'
+               code meant to do); explore_high defaults to eta_{t_s} here, as in that code
     epochs     one local epoch less every explore_period rounds, at least one; eta as before
     stage      eta_{t_s} halved every explore_period rounds (in the authors' code only)
     none       eta as before
@@ -55,7 +62,9 @@ class IMA(AverageMethod):
     )
     explore_decay: float = setting(0.03, "decay a round of `exp`", least=0, below=1)
     explore_low: float = setting(5e-5, "rate of `const`, lowest rate of `cyclic` and `triangle`", above=0)
-    explore_high: float = setting(1e-2, "highest rate of `cyclic` and `triangle`", above=0)
+    explore_high: float | None = setting(
+        None, "highest rate of `cyclic` (default 0.01) and `triangle` (default eta_{t_s})", above=0
+    )
     before_server: bool = setting(False, "average the clients' means before the server's optimiser steps")
     explore_period: int = setting(20, "rounds of a cycle, of an epoch step, of a stage", least=2)
 
@@ -72,14 +81,13 @@ class IMA(AverageMethod):
                 "leave it out"
             )
         rounds = config.run.rounds
-        if self.start is None:
-            return replace(self, start=ceil(0.75 * rounds))
-        if self.start > rounds:
+        start = ceil(0.75 * rounds) if self.start is None else self.start
+        if start > rounds:
             raise FedscopeError(
-                f"average.start = {self.start} comes after the last of {rounds} rounds, so nothing would be averaged; "
+                f"average.start = {start} comes after the last of {rounds} rounds, so nothing would be averaged; "
                 f"give an earlier round, as in --set average.start={ceil(0.75 * rounds)}, or --average none"
             )
-        return self
+        return replace(self, start=start)
 
     def explore_pace(self, round: int, pace: Pace, client: ClientMethod) -> Pace:
         """The pace of round t by the schedule, see the class; before t_s the client's own."""
@@ -88,14 +96,15 @@ class IMA(AverageMethod):
         j = round - self.start
         at_start = client.pace(self.start)
         phase = j % self.explore_period
-        fall = self.explore_high - self.explore_low
+        high = self.explore_high or (at_start.lr if self.explore == "triangle" else _CYCLIC_HIGH)
+        fall = high - self.explore_low
         match self.explore:
             case "exp":
                 return Pace(at_start.lr * (1 - self.explore_decay) ** j, pace.epochs)
             case "const":
                 return Pace(self.explore_low, pace.epochs)
             case "cyclic":
-                return Pace(self.explore_high - fall * phase / (self.explore_period - 1), pace.epochs)
+                return Pace(high - fall * phase / (self.explore_period - 1), pace.epochs)
             case "triangle":
                 return Pace(self.explore_low + fall * abs(1 - 2 * phase / self.explore_period), pace.epochs)
             case "epochs":

@@ -30,6 +30,10 @@ class WIMA(AverageMethod):
     The sum over the window is kept in float64 and moves with it: + ``global``_t - ``global``_{t-W}, so a window of any
     width costs one model of memory and one read a round. Its rounding error is some 1e-16 of a parameter a round, far
     below that of float32.
+
+    A note on rates: the paper's baseline is FedJAX. A table that compares with it says to which form of momentum each
+    rate belongs: steps of v ← βv + g, the form here, are 1/(1 − β) times as long as those of v ← βv + (1 − β)g at the
+    same rate.
     """
 
     about: ClassVar[About] = About(

@@ -29,7 +29,8 @@ class AdaBest(ClientMethod):
     is sent with the model, and each client sends its own back. With batches of b samples throughout, m̄ = b.
 
     h_i is a movement of the model, not a gradient, as in the paper. Clients' momentum β makes it up to 1/(1 − β) times
-    as long, for which a smaller μ makes up. The other half is ``--server adabest``.
+    as long, for which a smaller μ makes up. The other half is ``--server adabest``. The default μ = 0.02 is from the
+    grid of WIMA's comparison (Caldarola et al., ICCV Workshops 2023).
 
     Raises:
         FedscopeError: mu is not greater than 0.

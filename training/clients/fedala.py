@@ -40,7 +40,8 @@ class FedALA(ClientMethod):
     last batch's), convergence takes one epoch more than the window holds (theirs, too), and an end is forced (theirs
     has none); images are not augmented; buffers start as sent. The client's own model is θ, what it has trained.
 
-    Zhang et al., AAAI 2023; learning rate, threshold, window and portion are those of the authors' code.
+    Zhang et al., AAAI 2023. η_A = 0.01 is what the authors' README gives for the paper's experiments; their code has
+    another default. Threshold, window and portion are those of the authors' code.
 
     Raises:
         FedscopeError: more layers than the model has.
@@ -58,7 +59,7 @@ class FedALA(ClientMethod):
 
     layers: int = setting(1, "how many layers, from the top, are mixed", least=1)
     portion: float = setting(0.8, "s: share of the client's samples that A is learnt on", above=0, most=1)
-    mixing_lr: float = setting(1.0, "η_A: learning rate of A", above=0, off="--client sgd")
+    mixing_lr: float = setting(0.01, "η_A: learning rate of A", above=0, off="--client sgd")
     threshold: float = setting(0.1, "deviation of the last losses below which A has converged", above=0)
     window: int = setting(10, "how many of the last epochs' losses that deviation is over", least=2)
     most_epochs: int = setting(100, "epochs after which A's first learning ends in any case", least=1)

@@ -6,23 +6,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ..methods import About, ClientMethod
+from ..methods import About
 from ..settings import setting
+from ..shared.sharpened import SharpnessAware
 
 if TYPE_CHECKING:
     from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
-class FedASAM(ClientMethod):
+class FedASAM(SharpnessAware):
     """Local SGD with the gradient at θ + ε, ε = ρ T² g/‖T g‖, which moves large weights further; two passes a step.
 
     All [P]; T = abs θ + η on weights and 1 on biases. Chosen: a bias is a parameter with ``bias`` in the last part of
     its name, and all others are weights, a GroupNorm's scale among them, as in the authors' code. The rest is as in
-    FedSAM: weight decay in both gradients, running statistics from the pass at θ, the loss at θ.
+    FedSAM: g is the gradient of the loss alone, weight decay at θ is added to the step after clipping, running
+    statistics are from the pass at θ, and so is the loss.
 
     (ρ, η) is (0.7, 0.2) for the papers' CNN, and (0.2, 0.05) for other models: ``--set client.sam_rho=0.2 --set
-    client.sam_eta=0.05``. As ρ goes to 0 it is SGD.
+    client.sam_eta=0.05``. As ρ goes to 0 it is SGD, where nothing is clipped.
 
     Raises:
         FedscopeError: sam_rho is not greater than 0, or sam_eta is negative.
@@ -31,7 +33,7 @@ class FedASAM(ClientMethod):
     about: ClassVar[About] = About(
         "FedASAM",
         "Caldarola et al., Seeking flat minima, ECCV 2022",
-        "g ← g(θ + ε), ε = ρ T² g/‖T g‖, T = abs θ + η on weights, 1 on biases",
+        "g ← ∇L(θ + ε) + wd·θ, ε = ρ T² ∇L/‖T ∇L‖, T = abs θ + η on weights, 1 on biases",
     )
 
     sam_rho: float = setting(0.7, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
@@ -39,12 +41,10 @@ class FedASAM(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples."""
-        from ..local import local_sgd
-        from ..shared.sharpness import adaptive_ascent, sharp_gradient, weight_mask
+        from ..shared.sharpness import adaptive_ascent, weight_mask
 
         weights = task.place.tensor(weight_mask(task.facts.layout))
-        epsilon = adaptive_ascent(self.sam_rho, self.sam_eta, weights)
-        return local_sgd(task, self, gradient=sharp_gradient(task.place, self.weight_decay, epsilon))
+        return self.sharp_sgd(task, adaptive_ascent(self.sam_rho, self.sam_eta, weights))
 
 
 PROVIDES = FedASAM

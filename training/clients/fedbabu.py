@@ -28,8 +28,8 @@ class FedBABU(ClientMethod):
     gradient's, **chosen**), so the head never moves and only P − H parameters travel, H those of the head.
 
     A client's own model: ``fine_tune_epochs`` of SGD over its training samples from the round's global model, at the
-    round's rate, with the same momentum, weight decay and clip; of the whole model, the head or the body (the whole by
-    default, **chosen**: implementations differ between that and the head). Its mini-batch orders are its own: those of
+    round's rate, with the same momentum, weight decay and clip; of the head (the default, as in the paper's abstract),
+    the body or the whole model (the default of a widely used library). Its mini-batch orders are its own: those of
     draw + 10⁹, which no replay reaches.
 
     Oh et al., ICLR 2022.
@@ -39,14 +39,14 @@ class FedBABU(ClientMethod):
     """
 
     about: ClassVar[About] = About(
-        "FedBABU", "Oh et al., FedBABU, ICLR 2022", "g = 0 on the head; fine-tuned by client"
+        "FedBABU", "Oh et al., FedBABU, ICLR 2022", "g = 0 on the head, which clients fine-tune"
     )
     needs_head: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     freezes_head: ClassVar[bool] = True
 
     fine_tune_epochs: int = setting(10, "epochs of fine-tuning for a client's own model", least=1)
-    fine_tune: Literal["all", "head", "body"] = setting("all", "what a client fine-tunes for its own model")
+    fine_tune: Literal["all", "head", "body"] = setting("head", "what a client fine-tunes for its own model")
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """Nothing is sent beside the model."""

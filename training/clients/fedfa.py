@@ -42,7 +42,9 @@ class FedFA(ClientMethod):
     - the calibration is part of the loss; the authors' code takes a step of its own with Adam after each one.
     - an anchor whose class a client lacks comes back as it was sent, and is averaged with the client's full weight.
 
-    λ, R/4 and m (Table 5) are the paper's; the authors' code has m = 0.5 and calibrates from the first round on.
+    Sources of the defaults: λ in {0.1, 0.01, 0.001} and m = 0.9 are from Table 5 of Zhou et al. (IMA, IEEE TMC 2024);
+    R/4 as the first round of the calibration is in that paper's code only. FedFA's own code has m = 0.5 and calibrates
+    from the first step on.
     """
 
     about: ClassVar[About] = About(

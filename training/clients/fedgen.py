@@ -34,7 +34,9 @@ class FedGen(ClientMethod):
     G is linear (noise + one-hot y → hidden), batch norm, ReLU, linear (→ width), see
     :mod:`fedscope.training.shared.feature_generator`.
 
-    Chosen, where the paper is silent or its code differs:
+    This is a hybrid of three sources, which differ: the loss and z are the paper's; the schedule, the weights and the
+    first round are those of the authors' code; the generator's size and rate are those of a widely used implementation
+    (PFLlib). Chosen, where the paper is silent or its code differs:
 
     - in the method's first round clients train as SGD, since the generator that they are sent is untrained (as in the
       authors' code); a count of its batches is sent with it.
@@ -44,9 +46,9 @@ class FedGen(ClientMethod):
     - Adam begins anew each round, since what the server keeps is what it sends. There is no weight decay on G.
     - the label counts count as known to the server; they are 1 number a class, sent once.
 
-    noise, hidden and generator_lr are those of a widely used implementation (PFLlib); the authors' code has 32, 256 and
-    3e-4 on MNIST. With α = 10 a head's steps are eleven times as long: at the common rate of 0.05 and momentum 0.9
-    training on the digits ends at chance, so gradients are clipped at norm 10 (chosen; the authors' rate is 0.01).
+    noise, hidden and generator_lr are PFLlib's; the authors' code has 32, 256 and 3e-4 on MNIST. With α = 10
+    a head's steps are eleven times as long: at the common rate of 0.05 and momentum 0.9 training on the digits ends at
+    chance, so gradients are clipped at norm 10 (chosen; the authors' rate is 0.01).
     The server's part takes about 0.4 s a round on one core, whatever the model's size.
     """
 

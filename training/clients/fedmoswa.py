@@ -35,6 +35,10 @@ class FedMoSWA(FedSWA):
     c_i = m = 0 a client steps as FedSWA's. Where ``momentum`` is not 0, Σ_k η_k is the update's ``reach``, which takes
     it in, so that c_i⁺ stays an exact weighted mean of g (**chosen**: the paper has no momentum).
 
+    The released code differs: it divides by K·(first + last rate)/2 in place of Σ_k η_k, its first m is the mean of the
+    first c_i⁺ (here m moves there by γ), and it weights clients uniformly where the server here uses p. Kept as the
+    formulas are: only with Σ_k η_k is c_i⁺ an exact mean of g.
+
     Liu et al., ICML 2025; the server's half is the server method of the same name.
     """
 

@@ -6,40 +6,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ..methods import About, ClientMethod
+from ..methods import About
 from ..settings import setting
+from ..shared.sharpened import SharpnessAware
 
 if TYPE_CHECKING:
     from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
-class FedSAM(ClientMethod):
+class FedSAM(SharpnessAware):
     """Local SGD with the gradient at θ + ε, ε = ρ g/‖g‖, the steepest point a distance ρ away; two passes a step.
 
-    All [P]; g includes weight decay, and so does the second gradient, (loss + weight decay) at θ + ε, which is what is
-    clipped and followed from θ. ε does not depend on clipping; where g = 0, ε = 0. The training loss is the one at θ.
+    All [P]; g = ∇L(θ) is the gradient of the loss alone, without weight decay λ. A step follows clip(∇L(θ + ε)) + λ θ,
+    as in the authors' code: the gradient at θ + ε is clipped where ``clip`` asks for it, then weight decay at θ is
+    added. ε does not depend on clipping; where g = 0, ε = 0. The training loss is the one at θ. ``sam_decay =
+    "within"`` perturbs loss and weight decay together, see
+    :class:`fedscope.training.shared.sharpened.SharpnessAware`.
 
     Chosen: BatchNorm's running statistics take in the pass at θ only, see
-    :func:`fedscope.training.shared.sharpness.sharp_gradient`. As ρ goes to 0 it is SGD.
+    :func:`fedscope.training.shared.sharpness.sharp_gradient`. As ρ goes to 0 it is SGD, where nothing is clipped.
 
     Raises:
         FedscopeError: sam_rho is not greater than 0.
     """
 
     about: ClassVar[About] = About(
-        "FedSAM", "Caldarola et al., Seeking flat minima, ECCV 2022", "g ← g(θ + ε), ε = ρ g/‖g‖"
+        "FedSAM",
+        "Caldarola et al., Seeking flat minima, ECCV 2022",
+        "g ← ∇L(θ + ε) + wd·θ, ε = ρ ∇L/‖∇L‖",
     )
 
     sam_rho: float = setting(0.05, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples."""
-        from ..local import local_sgd
-        from ..shared.sharpness import ascent, sharp_gradient
+        from ..shared.sharpness import ascent
 
-        gradient = sharp_gradient(task.place, self.weight_decay, ascent(self.sam_rho))
-        return local_sgd(task, self, gradient=gradient)
+        return self.sharp_sgd(task, ascent(self.sam_rho))
 
 
 PROVIDES = FedSAM

@@ -34,6 +34,9 @@ class MIME(Mimicry):
     and τ are FedAdam's (**chosen**). ``clip`` applies to g(θ) and to g(w) before the correction, so that at θ = w the
     corrected gradient is c (**chosen**). Both gradients meet the same dropout masks; batch statistics are those of θ.
 
+    The form is the Mime paper's, with (1 − β) before g: at the same rate its steps are 1 − β times as long as those of
+    heavy-ball momentum v ← βv + g, which the other methods' ``momentum`` is. Compare at lr/(1 − β).
+
     Karimireddy et al., 2020. The server averages, as FMA does. Adam keeps v [P] beside m and sends it, too.
 
     Raises:

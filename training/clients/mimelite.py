@@ -32,6 +32,9 @@ class MIMELite(Mimicry):
     m = v = 0 at first, no bias correction; while v is 0, in the first round, Adam's denominators are 1 (**chosen**). β₂
     and τ are FedAdam's (**chosen**). With momentum and β = 0 it would be SGD, which is refused.
 
+    The form is the Mime paper's, with (1 − β) before g: at the same rate its steps are 1 − β times as long as those of
+    heavy-ball momentum v ← βv + g, which the other methods' ``momentum`` is. Compare at lr/(1 − β).
+
     Karimireddy et al., 2020. The server averages, as FMA does. Adam keeps v [P] beside m and sends it, too.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import About
 from ..settings import setting
+from ..shared.sharpened import SharpnessAware
 from .fedcm import FedCM
 
 if TYPE_CHECKING:
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MoFedSAM(FedCM):
-    """FedCM over SAM's gradient: local SGD along a·g(θ + ε) + (1 − a)·c, ε = ρ g/‖g‖; two passes a step.
+class MoFedSAM(FedCM, SharpnessAware):
+    """FedCM over SAM's gradient: local SGD along a·G + (1 − a)·c, G = clip(∇L(θ + ε)) + λ θ; two passes a step.
 
-    All [P]; g(θ + ε) is clipped before it is mixed. c and the first round are as in FedCM, ε and running statistics as
-    in FedSAM. As ρ goes to 0 it is FedCM.
+    All [P]; ε = ρ ∇L/‖∇L‖, λ is the weight decay, and G is what FedSAM follows. Chosen: weight decay is mixed with the
+    rest of G, as FedCM mixes it here. c and the first round are as in FedCM, running statistics as in FedSAM. As ρ goes
+    to 0 it is FedCM, where nothing is clipped.
 
     Raises:
         FedscopeError: alpha is not between 0 and 1, or sam_rho is not greater than 0.
@@ -28,7 +30,7 @@ class MoFedSAM(FedCM):
     about: ClassVar[About] = About(
         "MoFedSAM",
         "Qu et al., Generalized FL via SAM, ICML 2022",
-        "g ← a g(θ + ε) + (1 − a) c, ε = ρ g/‖g‖; c⁺ = −Σ p_i Δ_i/Σ_k η_k",
+        "g ← a (∇L(θ + ε) + wd·θ) + (1 − a) c, ε = ρ ∇L/‖∇L‖; c⁺ = −Σ p_i Δ_i/Σ_k η_k",
         keeps="c",
         down="P",
     )
@@ -37,11 +39,9 @@ class MoFedSAM(FedCM):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples."""
-        from ..local import local_sgd
-        from ..shared.sharpness import ascent, sharp_gradient
+        from ..shared.sharpness import ascent
 
-        gradient = sharp_gradient(task.place, self.weight_decay, ascent(self.sam_rho))
-        return local_sgd(task, self, gradient=gradient, correct=self.mix(task))
+        return self.sharp_sgd(task, ascent(self.sam_rho), then=self.mix(task))
 
 
 PROVIDES = MoFedSAM

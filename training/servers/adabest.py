@@ -26,7 +26,8 @@ class AdaBest(ServerMethod):
     Chosen: θ̄_0, before the first round, is the model that is sent in it, as in the authors' library (fedsim); so the
     first step is w + (1 + β) mean_S Δ_i. ``weighting`` serves buffers and what else the round averages.
 
-    Source: Varno et al., ECCV 2022. β = 0 is refused: that is FMA with uniform weights.
+    Source: Varno et al., ECCV 2022; the default β = 0.9 is from the grid of WIMA's comparison (Caldarola et al., ICCV
+    Workshops 2023). β = 0 is refused: that is FMA with uniform weights.
     """
 
     about: ClassVar[About] = About(

@@ -4,7 +4,7 @@ Learning", TMLR 2023."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -21,26 +21,30 @@ class FedGMA(ServerMethod):
     With Δ_i = θ_i − w and Δ̄ = Σ p_i Δ_i [P], all elementwise::
 
         agree = |Σ p_i sign Δ_i|
-        mask  = 1 where agree ≥ τ, else agree
+        mask  = 1 where agree ≥ τ, else agree (``mask = "soft"``) or 0 (``mask = "hard"``)
         w⁺    = w + η_s mask Δ̄
 
     A parameter that a client has not moved counts with sign 0. Chosen: agree is weighted with p as Δ̄ is, and compared
     with τ up to 1e-9, because nine clients of ten against one are exactly 0.8, the default τ, and must not hang on the
     order in which tenths are added.
 
-    Source: Tenison et al., TMLR 2023. τ = 0 is refused: it masks nothing.
+    The soft mask is that of Tenison et al., TMLR 2023. FedIMA's code has the hard one, with η_s = 1e-4, so Table 1 of
+    Zhou et al. (IMA, IEEE TMC 2024) compares with another algorithm: ``--set server.mask=hard --set server.lr=1e-4``.
+    τ = 0 is refused: it masks nothing.
     """
 
     about: ClassVar[About] = About(
         "FedGMA",
         "Tenison et al., Gradient Masked Averaging, TMLR 2023",
-        "w⁺ = w + η_s mask Δ̄, mask = 1 where agree ≥ τ, else agree; agree = abs Σ p_i sign Δ_i",
+        "w⁺ = w + η_s mask Δ̄, mask = 1 where agree ≥ τ, else agree (hard: 0); agree = abs Σ p_i sign Δ_i",
     )
 
     lr: float = setting(1.0, "η_s: the server's step", above=0)
     tau: float = setting(
         0.8, "τ: agreement from which on an update is taken whole", above=0, most=1, off="--server fma"
     )
+
+    mask: Literal["soft", "hard"] = setting("soft", "below τ an update is scaled down by its agreement, or left out")
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         """See the class; arithmetic in float64, rounded once."""
@@ -49,7 +53,7 @@ class FedGMA(ServerMethod):
             mean += p * update
             agree += p * np.sign(update)
         agree = np.abs(agree)
-        mask = np.where(agree >= self.tau - 1e-9, 1, agree)
+        mask = np.where(agree >= self.tau - 1e-9, 1, agree if self.mask == "soft" else 0)
         return Served((start.parameters + self.lr * mask * mean).astype(start.layout.dtype))
 
 

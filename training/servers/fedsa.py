@@ -25,9 +25,10 @@ class FedSA(ServerMethod):
        (eq. 7).
     3. MIC: the high entries' s, divided by its greatest value among them (chosen: eq. 8 leaves s unscaled and N
        undefined), in C equal classes (c−1)/C < s ≤ c/C, class 1 for 0 (eq. 8, 9).
-    4. sim(a, b) = 1 − share of high entries where mic_a ≠ mic_b (eq. 10), over the whole model (chosen: the text means
-       the network's synergy) or, with ``similarity = "layer"``, layer by layer, as Algorithm 1 can be read. Where
-       nothing is high it is 1.
+    4. sim(a, b) = 1 − share of high entries where mic_a ≠ mic_b (eq. 10), layer by layer: eq. 10 divides by the number
+       of a layer's high parameters and stands in Algorithm 1's loop over layers. With ``similarity = "model"`` over all
+       layers' high entries at once, which the text's synergy of the network can also mean. Where nothing is high it is
+       1.
     5. MAC: while there are fewer than S clusters, the most similar two of (free client, free client) and (free client,
        cluster) are joined; then each free client joins the most similar cluster if that exceeds ``sim_threshold``.
        Ties go to a cluster, then to the lowest ids, then to the older cluster (chosen).
@@ -43,9 +44,9 @@ class FedSA(ServerMethod):
     of them in every round. Of one client it returns that client.
 
     The state is the round's diagnosis, for its file; the next round does not read it: ``high_share`` [layers], each
-    client's ``cluster`` [K] (-1 for none) and their ``similarity`` [K, K]; with ``similarity = "layer"`` these two are
-    [layers, K] and [layers, K, K]. :func:`fedscope.decomposition.synergies.synergy` tells the rest from the recorded
-    clients.
+    client's ``cluster`` [layers, K] (-1 for none) and their ``similarity`` [layers, K, K]; with ``similarity =
+    "model"`` these two are [K] and [K, K]. :func:`fedscope.decomposition.synergies.synergy` tells the rest from the
+    recorded clients.
     """
 
     about: ClassVar[About] = About(
@@ -58,7 +59,7 @@ class FedSA(ServerMethod):
     clusters: int = setting(4, "S: the most clusters of clients", least=1)
     cv_threshold: float = setting(0.2, "scaled coefficient of variation above which an entry is high", least=0, below=1)
     sim_threshold: float = setting(0.2, "similarity above which a client joins one of S clusters", least=0, most=1)
-    similarity: Literal["model", "layer"] = setting("model", "over what clients are compared and clustered")
+    similarity: Literal["layer", "model"] = setting("layer", "over what clients are compared and clustered")
     quantile: float | None = setting(
         None, "quantile of cv that is scaled to 1, as 0.99; default its maximum, as in the paper", above=0, most=1
     )

@@ -33,6 +33,9 @@ class Mimicry(ClientMethod):
     All of them [P], m = v = 0 at first. U is linear in g: v is not updated with the batch's gradient, and there is no
     bias correction. While v is 0 everywhere, in the first round, Adam's denominators are 1 (**chosen**: dividing by τ
     alone would multiply the rate by 1/τ). β₂ and τ are FedAdam's (**chosen**).
+
+    With (1 − β) g, the Mime paper's form, steps are 1 − β times as long as heavy-ball's at the same rate. The default
+    rate stays that of all methods; tables compare at lr/(1 − β).
     """
 
     optimiser: Literal["momentum", "adam"] = setting("momentum", "the server optimiser that the clients mimic")

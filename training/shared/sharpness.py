@@ -66,10 +66,10 @@ def weight_mask(layout: Layout) -> np.ndarray:
 def sharp_gradient(
     bench: Workbench, weight_decay: float, epsilon: Ascent, objective: Objective = cross_entropy
 ) -> Callable[[Tensor, Tensor], float]:
-    """The gradient of (objective + weight decay) at θ + ε(θ, g), for :func:`fedscope.training.local.local_sgd`.
+    """The gradient of objective + (weight_decay/2)‖θ‖² at θ + ε(θ, g), for :func:`fedscope.training.local.local_sgd`.
 
-    g is the batch's gradient at θ, weight decay included. θ comes back bit for bit (from a copy: (θ + ε) − ε is not θ
-    in floating point), and the loss returned is the one at θ.
+    g is the gradient of the same at θ. θ comes back bit for bit (from a copy: (θ + ε) − ε is not θ in floating point),
+    and the loss returned is the one at θ.
 
     Chosen: running statistics take in the pass at θ only, whose model is the one that stays. The SAM paper's code does
     so; FedSAM's takes in both passes. Dropout draws new masks for the second pass.
