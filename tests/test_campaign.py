@@ -1,7 +1,8 @@
 """Damaged files: whatever a file holds, a command ends with the right numbers or with one sentence.
 
 ``make campaign`` plays thousands of cases (``CASES=2000 SEED=7 make campaign``) and prints a table; the quick suite a
-few dozen of the same ones. ``CASE=123 make campaign`` plays one again, and says how it ended.
+few dozen of the same ones. ``CASE=123 make campaign`` plays one again, and says how it ended; ``GROUP=partition`` takes
+those of one row of the table.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drawn(sound: Path, seed: int) -> tuple[Case, Target, Callable[[Path], None]]:
     """The case of a seed, and what spoils its file in a copy of the folder."""
     draw = np.random.default_rng([13, seed])
-    group = SHARES[int(draw.integers(len(SHARES)))]
+    shares = [group for group in SHARES if os.environ.get("GROUP", "") in group]
+    group = shares[int(draw.integers(len(shares)))]
     targets = [target for target in TARGETS if target.group == group]
     target = targets[int(draw.integers(len(targets)))]
     files = sorted(p for p in sound.glob(target.path) if p.suffix not in (".pdf", ".png", ".html", ".md"))
@@ -72,6 +74,7 @@ def test_no_damaged_file_does_more_than_be_refused(sound: Path, tmp_path: Path) 
     lanes: SimpleQueue[Warm] = SimpleQueue()
     kept: dict[tuple[str, ...], tuple[dict[str, Any], int]] = {}
     found: list[tuple[Case, str]] = []
+    used: list[float] = []
 
     def played(folder: Path, case: Case) -> dict[str, Any]:
         warm = lanes.get()
@@ -99,6 +102,7 @@ def test_no_damaged_file_does_more_than_be_refused(sound: Path, tmp_path: Path) 
             known = right if target.recorded and case.how not in UNSEEN else None
             outcome = judge(folder, ended, before, known, peak + MEMORY, is_resume(case))
             found.append((case, outcome))
+            used.append(ended["cpu"])
             if outcome not in GOOD or "CASE" in os.environ:
                 said = (folder / "stderr").read_text(errors="replace")
                 print(f"{outcome}: {case}\n{said[-int(os.environ.get('TAIL', '600')) :]}", flush=True)
@@ -108,6 +112,7 @@ def test_no_damaged_file_does_more_than_be_refused(sound: Path, tmp_path: Path) 
             lanes.put(stack.enter_context(Warm()))
         with ThreadPoolExecutor(lanes.qsize()) as pool:
             list(pool.map(one, seeds))
+    print(f"\n{len(used)} cases, {sum(used):.0f} s of processor time, at most {max(used):.0f}")
     print(f"\n{table(sorted(found, key=lambda pair: pair[0].seed))}\n")
     assert not [str(case) for case, outcome in found if outcome not in GOOD]
 

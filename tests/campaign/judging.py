@@ -32,7 +32,7 @@ OUTCOMES = (
 GOOD = ("fine", "refused")
 #: files that commands may write, and what says when and from what a result was made
 WRITTEN = ("out", "figures", "stdout", "stderr", ".writer")
-ABOUT = ("attrs", "created", "versions", "provenance", "seconds")
+ABOUT = ("attrs", "created", "versions", "provenance", "seconds", "crc32")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def numbers(folder: Path, resumed: bool = False) -> dict[str, Any]:
             with h5py.File(path, "r") as file:
                 file.visititems(lambda key, item, name=name: found.update(_values(f"{name}:{key}", item)))
         elif path.suffix == ".json":
-            found[name] = repr(_bare(json.loads(path.read_text())))
+            found[name] = repr(_bare(json.loads(path.read_text().replace(str(folder), ""))))
         elif path.suffix == ".csv":
             rows = list(csv.reader(path.read_text().splitlines()))
             keep = [i for i, column in enumerate(rows[0]) if column not in ABOUT]

@@ -100,7 +100,6 @@ RESULTS = {
     "disperse": "disperse runs/ima",
     "updates": "updates runs/ima",
     "sharpness": "sharpness runs/ima@3/global --no-hessian --draws 2 --limit 60",
-    "reaggregate": "reaggregate runs/ima@3 --server fedadam --limit 60",
     "synergy": "synergy runs/ima@3",
     "parameters": "parameters runs/ima --top 2",
 }

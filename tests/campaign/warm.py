@@ -6,6 +6,7 @@ Run as a program it reads a JSON line a case, ``{"folder", "words", "seconds", "
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -63,6 +64,8 @@ class Warm:
 def serve() -> None:
     """Import all that commands import, then fork a child a case until there are no more."""
     _import_all()
+    gc.collect()
+    gc.freeze()  # or the first collection in a child copies all that is imported
     for line in sys.stdin:
         case = json.loads(line)
         child = os.fork()
@@ -85,6 +88,9 @@ def _import_all() -> None:
     others = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "matplotlib.pyplot", "plotly.io")
     for name in (*others, "sklearn.manifold", "scipy.stats", "scipy.signal", "scipy.cluster.hierarchy", "safetensors"):
         import_module(name)
+    import fedscope.landscape.paper as paper
+
+    paper.DPI = 30  # a figure must be drawn, not be beautiful
 
 
 def _play(case: dict[str, Any]) -> None:
