@@ -92,7 +92,7 @@ def read_table(path: Path) -> dict[int, dict[str, float]]:
         return {}
     whole = text[: text.rfind("\n") + 1]  # a row without its line's end may lack digits
     head, *lines = whole.split("\n")
-    names = next(csv.reader([head]), [""])
+    names = _cells(head)
     if names[-1] == CHECK and head + "\n" != HEAD:
         return {}
     rows: dict[int, dict[str, float]] = {}
@@ -102,12 +102,12 @@ def read_table(path: Path) -> dict[int, dict[str, float]]:
             if found != _sum(line):
                 continue
         try:
-            cells = next(csv.reader([line]), [])
+            cells = _cells(line)
             if len(cells) != len(names) - (names[-1] == CHECK):
                 continue
             row = {name: float(cell) if cell else math.nan for name, cell in zip(names, cells, strict=False)}
             rows[int(row["round"])] = row
-        except (ValueError, KeyError, OverflowError, csv.Error):
+        except (ValueError, KeyError, OverflowError):
             continue
     return rows
 
@@ -129,6 +129,13 @@ def mend_table(path: Path, rounds: Sequence[int], of: Callable[[int], Metrics]) 
         return False
     write_table(path, ((t, of(t)) for t in rounds))
     return True
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [""])
+    except csv.Error:
+        return [""]
 
 
 def _sum(row: str) -> str:
