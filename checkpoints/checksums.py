@@ -40,14 +40,16 @@ def seed_of(path: str, client: int, dtype: np.dtype[Any], shape: Sequence[int]) 
 def checksum(path: str, client: int, value: np.ndarray) -> int:
     """Of one value: a dataset, or a client's row of it.
 
-    >>> hex(checksum("start/scale", NONE, np.float32(0.5)))
-    '0x1dcc4ca6f4e4e1d5'
+    >>> seed = xxhash.xxh3_64_intdigest(b"start/scale -1 <f4 2,2")
+    >>> value = np.float32([[1, 2], [3, 4]])
+    >>> checksum("start/scale", NONE, value) == xxhash.xxh3_64_intdigest(value.tobytes(), seed)
+    True
     """
     value = np.asarray(value, order="C")
     if value.dtype.byteorder == ">" or (value.dtype.byteorder == "=" and sys.byteorder == "big"):
         value = value.astype(value.dtype.newbyteorder("<"))
     seed = seed_of(path, client, value.dtype, value.shape)
-    return int(xxhash.xxh3_64_intdigest(value.reshape(-1).view(np.uint8), seed))
+    return int(xxhash.xxh3_64_intdigest(_bytes(value), seed))
 
 
 def running(path: str, client: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
@@ -85,7 +87,7 @@ class Sums:
     def add_attribute(self, item: Any, name: str, value: str | int) -> None:
         """An attribute: a text, or a whole number."""
         path = f"{item.name.strip('/')}@{name}"
-        number = of_text(path, value) if isinstance(value, str) else checksum(path, NONE, np.int64(value))
+        number = of_text(path, value) if isinstance(value, str) else checksum(path, NONE, np.array(value, np.int64))
         self._add(path, NONE, number)
 
     def _add(self, path: str, client: int, number: int) -> None:
@@ -96,7 +98,7 @@ class Sums:
         longest = max((len(path) for path, _, _ in self._records), default=1)
         table = np.array(self._records, dtype=[("path", f"S{longest}"), ("client", "<i8"), (KIND, "<u8")])
         dataset = file.create_dataset(NAME, data=table)
-        dataset.attrs[KIND] = np.uint64(xxhash.xxh3_64_intdigest(table.view(np.uint8)))
+        dataset.attrs[KIND] = np.uint64(own_checksum(table))
         file.attrs[NAME] = KIND  # or a file without its table would pass for one that never had any
 
 
@@ -135,4 +137,8 @@ def has_table(file: Any) -> bool:
 
 def own_checksum(records: np.ndarray) -> int:
     """The checksum of a table."""
-    return int(xxhash.xxh3_64_intdigest(records.view(np.uint8)))
+    return int(xxhash.xxh3_64_intdigest(_bytes(records)))
+
+
+def _bytes(value: np.ndarray) -> memoryview:
+    return value.reshape(-1).view(np.uint8).data
