@@ -13,6 +13,7 @@ import numpy as np
 
 from .durable import write_durably
 from .errors import FedscopeError
+from .opening import regular
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -29,6 +30,7 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
     Raises:
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
+    regular(path, what)
     try:
         file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
     except FileNotFoundError:
