@@ -50,7 +50,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
             )
         rows = list(reader)
     except csv.Error as error:
-        raise FedscopeError(f"{path} is damaged: line {reader.line_num} is no CSV ({error}); {AGAIN}") from None
+        raise FedscopeError(f"{path} is damaged: line {reader.reader.line_num} is no CSV ({error}); {AGAIN}") from None
     for line, row in enumerate(rows, start=2):
         if None in row or None in row.values():
             raise FedscopeError(f"{path} is damaged: row {line} has not {len(columns)} fields; {AGAIN}")
