@@ -6,9 +6,12 @@ from .creating import refuse_occupied
 from .durable import WriterLock, write_durably
 from .errors import FedscopeError, FedscopeWarning, nearest
 from .files import read_file, write_file
+from .foreign import reading, refuse_oversize
 from .layout import Entry, Layout
 from .metrics import COLUMNS
 from .netcdf import Variable, read_netcdf, write_netcdf
+from .npz import npz_names, read_npz
+from .opening import regular
 from .partition import Partition
 from .pieces import Piece, read_pieces
 from .progress import Partial
@@ -46,13 +49,18 @@ __all__ = [
     "load_model",
     "mean",
     "nearest",
+    "npz_names",
     "parse_address",
     "read_columns",
     "read_file",
     "read_netcdf",
+    "read_npz",
     "read_pieces",
+    "reading",
     "recorded_clients",
     "refuse_occupied",
+    "refuse_oversize",
+    "regular",
     "rounds_with_clients",
     "size_on_disk",
     "spoken_size",

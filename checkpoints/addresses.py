@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from .errors import FedscopeError, nearest, spans
-from .files import SUFFIXES, read_file
+from .errors import FedscopeError, FedscopeWarning, nearest, spans
+from .files import SUFFIXES, read_model
 from .layout import Layout
 from .round_files import MODELS
 from .rounds import Round
@@ -45,6 +46,7 @@ class Model:
         address: as given.
         run, round, which: where it stands in a run, ``last`` and the deployed model resolved; None for a file.
         loss, error: its test values as the run recorded them, None where it did not.
+        note: what was changed when a file was read (names, dtypes), "" where nothing was.
     """
 
     label: str
@@ -55,6 +57,7 @@ class Model:
     which: str | None = None
     loss: float | None = None
     error: float | None = None
+    note: str = ""
 
 
 def parse_address(address: str) -> Address:
@@ -103,14 +106,18 @@ def load_model(address: str, layout: Layout | None = None) -> Model:
     """The model that an address names.
 
     Args:
-        layout: of the expected model, for files that hold no names (Flower's ``.npz``); others are checked against it.
+        layout: of the expected model, for files that hold no names (Flower's ``.npz``); others are checked against it,
+            and a file's names and dtypes are made its own, which a :class:`FedscopeWarning` says.
 
     Raises:
         FedscopeError: what cannot be found is refused with what there is; what cannot be read, with the reason.
     """
     parsed = parse_address(address)
     if parsed.round is None:
-        return Model(Path(address).stem, address, read_file(address, layout))
+        weights, note = read_model(address, layout)
+        if note:
+            warnings.warn(f"{address}: {note}", FedscopeWarning, stacklevel=2)
+        return Model(Path(address).stem, address, weights, note=note)
     run = Run.open(parsed.path)
     round_ = run.round(parsed.round)
     which = parsed.which or _deployed(round_)

@@ -1,68 +1,91 @@
-"""Single models in other programs' files: ``.pt``, ``.pth``, ``.safetensors``, and Flower's ``.npz``."""
+"""Single models in other programs' files: torch's ``.pt``, ``.pth``, ``.ckpt`` and ``.bin``, ``.safetensors``, and
+Flower's ``.npz``."""
 
 from __future__ import annotations
 
-import pickle
 import re
+import warnings
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .durable import write_durably
-from .errors import FedscopeError, listed
+from .errors import FedscopeError, FedscopeWarning, listed
+from .foreign import reading
 from .layout import Entry, Layout
+from .npz import read_npz
+from .opening import regular
+from .state_dicts import as_arrays, find_state_dict, fit, hint
+from .torch_files import read_torch
 from .weights import Weights
 
-SUFFIXES = (".pt", ".pth", ".safetensors", ".npz")
-_WRAPPINGS = ("state_dict", "model_state_dict", "model")
+SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def read_file(path: Path | str, layout: Layout | None = None) -> Weights:
-    """One model from a file; no code in it is ever run.
+    """One model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
+    weights, note = read_model(path, layout)
+    if note:
+        warnings.warn(f"{path}: {note}", FedscopeWarning, stacklevel=2)
+    return weights
 
-    A checkpoint that wraps its tensors (``{"state_dict": ...}``, ``{"model": ...}``) is unwrapped, and
-    ``DataParallel``'s ``module.`` is taken off the names where the expected model has none.
+
+def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights, str]:
+    """One model from a file, and in words what was changed on the way; no code in it is ever run.
+
+    The file's content says what it is, and its ending only where that says nothing. A checkpoint that holds more than
+    tensors (``{"state_dict": ..., "epoch": ...}``, as Lightning's ``.ckpt``) is searched for the one ``state_dict`` in
+    it. One prefix that all names have and the expected model's do not (``model.``, ``module.``, ``_orig_mod.``) is
+    taken off. Values are cast to the layout's dtypes; float16 and bfloat16 become float32 without one.
 
     Args:
         layout: of the expected model. Needed for an ``.npz`` without names, whose arrays (``arr_0``, ...) stand in
             ``state_dict`` order as Flower saves them. Without one, the tensors' own names, shapes and dtypes make it:
-            running statistics and whole numbers are buffers. Values are cast to the layout's dtypes.
+            running statistics and whole numbers are buffers.
+
+    Returns:
+        The weights, and a sentence about the prefix, the dtypes and where the ``state_dict`` lay; "" where nothing was
+        changed.
 
     Raises:
-        FedscopeError: missing, foreign, truncated; a pickle of code; no tensors in it; not the expected model.
+        FedscopeError: missing, no regular file, foreign, damaged; sizes that are not stored; a pickle of code; no
+            tensors or several models in it; not the expected model.
     """
-    path = Path(path)
+    path = regular(Path(path), "a model's file")
     if not path.is_file():
         there = sorted(p.name for p in path.parent.glob("*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
         raise FedscopeError(f"{path} does not exist" + (f"; {path.parent} has {listed(there)}" if there else ""))
-    match path.suffix.lower():
-        case ".pt" | ".pth":
-            arrays = _tensors(path, _read_torch(path))
-        case ".safetensors":
-            arrays = _tensors(path, _read_safetensors(path))
-        case ".npz":
-            arrays = _named(path, _read_npz(path), layout)
-        case _:
-            raise FedscopeError(f"{path} is none of the files a model is read from: {', '.join(SUFFIXES)}")
-    if layout is None:
-        layout = Layout(tuple(_entry(name, array) for name, array in arrays.items()))
-    elif not any(name.startswith("module.") for name in layout.names):
-        arrays = {name.removeprefix("module."): array for name, array in arrays.items()}
+    notes: list[str] = []
+    match _kind(path):
+        case "npz":
+            arrays = _named(path, read_npz(path), layout)
+            stored = {name: array.dtype.name for name, array in arrays.items()}
+        case kind:
+            loaded = read_torch(path) if kind == "torch" else _read_safetensors(path)
+            tensors, place = find_state_dict(path, loaded, layout)
+            arrays, stored = as_arrays(path, tensors)
+            notes += [f"the model is what it holds under {place!r}"] if place else []
+    arrays, changes = fit(path, arrays, stored, layout)
+    known = layout or Layout(tuple(_entry(name, array) for name, array in arrays.items()))
     try:
-        return layout.flatten(arrays)
+        with np.errstate(over="ignore"):  # a diverged model in double precision
+            weights = known.flatten(arrays)
     except FedscopeError as error:
-        raise FedscopeError(f"{path}: {error}") from None
+        clause = hint(arrays, known) if set(arrays) != set(known.names) else ""
+        raise FedscopeError(f"{path}: {error}{clause}") from None
+    return weights, ", ".join([*notes, *changes])
 
 
 def write_file(path: Path | str, weights: Weights) -> None:
     """Write one model [P] as ``.safetensors``, ``.pt`` or ``.pth`` (a ``state_dict``), durably.
 
+    The file is made in memory first, so that a disk that cannot take it answers with the system's own reason.
+
     Raises:
-        FedscopeError: another kind of file; several models.
+        FedscopeError: another kind of file; several models; nothing could be written, with the reason.
     """
     path = Path(path)
     if weights.parameters.ndim != 1:
@@ -70,75 +93,66 @@ def write_file(path: Path | str, weights: Weights) -> None:
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.arrays().items()}
     match path.suffix.lower():
         case ".safetensors":
-            from safetensors.numpy import save_file
+            from safetensors.numpy import save
 
-            with write_durably(path) as temporary:
-                save_file(arrays, temporary)
+            content = save(arrays)
         case ".pt" | ".pth":
-            import torch
-
-            with write_durably(path) as temporary:
-                torch.save({name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, temporary)
+            content = _torch_bytes(arrays)
         case _:
             raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
+    try:
+        with write_durably(path) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
+        raise FedscopeError(f"{path} cannot be written ({error.strerror or error}); give another place") from error
 
 
-def _read_torch(path: Path) -> Any:
+def _torch_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    import io
+
     import torch
 
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if "invalid load key" in str(error) or not _is_pickle(path):
-            raise FedscopeError(f"{path} is not a checkpoint of torch; save one with torch.save(...)") from error
-        wants = re.search(r"GLOBAL (\S+)", str(error))
-        raise FedscopeError(
-            f"{path} is a pickle that would run code{f' ({wants[1]})' if wants else ''}, and a checkpoint must never"
-            " run code; load it where it came from and save its tensors alone: torch.save(model.state_dict(), ...)"
-        ) from error
-    except MemoryError:
-        raise
-    except Exception as error:  # whatever torch stumbles over in a file that is none of its own
-        if "TorchScript" in str(error):
-            raise FedscopeError(
-                f"{path} is a TorchScript program, which is code; save its tensors: torch.save(model.state_dict(), ...)"
-            ) from error
-        raise FedscopeError(f"{path} is truncated or not a checkpoint of torch; copy or save it again") from error
+    buffer = io.BytesIO()
+    torch.save({name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, buffer)
+    return buffer.getvalue()
 
 
-def _is_pickle(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(4)
-    return head[:2] == b"\x80" + head[1:2] or head == b"PK\x03\x04"
+def _kind(path: Path) -> str:
+    """``torch``, ``safetensors`` or ``npz``: what the first bytes say, then the ending.
+
+    Raises:
+        FedscopeError: neither says it.
+    """
+    with reading(path, "a model's file"), path.open("rb") as file:
+        head = file.read(9)
+        if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                arrays = [name.endswith(".npy") for name in archive.namelist()]
+            return "npz" if arrays and all(arrays) else "torch"
+    if head[:1] == b"\x80":
+        return "torch"
+    if head[8:] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
+        return "safetensors"
+    match path.suffix.lower():
+        case ".pt" | ".pth" | ".ckpt" | ".bin":
+            return "torch"
+        case ".safetensors" | ".npz" as ending:
+            return ending[1:]
+    raise FedscopeError(f"{path} is none of the files a model is read from: {', '.join(SUFFIXES)}")
 
 
 def _read_safetensors(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
-    try:
-        # torch's tensors, because numpy has no bfloat16
-        with safe_open(path, framework="pt", device="cpu") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except (SafetensorError, OSError) as error:
-        raise FedscopeError(
-            f"{path} is truncated or not a safetensors file ({error}); copy or save it again"
-        ) from error
-
-
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    if not zipfile.is_zipfile(path):  # numpy takes any other file for a pickle
-        raise FedscopeError(f"{path} is truncated or not an .npz file; copy or save it again")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (zipfile.BadZipFile, OSError, EOFError, TypeError) as error:
-        raise FedscopeError(f"{path} is truncated or not an .npz file; copy or save it again") from error
-    except ValueError as error:
-        if "allow_pickle" in str(error) or "Object arrays" in str(error):
+    with reading(path, "a safetensors file"):
+        try:
+            # torch's tensors, because numpy has no bfloat16
+            with safe_open(path, framework="pt", device="cpu") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        except (SafetensorError, OSError) as error:
             raise FedscopeError(
-                f"{path} holds Python objects, which could run code; save its arrays alone: numpy.savez(path, *arrays)"
+                f"{path} is truncated or not a safetensors file ({error}); copy or save it again"
             ) from error
-        raise FedscopeError(f"{path} is not an .npz file of arrays ({error}); save it again") from error
 
 
 def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> dict[str, np.ndarray]:
@@ -153,23 +167,6 @@ def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> 
         raise FedscopeError(f"{path} holds {len(arrays)} arrays, but the expected model has {len(layout.entries)}")
     ordered = sorted(arrays, key=lambda name: int(name[4:]))
     return {entry.name: arrays[name] for entry, name in zip(layout.entries, ordered, strict=True)}
-
-
-def _tensors(path: Path, loaded: Any) -> dict[str, np.ndarray]:
-    import torch
-
-    for key in _WRAPPINGS:
-        if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping):
-            loaded = loaded[key]
-    if not isinstance(loaded, Mapping) or not loaded:
-        raise FedscopeError(f"{path} holds {type(loaded).__name__}, not a state_dict; save model.state_dict()")
-    strange = [str(name) for name, value in loaded.items() if not isinstance(value, torch.Tensor)]
-    if strange:
-        raise FedscopeError(f"{path} holds other things than tensors ({listed(strange, 4)}); save model.state_dict()")
-    return {
-        str(name): (value.float() if value.dtype is torch.bfloat16 else value).detach().numpy()
-        for name, value in loaded.items()
-    }
 
 
 def _entry(name: str, array: np.ndarray) -> Entry:

@@ -78,7 +78,7 @@ def _read(file: Path, split: str | None) -> Plane:
             return read_surface(file, split)
         case ".npz":
             return read_plane(file, split)
-        case ".pt" | ".pth" | ".safetensors":
+        case ".pt" | ".pth" | ".ckpt" | ".bin" | ".safetensors":
             raise FedscopeError(
                 f"{file} is a model, which needs no import: give it to `fedscope plane` or `fedscope line` with "
                 "--model and --data"

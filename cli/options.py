@@ -139,12 +139,14 @@ def source_options(
             click.option(
                 "--data",
                 metavar="NAME",
-                help="Data to measure on: digits, npz:PATH or folder:PATH (default: the run's).",
+                help="Data to measure on: digits, npz:PATH, folder:PATH, or what your own module:factory returns "
+                "(default: the run's).",
             ),
             click.option(
                 "--model",
                 metavar="NAME",
-                help="Architecture of plain .pt, .safetensors or .npz files: mlp, cnn, or your own as module:factory.",
+                help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, or your own as "
+                "module:factory or 'module:factory(16)'.",
             ),
         ]
     options += [

@@ -118,8 +118,13 @@ def _loaded(load: Callable[[Path], R], file: Path) -> R:
 UNSAID = {"kind": "models", "normalization": "interpolate"}
 
 
+#: said for the reader only: the models' sums tell what they are
+SAID_ONLY = {"models_read"}
+
+
 def _changed(kept: Result, settings: Mapping[str, Any]) -> list[str]:
-    return sorted(key for key, value in settings.items() if not _same(key, kept.attrs.get(key, UNSAID.get(key)), value))
+    asked = {key: value for key, value in settings.items() if key not in SAID_ONLY}
+    return sorted(key for key, value in asked.items() if not _same(key, kept.attrs.get(key, UNSAID.get(key)), value))
 
 
 def _same(key: str, kept: Any, asked: Any) -> bool:

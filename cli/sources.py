@@ -70,6 +70,7 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         models.append(loaded)
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
     where = resolve_device(source.device)
+    read = {loaded.address: loaded.note for loaded in models if loaded.note}
     settings = {
         "addresses": list(addresses),
         "models_sha256": [digest(loaded.weights) for loaded in models],
@@ -79,6 +80,8 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         **describe_samples(samples, source.seed if source.limit else None),
         "precision": source.precision,
         "device": where,
+        **({"models_read": read} if read else {}),
+        **({} if dataset.means else {"standardised": False}),
     }
     return Question(module, samples, tuple(models), settings, dataset, tuple(runs))
 

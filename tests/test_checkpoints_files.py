@@ -93,7 +93,7 @@ def test_a_pickle_of_code_is_refused_and_not_run(tmp_path, monkeypatch):
         with pytest.raises(FedscopeError, match=sentence):
             read_file(name)
     np.savez("objects.npz", np.array([Trap()], dtype=object))
-    with pytest.raises(FedscopeError, match=r"holds Python objects, which could run code"):
+    with pytest.raises(FedscopeError, match=r"holds Python objects \(arr_0\), which could run code"):
         read_file("objects.npz")
     assert not (tmp_path / "trapped").exists()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedscope.checkpoints import FedscopeError
-from fedscope.training import load_data
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.training import Config, load_data, train
 from fedscope.training.dataset import standardised
 
 RNG = np.random.default_rng(0)
@@ -83,6 +85,14 @@ def test_the_hash_notices_one_changed_value(row: int, column: int) -> None:
         ),
         ({"x_test": np.zeros((0, 9, 9), "uint8"), "y_test": np.zeros(0, int)}, r"the test split is empty"),
         ({"x_train": np.full((20, 9, 9), "a")}, r"samples are integers or floats"),
+        ({"y_train": np.full(20, np.nan)}, r"y_train contains nan; labels are whole numbers from 0"),
+        ({"y_train": np.full(20, np.inf)}, r"y_train contains inf; labels are whole numbers from 0"),
+        ({"y_train": np.full(20, 2.0**70)}, r"contains the label 1.18059162071741e\+21, and a model would need as"),
+        ({"y_train": np.arange(20) + 65_530}, r"y_train contains the label 65549, and a model would need as many outp"),
+        ({"y_train": np.array(3)}, r"y_train has shape \[\] and type int64; labels are whole numbers"),
+        ({"x_train": np.array(3.0)}, r"x_train has shape \[\]; give a row, or an image, a sample"),
+        ({"x_test": np.zeros((8, 0, 9), "uint8")}, r"x_test has shape \[8, 0, 9\]; give a row, or an image, a sample"),
+        ({"x_train": np.full((20, 9, 9), 1e300)}, r"x_train contains 1620 values that are not finite"),
     ],
 )
 def test_unreadable_arrays_are_refused(change: dict[str, np.ndarray | None], message: str) -> None:
@@ -112,11 +122,57 @@ def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"there is no such file"):
         load_data(f"npz:{tmp_path}/nothing.npz")
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(FedscopeError, match=r"is not a readable \.npz"):
+    with pytest.raises(FedscopeError, match=r"text.npz is truncated or not an \.npz file; copy or save it again"):
         load_data(f"npz:{tmp_path}/text.npz")
     np.savez(tmp_path / "code.npz", x_train=np.array([{}], dtype=object))
-    with pytest.raises(FedscopeError, match=r"is not a readable \.npz"):
+    with pytest.raises(
+        FedscopeError, match=r"code.npz holds Python objects \(x_train\), which could run code; save its"
+    ):
         load_data(f"npz:{tmp_path}/code.npz")
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(FedscopeError, match=r"pipe.npz is a named pipe, not an .npz file; give a regular file"):
+        load_data(f"npz:{tmp_path}/pipe.npz")
+
+
+def test_arrays_beside_the_four_are_left_alone(tmp_path: Path) -> None:
+    raw = images((9, 9))
+    names = np.array(["cat", "dog", "eel", "fox"])
+    np.savez(tmp_path / "toy.npz", **raw, about=np.array([{}], dtype=object), classes=names)
+    assert load_data(f"npz:{tmp_path}/toy.npz").classes == 4
+    np.savez(tmp_path / "toy.npz", **raw, classes=7)
+    assert load_data(f"npz:{tmp_path}/toy.npz").classes == 7
+    np.savez(tmp_path / "toy.npz", **raw, classes=3)
+    with pytest.raises(FedscopeError, match=r"classes is 3, but the labels go up to 3; give 4 or more, up to 65,536"):
+        load_data(f"npz:{tmp_path}/toy.npz")
+    np.savez(tmp_path / "toy.npz", x_train=raw["x_train"], other=names)
+    with pytest.raises(FedscopeError, match=r"lacks y_train, x_test, y_test; it has other, x_train, and needs x_train"):
+        load_data(f"npz:{tmp_path}/toy.npz")
+
+
+def test_test_samples_alone_are_taken_as_they_are(tmp_path: Path) -> None:
+    raw = images((9, 9, 3))
+    np.savez(tmp_path / "toy.npz", x_test=raw["x_test"], y_test=raw["y_test"])
+    with pytest.warns(FedscopeWarning, match=r"toy.npz has no training samples to standardise by: x_test is taken as"):
+        data = load_data(f"npz:{tmp_path}/toy.npz")
+    assert (data.shape, data.classes, data.means) == ((3, 9, 9), 4, ())
+    expected = raw["x_test"].transpose(0, 3, 1, 2) / 255
+    np.testing.assert_allclose(data.samples("test").x.numpy(), expected, rtol=1e-6)  # one rounding to single precision
+    with pytest.raises(
+        FedscopeError, match=r"toy.npz has no training samples \(x_train and y_train are missing\); add"
+    ):
+        data.samples("train")
+    with (
+        pytest.warns(FedscopeWarning),
+        pytest.raises(FedscopeError, match=r"lacks x_train and y_train, and training n"),
+    ):
+        train(Config.read({"data": {"name": f"npz:{tmp_path}/toy.npz"}}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    np.savez(tmp_path / "toy.npz", x_test=raw["x_test"].astype(int), y_test=raw["y_test"])
+    with (
+        pytest.warns(FedscopeWarning),
+        pytest.raises(FedscopeError, match=r"x_test has type int64 and is taken as it is; give floats as the network"),
+    ):
+        load_data(f"npz:{tmp_path}/toy.npz")
 
 
 def test_unknown_data_are_refused_with_what_there_is() -> None:
@@ -153,6 +209,39 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "test" / "eel").mkdir()
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / "test" / "eel" / "z.png")
     with pytest.raises(FedscopeError, match=r"differ in the classes eel"):
+        load_data(f"folder:{tmp_path}")
+
+
+@pytest.mark.filterwarnings("error")
+def test_damaged_images_are_refused_by_name_and_without_warnings(tmp_path: Path) -> None:
+    folder(tmp_path)
+    image = tmp_path / "train" / "cat" / "0.png"
+    whole = image.read_bytes()
+    for content in (whole[:-30], b"no image", whole.replace(b"IDAT", b"IDBT"), b""):
+        image.write_bytes(content)
+        with pytest.raises(FedscopeError, match=r"0.png is truncated or not an image; copy or save it again"):
+            load_data(f"folder:{tmp_path}")
+    image.unlink()
+    os.mkfifo(image)
+    with pytest.raises(FedscopeError, match=r"0.png is a named pipe, not an image; give a regular file"):
+        load_data(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("side", "sentence"),
+    [
+        (10_000, r"declares 1,800,000,000 bytes, but stores [\d,]+; copy it"),
+        (20_000, r"0.png declares too many pixels"),
+    ],
+)
+def test_an_image_that_is_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, side: int, sentence: str) -> None:
+    folder(tmp_path)
+    image = tmp_path / "train" / "cat" / "0.png"
+    head = bytearray(image.read_bytes())
+    head[16:24] = side.to_bytes(4, "big") * 2
+    head[29:33] = zlib.crc32(head[12:29]).to_bytes(4, "big")
+    image.write_bytes(head)
+    with pytest.raises(FedscopeError, match=sentence):
         load_data(f"folder:{tmp_path}")
 
 

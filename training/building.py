@@ -6,28 +6,58 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Layout, Run, Weights
+from ..checkpoints import FedscopeError, Layout, Run, Weights, nearest
 from .anatomy import Facts, find_head
 from .architectures import Architecture
+from .calls import is_call, is_there
 from .config import Config
 from .dataset import Dataset
 from .factories import Factory
+from .own_data import load_own
 from .randomness import generator
-from .registry import find, method_name
+from .registry import find, method_name, names
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 def load_data(name: str) -> Dataset:
-    """``digits``, ``npz:PATH`` or ``folder:PATH`` as a data set.
+    """``digits``, ``npz:PATH``, ``folder:PATH``, or what the user's own ``module:factory`` returns, as a data set.
 
     Raises:
         FedscopeError: an unknown name, or what the loader refuses.
     """
     shelf, _, argument = name.partition(":")
+    if is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data"))):
+        return load_own(name)
     loaded: Dataset = find("data", shelf)(argument)
     return loaded
+
+
+def data_to_train_on(name: str) -> Dataset:
+    """A data set that a run can be trained on, and that its name brings back.
+
+    Raises:
+        FedscopeError: code of the user's own, which a run cannot keep; test samples only; what the loader refuses.
+    """
+    if is_own_data(name):
+        raise FedscopeError(
+            f"--data {name} is code of your own, which a run cannot keep, so it could not be resumed; save its arrays "
+            "with numpy.savez (x_train, y_train, x_test, y_test), and give npz:PATH"
+        )
+    data = load_data(name)
+    if not len(data.y_train):
+        raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
+    return data
+
+
+def is_own_data(name: str) -> bool:
+    """Whether a data set's name is code of the user's own, ``module:factory``, which only a user may name.
+
+    >>> is_own_data("mydata:load"), is_own_data("npz:mine"), is_own_data("digits")
+    (True, False, False)
+    """
+    return is_call(name) and name.partition(":")[0] not in names("data")
 
 
 def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:
@@ -73,11 +103,16 @@ def data_of(run: Run) -> Dataset:
     """The data set that a run was trained on, verified.
 
     Raises:
-        FedscopeError: it is gone, or its arrays are not those that the run saw.
+        FedscopeError: it is gone, it is code of the user's own, or its arrays are not those that the run saw.
     """
     recorded: dict[str, Any] = run.info.get("data", {})
     if not {"name", "sha256"} <= recorded.keys():
         raise FedscopeError(f"{run.path} does not say on which data it was trained")
+    if is_own_data(recorded["name"]):  # a run's files never say what code is run
+        raise FedscopeError(
+            f"{run.path}: its data {recorded['name']} are what code of one's own returns, which no run is asked for; "
+            "give --data"
+        )
     data = load_data(recorded["name"])
     if data.sha256 != recorded["sha256"]:
         raise FedscopeError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -12,11 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from .raw import blocks, channel_axis, check_split, class_count, digest, scaled
 
 if TYPE_CHECKING:
     from ..landscape import Samples
 
 Split = Literal["train", "test"]
+SPLITS: tuple[Split, ...] = ("train", "test")
+#: what an .npz, or a loader of the user's own, may name
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,12 @@ class Dataset:
 
     Attributes:
         name: as given to ``--data``; ``path`` is the absolute path of its file or folder ("" for embedded data).
-        x_train, x_test: float32, standardised, ``[n, c, h, w]`` or ``[n, d]``.
+        x_train, x_test: float32, standardised, ``[n, c, h, w]`` or ``[n, d]``; x_train [0, ...] where there are test
+            samples only.
         y_train, y_test: int64, 0 <= y < ``classes``.
         sha256: of the arrays as they were stored, before scaling.
-        means, deviations: what the samples were standardised with, one a channel (or feature).
+        means, deviations: what the samples were standardised with, one a channel (or feature); empty where they are
+            taken as they are.
     """
 
     name: str
@@ -61,37 +66,50 @@ class Dataset:
         }
 
     @cached_property
-    def _samples(self) -> dict[str, Samples]:
+    def _samples(self) -> dict[Split, Samples]:
+        return {}
+
+    def samples(self, split: Split) -> Samples:
+        """One split as tensors that share the arrays' memory.
+
+        Raises:
+            FedscopeError: the training split of data that hold test samples only.
+        """
+        if split not in self._samples:
+            self._samples[split] = self._tensors(split)
+        return self._samples[split]
+
+    def _tensors(self, split: Split) -> Samples:
         import torch
 
         from ..landscape import Samples
         from ..landscape.flat import channels_last
 
-        made = {}
-        for split, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
-            tensor = torch.from_numpy(x)
-            if tensor.ndim == 4:
-                tensor = channels_last(tensor)
-            made[split] = Samples(
-                x=tensor,
-                y=torch.from_numpy(y),
-                classes=self.classes,
-                name=self.name,
-                split=split,
-                indices=np.arange(len(y)),
-                sha256=self.sha256,
+        if split == "train" and not len(self.y_train):
+            raise FedscopeError(
+                f"{self.name} has no training samples (x_train and y_train are missing); add them, or leave out what "
+                "needs them: give --split test, and no --normalization re-estimate"
             )
-        return made
-
-    def samples(self, split: Split) -> Samples:
-        """One split as tensors that share the arrays' memory."""
-        return self._samples[split]
+        x, y = (self.x_train, self.y_train) if split == "train" else (self.x_test, self.y_test)
+        tensor = torch.from_numpy(x)
+        if tensor.ndim == 4:
+            tensor = channels_last(tensor)
+        return Samples(
+            x=tensor,
+            y=torch.from_numpy(y),
+            classes=self.classes,
+            name=self.name,
+            split=split,
+            indices=np.arange(len(y)),
+            sha256=self.sha256,
+        )
 
 
 def standardised(
     name: str,
     path: str,
     arrays: Mapping[str, np.ndarray],
+    others: Sequence[str] = (),
 ) -> Dataset:
     """Check raw arrays and make a data set of them.
 
@@ -100,40 +118,27 @@ def standardised(
 
     Args:
         arrays: ``x_train, y_train, x_test, y_test``; x uint8 or float, ``[N,H,W]``, ``[N,H,W,c]``, ``[N,c,H,W]`` or
-            ``[N,d]``; y whole numbers from 0.
+            ``[N,d]``; y whole numbers from 0. ``classes``, one number, where no sample is of the last ones.
+        others: names of arrays that were left unread, for the sentence that says what is there.
 
     Raises:
-        FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1, NaN.
+        FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
+            65,535 and the number of samples, NaN.
     """
-    missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]
+    missing = [key for key in ARRAYS if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'no arrays'}, "
-            "and needs x_train, y_train, x_test and y_test"
+            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
+            "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
-    digest = hashlib.sha256()
-    for key in ("x_train", "y_train", "x_test", "y_test"):
-        digest.update(str((arrays[key].dtype, arrays[key].shape)).encode())
-        for rows in _blocks(arrays[key]):
-            digest.update(np.ascontiguousarray(rows).tobytes())
-    y_train, y_test = (_labels(f"{name}: y_{split}", arrays[f"y_{split}"]) for split in ("train", "test"))
-    for split, y in (("train", y_train), ("test", y_test)):
-        if len(arrays[f"x_{split}"]) != len(y):
-            raise FedscopeError(
-                f"{name}: x_{split} has {len(arrays[f'x_{split}'])} samples, but y_{split} has {len(y)} labels"
-            )
-        if not len(y):
-            raise FedscopeError(f"{name}: the {split} split is empty")
-    channels = _channel_axis(name, arrays["x_train"].shape)
+    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"]) for split in SPLITS)
+    channels = channel_axis(name, arrays["x_train"].shape)
     axes: tuple[int, ...] = (0, 2, 3) if arrays["x_train"].ndim > 2 else (0,)
     if arrays["x_train"].ndim == 2 and np.issubdtype(arrays["x_train"].dtype, np.integer):
         axes = (0, 1)
-    x_train = _scaled(f"{name}: x_train", arrays["x_train"], channels)
-    x_test = _scaled(f"{name}: x_test", arrays["x_test"], _channel_axis(name, arrays["x_test"].shape))
-    if x_train.shape[1:] != x_test.shape[1:]:
-        raise FedscopeError(
-            f"{name}: training samples have shape {list(x_train.shape[1:])}, test samples {list(x_test.shape[1:])}"
-        )
+    x_train = scaled(f"{name}: x_train", arrays["x_train"], channels)
+    x_test = scaled(f"{name}: x_test", arrays["x_test"], channel_axis(name, arrays["x_test"].shape))
+    refuse_other_shapes(name, x_train, x_test)
     means, deviations = _moments(x_train, axes)
     for x in (x_train, x_test):
         x -= means.astype(np.float32)
@@ -145,65 +150,31 @@ def standardised(
         y_train=y_train,
         x_test=x_test,
         y_test=y_test,
-        classes=int(max(y_train.max(), y_test.max())) + 1,
-        sha256=digest.hexdigest(),
+        classes=class_count(name, (y_train, y_test), arrays.get("classes")),
+        sha256=digest(arrays, ARRAYS),
         means=tuple(means.ravel().tolist()),
         deviations=tuple(deviations.ravel().tolist()),
     )
 
 
-def _blocks(x: np.ndarray) -> Iterator[np.ndarray]:
-    """The samples in blocks, so that what is made of them never needs the room of all."""
-    for start in range(0, len(x), 4096):
-        yield x[start : start + 4096]
+def refuse_other_shapes(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
+    """Refuse splits that no one model takes.
+
+    Raises:
+        FedscopeError: samples of two shapes.
+    """
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise FedscopeError(
+            f"{name}: training samples have shape {list(x_train.shape[1:])}, test samples {list(x_test.shape[1:])}"
+        )
 
 
 def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation along ``axes`` in float64, shaped to be subtracted; a deviation of 0 counts as 1."""
     count = prod(x.shape[axis] for axis in axes)
-    total = sum(block.sum(axis=axes, keepdims=True, dtype=np.float64) for block in _blocks(x))
+    total = sum(block.sum(axis=axes, keepdims=True, dtype=np.float64) for block in blocks(x))
     means = np.asarray(total / count)
-    squares = sum(((block - means) ** 2).sum(axis=axes, keepdims=True) for block in _blocks(x))
+    squares = sum(((block - means) ** 2).sum(axis=axes, keepdims=True) for block in blocks(x))
     deviations = np.sqrt(np.asarray(squares / count))
     deviations[deviations == 0] = 1
     return means, deviations
-
-
-def _labels(place: str, y: np.ndarray) -> np.ndarray:
-    if y.ndim != 1 or y.dtype.kind not in "iuf" or (y.dtype.kind == "f" and not np.equal(y, np.floor(y)).all()):
-        raise FedscopeError(f"{place} has shape {list(y.shape)} and type {y.dtype}; labels are whole numbers, [N]")
-    if len(y) and y.min() < 0:
-        raise FedscopeError(f"{place} contains the label {y.min():g}; labels count from 0")
-    return y.astype(np.int64)
-
-
-def _channel_axis(name: str, shape: tuple[int, ...]) -> int | None:
-    """Where an image array keeps its channels: the axis of at most four entries, the last one if both are."""
-    if len(shape) == 4:
-        if shape[3] <= 4:
-            return 3
-        if shape[1] <= 4:
-            return 1
-    elif len(shape) in (2, 3):
-        return None
-    raise FedscopeError(
-        f"{name}: samples of shape {list(shape[1:])} are not understood; "
-        "give [N,H,W], [N,H,W,c], [N,c,H,W] (up to 4 channels) or [N,d]"
-    )
-
-
-def _scaled(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
-    if x.dtype.kind not in "iuf":
-        raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats")
-    if x.ndim == 4 and channels == 1:
-        x = np.moveaxis(x, 1, 3)
-    scaled: np.ndarray = x.astype(np.float32, order="C")
-    if x.dtype.kind == "f":
-        if not np.isfinite(scaled).all():
-            raise FedscopeError(f"{place} contains {int((~np.isfinite(scaled)).sum())} values that are not finite")
-    else:
-        scaled /= np.iinfo(x.dtype).max
-    if x.ndim == 3:
-        return scaled[:, None]
-    # [n, c, h, w] to the reader, channels last in memory: what convolutions want, without another copy.
-    return np.moveaxis(scaled, 3, 1) if x.ndim == 4 else scaled

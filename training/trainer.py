@@ -13,7 +13,7 @@ from ..checkpoints import (
     refuse_occupied,
     versions,
 )
-from .building import build_module, config_of, data_of, facts_of, initial_model, load_data, module_of
+from .building import build_module, config_of, data_of, data_to_train_on, facts_of, initial_model, module_of
 from .config import Config
 from .divergence import refuse_divergence
 from .engine import Engine, resolve_device, resolve_engine
@@ -57,7 +57,7 @@ def train(
     """
     out = Path(out)
     refuse_occupied(out, force)  # before the data are read; looked at again when the run is created
-    data = load_data(config.data.name)
+    data = data_to_train_on(config.data.name)
     if config.data.augment != "none" and len(data.shape) != 3:
         raise FedscopeError(
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "

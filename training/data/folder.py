@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
 from ..dataset import Dataset, standardised
 from ..vision import torchvision_datasets
 
@@ -26,26 +26,43 @@ def load(argument: str) -> Dataset:
     for split in ("train", "test"):
         try:
             folder = torchvision_datasets().ImageFolder(str(root / split))
-        except (FileNotFoundError, OSError) as error:
+        except OSError as error:
             raise FedscopeError(f"--data folder:{argument}: {error}") from error
         classes[split] = folder.classes
-        x: np.ndarray | None = None
-        for i, (path, _) in enumerate(folder.samples):
-            image = np.asarray(folder.loader(path), dtype=np.uint8)
-            if x is None:
-                x = np.empty((len(folder.samples), *image.shape), np.uint8)
-            if image.shape != x.shape[1:]:
-                raise FedscopeError(
-                    f"--data folder:{argument}: {path} has {image.shape[1]} x {image.shape[0]} pixels, the first image "
-                    f"{x.shape[2]} x {x.shape[1]}; resize them to one size"
-                )
-            x[i] = image
-        assert x is not None
-        arrays[f"x_{split}"], arrays[f"y_{split}"] = x, np.asarray(folder.targets, dtype=np.int64)
+        files = [regular(Path(path), "an image") for path, _ in folder.samples]
+        arrays[f"x_{split}"] = _pixels(f"--data folder:{argument}", files)
+        arrays[f"y_{split}"] = np.asarray(folder.targets, dtype=np.int64)
     if classes["train"] != classes["test"]:
         differing = sorted(set(classes["train"]) ^ set(classes["test"]))
         raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {', '.join(differing)}")
     return standardised(f"folder:{root}", str(root), arrays)
+
+
+def _pixels(place: str, files: list[Path]) -> np.ndarray:
+    """Images of one size as [N, H, W, 3] uint8; sizes are compared before anything is unpacked."""
+    from PIL import Image
+
+    x: np.ndarray | None = None
+    for i, path in enumerate(files):
+        with reading(path, "an image"):
+            try:
+                opened = Image.open(path)
+            except Image.DecompressionBombError as error:
+                raise FedscopeError(f"{place}: {path} declares too many pixels ({error}); resize it") from error
+            with opened as image:
+                width, height = image.size
+                if x is None:
+                    stored = sum(file.stat().st_size for file in files)
+                    refuse_oversize(place, len(files) * height * width * 3, stored)
+                    x = np.empty((len(files), height, width, 3), np.uint8)
+                if (height, width) != x.shape[1:3]:
+                    raise FedscopeError(
+                        f"{place}: {path} has {width} x {height} pixels, the first image {x.shape[2]} x {x.shape[1]}; "
+                        "resize them to one size"
+                    )
+                x[i] = np.asarray(image.convert("RGB"), dtype=np.uint8)
+    assert x is not None, "ImageFolder has refused classes without images"
+    return x
 
 
 PROVIDES = load

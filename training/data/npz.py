@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from zipfile import BadZipFile
 
-import numpy as np
-
-from ...checkpoints import FedscopeError
-from ..dataset import Dataset, standardised
+from ...checkpoints import FedscopeError, FedscopeWarning, npz_names, read_npz
+from ..dataset import ARRAYS, Dataset, standardised
+from ..own_data import as_they_are
 
 
 def load(argument: str) -> Dataset:
-    """``x_train, y_train, x_test, y_test``; see :func:`fedscope.training.dataset.standardised` for shapes and types."""
+    """``x_train, y_train, x_test, y_test``; see :func:`fedscope.training.dataset.standardised` for shapes and types.
+
+    A file of ``x_test, y_test`` alone is taken as it is, because there are no training samples to standardise it by.
+    """
     path = Path(argument).expanduser()
-    if not argument or not path.is_file():
+    if not argument or not path.exists():
         raise FedscopeError(f"--data npz:{argument}: there is no such file; give the path of an .npz")
     path = path.resolve()
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-    except (ValueError, OSError, EOFError, BadZipFile, AttributeError) as error:
-        raise FedscopeError(f"--data npz:{argument} is not a readable .npz of plain arrays ({error})") from error
-    return standardised(f"npz:{path}", str(path), arrays)
+    arrays = read_npz(path, only=(*ARRAYS, "classes"))
+    if "classes" in arrays and (arrays["classes"].size != 1 or arrays["classes"].dtype.kind not in "iu"):
+        del arrays["classes"]  # their names, say
+    if "x_train" in arrays or "y_train" in arrays or "x_test" not in arrays:
+        others = dict.fromkeys(name for name in npz_names(path) if name not in arrays)
+        return standardised(f"npz:{path}", str(path), arrays, others=tuple(others))
+    warnings.warn(
+        f"npz:{path} has no training samples to standardise by: x_test is taken as it is, so give it as the network "
+        "takes it",
+        FedscopeWarning,
+        stacklevel=2,
+    )
+    return as_they_are(f"npz:{path}", str(path), arrays, inputs=False)
 
 
 PROVIDES = load

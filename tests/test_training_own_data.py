@@ -1,0 +1,276 @@
+"""Data of the user's own code, and arguments for it: literals only, and nothing is run but what was named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Run
+from fedscope.training import Config, build_module, data_of, load_data, model_settings, train
+from fedscope.training.calls import Call
+from fedscope.training.factories import Factory
+
+CODE = """
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from fedscope.training.dataset import standardised
+
+X = np.linspace(-2, 2, 8 * 5, dtype=np.float32).reshape(8, 5)
+Y = np.arange(8) % 3
+
+def test():
+    return X, Y
+
+def tensors():
+    return [torch.from_numpy(X).double(), torch.from_numpy(Y)]
+
+def both():
+    return (X + 1, Y), (X, Y)
+
+def named(classes=3):
+    return {"x_test": X, "y_test": Y, "classes": classes}
+
+def items():
+    return TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+
+def loader():
+    return DataLoader(items(), batch_size=3)
+
+def two():
+    return items(), loader()
+
+def whole():
+    return standardised("x", "", {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y})
+
+def pixels():
+    return (255 * np.ones((8, 2, 2), np.uint8), Y)
+
+def counts():
+    return X.astype(int), Y
+
+def nothing():
+    pass
+
+def wrong():
+    return {"images": X, "y_test": Y}
+
+def half():
+    return {"x_train": X, "x_test": X, "y_test": Y}
+
+def text():
+    return X, ["a"] * 8
+
+def short():
+    return X, Y[:3]
+
+class Broken(Dataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, i):
+        raise KeyError("no file")
+
+class Odd(Broken):
+    def __getitem__(self, i):
+        return {"x": i}
+
+class Growing(Broken):
+    def __getitem__(self, i):
+        return torch.ones(i + 1), 0
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a module of data as the current one; what is imported from it is forgotten afterwards."""
+    (tmp_path / "mydata.py").write_text(CODE)
+    (tmp_path / "mynets.py").write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "def net(width, depth=1, *, kind='Tanh', half=None):\n"
+        "    inner = [m for _ in range(depth) for m in (nn.Linear(width, width), getattr(nn, kind)())]\n"
+        "    net = nn.Sequential(nn.Linear(5, width), *inner, nn.Linear(width, 3))\n"
+        "    return net.to(getattr(torch, half)) if half else net\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("mydata", "mynets", "npzz"):
+        sys.modules.pop(name, None)
+
+
+X = np.linspace(-2, 2, 40, dtype=np.float32).reshape(8, 5)
+
+
+@pytest.mark.parametrize("name", ["test", "tensors", "named", "items", "loader"])
+def test_test_samples_are_taken_as_they_are_returned(here: Path, name: str) -> None:
+    data = load_data(f"mydata:{name}")
+    assert (data.name, data.path, data.shape, data.classes) == (f"mydata:{name}", "", (5,), 3)
+    samples = data.samples("test")
+    np.testing.assert_array_equal(samples.x.numpy(), X)
+    assert (samples.x.dtype, samples.y.tolist()) == (torch.float32, [0, 1, 2, 0, 1, 2, 0, 1])
+    with pytest.raises(FedscopeError, match=rf"mydata:{name} has no training samples .* give --split test, and no"):
+        data.samples("train")
+
+
+@pytest.mark.parametrize(("name", "train_x"), [("both", X + 1), ("two", X)])
+def test_training_samples_come_first(here: Path, name: str, train_x: np.ndarray) -> None:
+    data = load_data(f"mydata:{name}")
+    np.testing.assert_array_equal(data.samples("train").x.numpy(), train_x)
+    np.testing.assert_array_equal(data.samples("test").x.numpy(), X)
+
+
+def test_a_data_set_of_fedscopes_own_keeps_its_scale(here: Path) -> None:
+    data = load_data("mydata:whole()")
+    assert data.name == "mydata:whole()"
+    np.testing.assert_allclose(data.samples("test").x.mean(0).numpy(), 0, atol=1e-6)  # five means of eight in float32
+    assert len(data.means) == 5
+
+
+def test_the_sum_of_the_arrays_tells_data_apart(here: Path) -> None:
+    assert load_data("mydata:test").sha256 == load_data("mydata:items").sha256
+    assert load_data("mydata:both").sha256 != load_data("mydata:two").sha256
+
+
+def test_pixels_are_scaled_and_their_axes_stay(here: Path) -> None:
+    x = load_data("mydata:pixels").samples("test").x
+    assert x.shape == (8, 2, 2)
+    assert (x == 1).all()
+
+
+def test_classes_that_no_sample_is_of_are_said(here: Path) -> None:
+    assert load_data("mydata:named(10)").classes == 10
+    assert load_data("mydata:named(classes=7)").classes == 7
+
+
+REFUSED = [
+    ("counts", r"x_test has type int64 and is taken as it is; give floats as the network takes them, or uint8 pixels"),
+    (
+        "nothing",
+        r"--data mydata:nothing: nothing\(\) returned nothing, which are no data; return \(x, y\), \(\(x_train",
+    ),
+    ("wrong", r"wrong\(\) returned images; name them x_train, y_train, x_test, y_test"),
+    ("half", r"mydata:half lacks y_train; it has x_test, x_train, y_test, and needs x_test and y_test, and both or"),
+    ("text", r"text\(\) returned a y_test is a list; give tensors or NumPy arrays of numbers"),
+    ("short", r"mydata:short: x_test has 8 samples, but y_test has 3 labels"),
+    ("Broken", r"Broken\(\) returned data that cannot be read: KeyError: 'no file'"),
+    ("Odd", r"Odd\(\) returned data whose item 0 is a dict; give pairs \(x, y\)"),
+    ("Growing", r"Growing\(\) returned data with items of shapes \[1\] and \[2\]; give all one shape"),
+    ("named(2)", r"mydata:named\(2\): classes is 2, but the labels go up to 2; give 3 or more"),
+    ("named('no')", r"classes is a str; give tensors or NumPy arrays of numbers"),
+    ("nowhere", r"--data mydata:nowhere: mydata \(.*mydata.py\) has no nowhere"),
+    ("test(1)", r"test\(\) failed with TypeError: .*; it is called as test\(1\)"),
+]
+
+
+@pytest.mark.parametrize(("name", "sentence"), REFUSED, ids=[name for name, _ in REFUSED])
+def test_what_are_no_data_is_refused_in_one_sentence(here: Path, name: str, sentence: str) -> None:
+    with pytest.raises(FedscopeError, match=sentence) as refusal:
+        load_data(f"mydata:{name}")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_slip_in_a_data_sets_name_is_told_from_a_module(here: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"'npzz' is not a data set that fedscope knows; did you mean \"npz\"\?"):
+        load_data("npzz:test")
+    (here / "npzz.py").write_text("from mydata import test\n")
+    assert load_data("npzz:test").classes == 3
+    with pytest.raises(FedscopeError, match=r"--data yourdata:test: there is no module yourdata in "):
+        load_data("yourdata:test")
+
+
+def test_a_run_neither_keeps_code_nor_names_it(here: Path) -> None:
+    with pytest.raises(
+        FedscopeError, match=r"--data mydata:both is code of your own, .* save its arrays with numpy.sav"
+    ):
+        train(Config.read({"data": {"name": "mydata:both"}}), here / "run")
+    assert not (here / "run").exists()
+
+    class Recorded(Run):
+        info = {"data": {"name": "mydata:both", "sha256": ""}}  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            pass
+
+        path = Path("run")
+
+    with pytest.raises(
+        FedscopeError, match=r"run: its data mydata:both are what code of one's own returns, which no ru"
+    ):
+        data_of(Recorded())
+    assert "mydata" not in sys.modules
+
+
+def test_a_model_takes_its_arguments(here: Path) -> None:
+    module = build_module(model_settings("mynets:net(7, depth=2, kind='ReLU')"), (), 3)
+    assert [type(layer).__name__ for layer in module] == ["Linear", "Linear", "ReLU", "Linear", "ReLU", "Linear"]
+    assert Layout.of(module).size == 5 * 7 + 7 + 2 * (7 * 7 + 7) + 7 * 3 + 3
+    with pytest.raises(
+        FedscopeError, match=r"it is called without arguments: give what it needs, as in 'mynets:net\(16"
+    ):
+        build_module(model_settings("mynets:net"), (), 3)
+    with pytest.raises(
+        FedscopeError, match=r"got an unexpected keyword argument 'width2'; it is called as net\(width2=1\)"
+    ):
+        build_module(model_settings("mynets:net(width2=1)"), (), 3)
+
+
+def test_a_model_in_half_precision_is_taken_in_single(here: Path) -> None:
+    with pytest.warns(
+        FedscopeWarning, match=r"net\(4, half='bfloat16'\) returned a model in bfloat16, which is taken in"
+    ):
+        module = build_module(model_settings("mynets:net(4, half='bfloat16')"), (), 3)
+    assert Layout.of(module).dtype == np.float32
+
+
+LITERALS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(LITERALS, max_size=3), st.dictionaries(st.sampled_from(["width", "depth", "kind"]), LITERALS, max_size=2)
+)
+def test_every_literal_arrives_as_it_was_written(args: list[object], keywords: dict[str, object]) -> None:
+    words = [*map(repr, args), *(f"{name}={value!r}" for name, value in keywords.items())]
+    call = Call.parse("--model", f"models:Net({', '.join(words)})")
+    assert (call.module, call.name, list(call.args), dict(call.keywords)) == ("models", "Net", args, keywords)
+    assert Call.parse("--model", f"models:{call.spoken}") == Call("--model", f"models:{call.spoken}", *_rest(call))
+
+
+def _rest(call: Call) -> tuple[object, ...]:
+    return call.module, call.name, call.args, call.keywords
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("models:Net(open('trapped', 'w'))", r"open\('trapped', 'w'\) is no literal; give numbers, strings, lists"),
+        ("models:Net(__import__('os').system('touch trapped'))", r"is no literal"),
+        ("models:Net(*[1])", r"\*\[1\] is no literal"),
+        ("models:Net(**{'a': 1})", r"is no literal"),
+        ("models:Net(width=width)", r"--model models:Net\(width=width\): width is no literal"),
+        ("models:Net(16", r"is no call of Net; write its arguments as Python does, as in 'models:Net\(16\)'"),
+        ("models:Net(16)(2)", r"is no call of Net"),
+        ("models:Net(16).half()", r"is no call of Net"),
+        ("models:Net(16) + open('trapped', 'w')", r"is no call of Net"),
+        ("models:Net(" + "(" * 300 + ")" * 300 + ")", r"is no call of Net"),
+        ("models:Net(" + "9" * 5000 + ")", r"is no call of Net"),
+    ],
+    ids=str,
+)
+def test_arguments_are_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedscopeError, match=sentence):
+        Factory(path=text)
+    assert not list(tmp_path.iterdir())

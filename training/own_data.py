@@ -1,0 +1,169 @@
+"""Data that are taken as they are: test samples without training samples, and what a loader of the user's own returns.
+
+``--data mydata:load`` names a function or a class of the user's code, as ``--model`` does. It returns one of
+
+- ``(x, y)``: test samples and their labels;
+- ``((x_train, y_train), (x_test, y_test))``;
+- a mapping of ``x_test, y_test`` and, if training samples are needed, ``x_train, y_train``; ``classes`` may be said;
+- in place of each ``(x, y)``, a ``torch.utils.data.Dataset`` or ``DataLoader`` of such pairs;
+- a :class:`~fedscope.training.dataset.Dataset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..checkpoints import FedscopeError
+from .calls import Call, kind, said
+from .dataset import ARRAYS, SPLITS, Dataset, refuse_other_shapes
+from .raw import as_float32, channel_axis, check_split, class_count, digest, scaled
+
+_FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
+
+
+def load_own(text: str) -> Dataset:
+    """The data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
+
+    Raises:
+        FedscopeError: what :class:`~fedscope.training.calls.Call` refuses; something else than data is returned.
+    """
+    call = Call.parse("--data", text)
+    returned, place = call(), f"--data {text}: {call.spoken}"
+    if isinstance(returned, Dataset):
+        return replace(returned, name=text, path="")
+    try:
+        arrays = _arrays(place, returned)
+    except (FedscopeError, MemoryError):
+        raise
+    except Exception as error:  # the user's own Dataset, as it is read
+        raise FedscopeError(f"{place} returned data that cannot be read: {said(error)}") from error
+    return as_they_are(text, "", arrays, inputs=True)
+
+
+def as_they_are(name: str, path: str, arrays: Mapping[str, np.ndarray], *, inputs: bool) -> Dataset:
+    """A data set whose samples are not standardised: there may be no training split to do it by.
+
+    Args:
+        arrays: ``x_test, y_test``, and ``x_train, y_train`` or none of these; x float, or uint8 and uint16, which are
+            divided by their greatest number.
+        inputs: whether x is what the network takes, so that its axes stay; else images are ``[N,H,W]``, ``[N,H,W,c]``
+            or ``[N,c,H,W]``, as in an ``.npz``.
+
+    Raises:
+        FedscopeError: a missing array, different lengths, labels that are not 0..C-1, other types, NaN.
+    """
+    needed = ARRAYS if "x_train" in arrays or "y_train" in arrays else ARRAYS[2:]
+    missing = [key for key in needed if key not in arrays]
+    if missing:
+        raise FedscopeError(
+            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'no arrays'}, and needs x_test "
+            "and y_test, and both or none of x_train and y_train"
+        )
+    x, y = {}, {}
+    for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
+        given = arrays[f"x_{split}"]
+        y[split] = check_split(name, split, given, arrays[f"y_{split}"])
+        x[split] = _inputs(f"{name}: x_{split}", given) if inputs else _images(f"{name}: x_{split}", name, given)
+    if "train" in x:
+        refuse_other_shapes(name, x["train"], x["test"])
+    return Dataset(
+        name=name,
+        path=path,
+        x_train=x.get("train", np.empty((0, *x["test"].shape[1:]), np.float32)),
+        y_train=y.get("train", np.empty(0, np.int64)),
+        x_test=x["test"],
+        y_test=y["test"],
+        classes=class_count(name, tuple(y.values()), arrays.get("classes")),
+        sha256=digest(arrays, needed),
+        means=(),
+        deviations=(),
+    )
+
+
+def _inputs(place: str, x: np.ndarray) -> np.ndarray:
+    _refuse_unscaled(place, x)
+    in_float = as_float32(place, x)
+    if x.dtype.kind == "u":
+        in_float /= np.iinfo(x.dtype).max
+    return in_float
+
+
+def _images(place: str, name: str, x: np.ndarray) -> np.ndarray:
+    _refuse_unscaled(place, x)
+    return scaled(place, x, channel_axis(name, x.shape))
+
+
+def _refuse_unscaled(place: str, x: np.ndarray) -> None:
+    """Whole numbers that are no pixels have no scale of their own, and nothing standardises them here."""
+    if x.dtype.kind in "iu" and x.dtype not in (np.uint8, np.uint16):
+        raise FedscopeError(
+            f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels"
+        )
+
+
+def _arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
+    if isinstance(returned, Mapping):
+        unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
+        if unknown:
+            raise FedscopeError(f"{place} returned {', '.join(unknown)}; name them x_train, y_train, x_test, y_test")
+        return {key: _array(f"{place} returned {key}", value) for key, value in returned.items()}
+    pair = isinstance(returned, tuple | list) and len(returned) == 2
+    if pair and all(map(_is_split, returned)):
+        splits = dict(zip(("train", "test"), returned, strict=True))
+    elif pair or _is_items(returned):
+        splits = {"test": returned}
+    else:
+        raise FedscopeError(f"{place} returned {kind(returned)}, which are no data; {_FORMS}")
+    arrays = {}
+    for split, given in splits.items():
+        x, y = _read_items(place, given) if _is_items(given) else given
+        arrays[f"x_{split}"] = _array(f"{place} returned an x_{split}", x)
+        arrays[f"y_{split}"] = _array(f"{place} returned a y_{split}", y)
+    return arrays
+
+
+def _is_split(given: Any) -> bool:
+    if _is_items(given):
+        return True
+    return isinstance(given, tuple | list) and len(given) == 2 and all(getattr(part, "shape", ()) for part in given)
+
+
+def _is_items(given: Any) -> bool:
+    """A Dataset or a DataLoader: what has a length and items, and is no array, list or text."""
+    sized = hasattr(given, "__len__") and (hasattr(given, "__getitem__") or hasattr(given, "dataset"))
+    return sized and not hasattr(given, "shape") and not isinstance(given, tuple | list | str | bytes | Mapping)
+
+
+def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
+    batched = hasattr(items, "dataset") and not hasattr(items, "__getitem__")
+    drawn: Iterable[Any] = items if batched else (items[i] for i in range(len(items)))
+    xs, ys = [], []
+    for i, item in enumerate(drawn):
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise FedscopeError(f"{place} returned data whose item {i} is {kind(item)}; give pairs (x, y)")
+        xs.append(_array(f"{place} returned data: x of item {i}", item[0]))
+        ys.append(_array(f"{place} returned data: y of item {i}", item[1]))
+        if xs[i].shape[batched:] != xs[0].shape[batched:]:
+            shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
+            raise FedscopeError(f"{place} returned data with items of shapes {shapes}; give all one shape")
+    if not xs:
+        raise FedscopeError(f"{place} returned data without a sample; give at least one")
+    join = np.concatenate if batched else np.stack
+    return join(xs), join(ys)
+
+
+def _array(place: str, given: Any) -> np.ndarray:
+    import torch
+
+    if isinstance(given, torch.Tensor):
+        plain = given.detach().cpu()
+        return (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
+    if isinstance(given, np.ndarray | np.generic | int | float | list | tuple):
+        array = np.asarray(given)
+        if array.dtype.kind in "iuf":
+            return array
+    raise FedscopeError(f"{place} is {kind(given)}; give tensors or NumPy arrays of numbers")

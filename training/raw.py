@@ -1,0 +1,129 @@
+"""Arrays of samples and labels before they are a data set: what they must be, and their sum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from ..checkpoints import FedscopeError
+
+#: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
+MOST_CLASSES = 65_536
+
+
+def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
+    """The sha256 of arrays as they were stored: types, shapes and values."""
+    said = hashlib.sha256()
+    for name in names:
+        said.update(str((arrays[name].dtype, arrays[name].shape)).encode())
+        for rows in blocks(arrays[name]):
+            said.update(np.ascontiguousarray(rows).tobytes())
+    return said.hexdigest()
+
+
+def blocks(x: np.ndarray) -> Iterator[np.ndarray]:
+    """The samples in blocks, so that what is made of them never needs the room of all."""
+    for start in range(0, len(x), 4096):
+        yield x[start : start + 4096]
+
+
+def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The labels of one split as int64 [N], once its arrays fit each other.
+
+    Raises:
+        FedscopeError: no samples, or samples without values; other numbers of samples and labels; labels that are not
+            0..C-1.
+    """
+    if x.ndim < 2 or not prod(x.shape[1:]):
+        raise FedscopeError(f"{name}: x_{split} has shape {list(x.shape)}; give a row, or an image, a sample")
+    labels = _labels(f"{name}: y_{split}", y)
+    if len(x) != len(labels):
+        raise FedscopeError(f"{name}: x_{split} has {len(x)} samples, but y_{split} has {len(labels)} labels")
+    if not len(labels):
+        raise FedscopeError(f"{name}: the {split} split is empty")
+    return labels
+
+
+def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | int | None) -> int:
+    """C, the number of classes: as declared, or one more than the greatest label.
+
+    Raises:
+        FedscopeError: a declared number that is none, or that is too small for the labels.
+    """
+    needed = max(int(y.max()) for y in labels) + 1
+    if declared is None:
+        return needed
+    given = np.asarray(declared)
+    if given.size != 1 or given.dtype.kind not in "iu":
+        raise FedscopeError(f"{name}: classes has shape {list(given.shape)} and type {given.dtype}; give one number")
+    if not needed <= int(given.item()) <= max(MOST_CLASSES, needed):
+        raise FedscopeError(
+            f"{name}: classes is {given.item()}, but the labels go up to {needed - 1}; give {needed} or more, up to "
+            f"{MOST_CLASSES:,}"
+        )
+    return int(given.item())
+
+
+def channel_axis(name: str, shape: tuple[int, ...]) -> int | None:
+    """Where an image array keeps its channels: the axis of at most four entries, the last one if both are."""
+    if len(shape) == 4:
+        if shape[3] <= 4:
+            return 3
+        if shape[1] <= 4:
+            return 1
+    elif len(shape) in (2, 3):
+        return None
+    raise FedscopeError(
+        f"{name}: samples of shape {list(shape[1:])} are not understood; "
+        "give [N,H,W], [N,H,W,c], [N,c,H,W] (up to 4 channels) or [N,d]"
+    )
+
+
+def scaled(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
+    """Samples as float32, images [n, c, h, w]; integers divided by the greatest number of their type.
+
+    Raises:
+        FedscopeError: other types; values that are not finite.
+    """
+    if x.ndim == 4 and channels == 1:
+        x = np.moveaxis(x, 1, 3)
+    in_float = as_float32(place, x)
+    if x.dtype.kind != "f":
+        in_float /= np.iinfo(x.dtype).max
+    if x.ndim == 3:
+        return in_float[:, None]
+    # [n, c, h, w] to the reader, channels last in memory: what convolutions want, without another copy.
+    return np.moveaxis(in_float, 3, 1) if x.ndim == 4 else in_float
+
+
+def as_float32(place: str, x: np.ndarray) -> np.ndarray:
+    """Numbers as float32, in C order.
+
+    Raises:
+        FedscopeError: other types; values that are not finite.
+    """
+    if x.dtype.kind not in "iuf":
+        raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats")
+    with np.errstate(over="ignore"):
+        in_float: np.ndarray = x.astype(np.float32, order="C")
+    if x.dtype.kind == "f" and not np.isfinite(in_float).all():
+        raise FedscopeError(f"{place} contains {int((~np.isfinite(in_float)).sum())} values that are not finite")
+    return in_float
+
+
+def _labels(place: str, y: np.ndarray) -> np.ndarray:
+    if y.ndim != 1 or y.dtype.kind not in "iuf":
+        raise FedscopeError(f"{place} has shape {list(y.shape)} and type {y.dtype}; labels are whole numbers, [N]")
+    if y.dtype.kind == "f" and not (whole := np.isfinite(y) & (y == np.floor(y))).all():
+        raise FedscopeError(f"{place} contains {y[~whole][0]:g}; labels are whole numbers from 0")
+    if len(y) and y.min() < 0:
+        raise FedscopeError(f"{place} contains the label {y.min():g}; labels count from 0")
+    if len(y) and y.max() >= max(MOST_CLASSES, len(y)):
+        raise FedscopeError(
+            f"{place} contains the label {y.max():.15g}, and a model would need as many outputs; number the classes "
+            "from 0"
+        )
+    return y.astype(np.int64)
