@@ -58,8 +58,6 @@ ON_ALL = (
     "theory RUN --rounds 3 --kernel none --draws none --limit 60",
     "reaggregate RUN@3 --server fedadam --limit 60",
     "train --from RUN@3 --rounds 5 --out out",
-    "train --resume runs/half",
-    "train --resume runs/half",
 )
 RESUMES = ("train --resume runs/half", "train --from runs/half@2 --rounds 3 --out out", "ls runs/half")
 

@@ -170,14 +170,16 @@ def _text(file: h5py.File, name: str, draw: Draw) -> None:
 def _other_dtype(file: h5py.File, name: str, draw: Draw) -> None:
     kinds = ("f2", "f8", "i1", "u8", "c16", "S3", "V7")
     kind = kinds[int(draw.integers(len(kinds)))]
-    values = np.zeros(file[name].shape, kind) if kind[0] in "SV" else np.asarray(file[name][()]).astype(kind)
+    words = kind[0] in "SV" or file[name].dtype.kind not in "fiu"
+    values = np.zeros(file[name].shape, "S3" if words else kind) if words else np.asarray(file[name][()]).astype(kind)
     _replaced(file, name, data=values)
 
 
 def _other_shape(file: h5py.File, name: str, draw: Draw) -> None:
     values = np.asarray(file[name][()])
-    shapes = (values[None], values.reshape(-1), values.reshape(-1)[:-1], np.zeros((0, *values.shape[1:])), values.sum())
     if values.dtype.kind in "fiu":
+        flat = values.reshape(-1)
+        shapes = (values[None], flat, flat[:-1], np.zeros((0, *values.shape[1:])), values.sum())
         _replaced(file, name, data=np.asarray(shapes[int(draw.integers(5))], dtype=values.dtype))
 
 
