@@ -103,11 +103,13 @@ def obtain_all(
 
 def _loaded(load: Callable[[Path], R], file: Path) -> R:
     """A result read back; whatever its files hold that no result does, one sentence says so."""
+    from csv import Error as NoTable
+
     from ..checkpoints import FedscopeError
 
     try:
         return load(file)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, NoTable) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedscopeError(
             f"{file}, or a file beside it, is damaged ({said}); compute it again with --force"

@@ -73,7 +73,7 @@ def judge(
     if any(after.get(name) != digest for name, digest in before.items() if not (resumed and _grows(name))):
         return "changed an input"
     if ended["status"] == 2:
-        lines = [line for line in said.strip().split("\n") if line]
+        lines = [line for line in said.strip().split("\n") if line and " recording up to " not in line]  # how far it is
         sentence = len(lines) == 1 and lines[0].startswith("fedscope: ") and len(lines[0]) < 2000
         return "refused" if sentence or said.startswith("Usage:") else "not one sentence"
     return "fine" if sound is None or numbers(folder, resumed) == sound else "believed"
