@@ -23,10 +23,10 @@ SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/nul
 # As many processes as this process may use cores; a file's tests stay together, because they share what they train.
 SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-modules --pyargs tests/ fedscope
 # Another order for each commit, the same again for the same commit.
-SHUFFLED = -p randomly -p "randomly_seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))"
+SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow lint types format docs bench clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign lint types format docs bench clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -51,6 +51,10 @@ test-everywhere: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow
+
+## campaign: commands on damaged files, as many as CASES says (1500), drawn from SEED (0) on, and a table of how they ended
+campaign: $(VENV)/.installed
+	$(RUN) -m pytest -q -s -m slow tests/test_campaign.py
 
 lint: $(VENV)/.dependencies
 	$(RUN) -m ruff check .

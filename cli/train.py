@@ -92,9 +92,11 @@ def command(
     if config and (config.parent / "run.json").exists():
         stored = recorded_tables(stored)
     chosen = preset(method) if method else {}
-    resolved = Config.read(
-        merge(preset(method or "ima"), stored, chosen, read_assignments(given), read_assignments(assignments))
-    )
+    flags_given = read_assignments(given), read_assignments(assignments)
+    try:
+        resolved = Config.read(merge(preset(method or "ima"), stored, chosen, *flags_given))
+    except FedscopeError as error:
+        raise FedscopeError(_placed(error, config, stored)) from None
     out = out or Path("runs") / (method or resolved.title())
     target = out
     with TrainingWatcher(str(out), _setting(resolved)) as watcher:
@@ -107,6 +109,18 @@ def command(
 def _setting(config: Any) -> str:
     """``digits on 50 clients, shards:2``: what is learnt, and how it lies on the clients."""
     return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}"
+
+
+def _placed(error: Exception, config: Path | None, stored: dict[str, Any]) -> str:
+    """The sentence, with the file's name where the file alone is refused with it."""
+    from ..checkpoints import FedscopeError
+    from ..training import Config, merge, preset
+
+    try:
+        Config.read(merge(preset("ima"), stored))
+    except FedscopeError as alone:
+        return f"{config}: {error}" if str(alone) == str(error) else str(error)
+    return str(error)
 
 
 def _branched(

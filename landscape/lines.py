@@ -97,8 +97,10 @@ class Line:
         Raises:
             FedscopeError: no such file, or not a line's.
         """
-        needed, own = ("pair", "beta", "loss", "error", "barrier", "barrier_beta"), ("own_loss", "own_error")
-        values, attrs = read_result(Path(path), "line", needed, optional=own)
+        both, one = ("pair", "beta"), ("pair",)
+        dims = {"beta": ("beta",), "loss": both, "error": both, "barrier": one, "barrier_beta": one}
+        own = ("own_loss", "own_error")
+        values, attrs = read_result(Path(path), "line", ("pair", *dims), optional=own, dims=dims)
         refuse_two_policies(path, "line", attrs, own[0] in values)
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
         pairs = tuple(str(pair) for pair in values.pop("pair"))
