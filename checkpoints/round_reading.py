@@ -16,7 +16,6 @@ from .errors import FedscopeError
 from .gate import Gate, Stored
 from .hdf5 import read_row, reading
 from .layout import Layout
-from .opening import regular
 from .round_files import FORMAT, VERSION
 from .verified import VERIFIED, Identity
 
@@ -24,14 +23,17 @@ _WHAT = "a round of a fedscope run"
 
 
 @contextmanager
-def open_round(path: Path, layout: Layout) -> Iterator[RoundFile]:
+def open_round(path: Path, layout: Layout, *, anew: bool = False) -> Iterator[RoundFile]:
     """Open a round's file, without locks.
+
+    Args:
+        anew: verify also what this process has found right before.
 
     Raises:
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
-    with reading(regular(path, _WHAT), FORMAT, VERSION, _WHAT) as file:
-        yield RoundFile(file, path, layout)
+    with reading(path, FORMAT, VERSION, _WHAT) as file:
+        yield RoundFile(file, path, layout, anew=anew)
 
 
 class RoundFile:
@@ -45,13 +47,13 @@ class RoundFile:
         ids: of the cohort, [C], once they are known: what is stacked has a row for each.
     """
 
-    def __init__(self, file: Any, path: Path, layout: Layout) -> None:
+    def __init__(self, file: Any, path: Path, layout: Layout, *, anew: bool = False) -> None:
         self.file, self.path, self.layout = file, path, layout
         self.gate = Gate(file, path)
         self.ids: Sequence[int] | np.ndarray = ()
         self.has_table = checksums.has_table(file)
         self._identity = Identity.of(path, file.id.get_vfd_handle())
-        self._marks = VERIFIED.marks(self._identity) if self.has_table else {}
+        self._marks = VERIFIED.marks(self._identity) if self.has_table and not anew else {}
         self._sums: dict[str, dict[int, int]] = {}
 
     # --- what there is ---
