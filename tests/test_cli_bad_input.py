@@ -140,7 +140,13 @@ CASES = [
     # ls, curves
     ("ls nothing", "nothing is neither a run nor a folder"),
     ("curves nothing", "nothing"),
-    ("curves runs/ima --smooth 4", "--smooth 4 does not fit ima with 4 rounds; give an odd number from 5"),
+    ("curves runs/ima --smooth 4", "--smooth 4 does not fit ima, measured in 4 rounds; leave it out, for"),
+    (
+        "curves runs/ima --measure tset_loss",
+        'is no column of metrics.csv; did you mean "test_loss"? there are train_loss,',
+    ),
+    ("curves runs/few --measure averaged_test_loss", "few has no numbers of averaged_test_loss, only of train_loss,"),
+    ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
     ("decompose runs/ima@2", "give runs/ima (and --rounds 2)"),
     ("train --data runs --out new", "--data runs does not say what it is; write npz:runs or folder:runs"),
@@ -393,6 +399,17 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
     assert "recorded by another program" in refused(capsys, *words)
     assert "does not say on which data" in refused(capsys, "decompose", "runs/ima", "--rounds", "1")
     assert run(["ls", "runs"]) == 0
+    assert run(["curves", "runs/ima"]) == 0  # its rounds say what was measured
+    capsys.readouterr()
+    for file in Path("runs/ima/rounds").iterdir():
+        with h5py.File(file, "r+") as round_:
+            round_.attrs["metrics"] = "{}"
+    Path("runs/ima/figures").rename("figures")
+    assert (
+        "ima has no numbers of test_loss or test_error: nothing was measured while it was recorded; measure its global "
+        "models now: fedscope plane ima --trajectory --model NAME --data NAME" in refused(capsys, "curves", "runs/ima")
+    )
+    assert not Path("runs/ima/figures").exists()
 
 
 def test_diverged_runs_are_drawn_too(runs: Path) -> None:

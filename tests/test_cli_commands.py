@@ -78,7 +78,7 @@ def test_ls_of_nothing_says_how_to_begin(
 
 def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = said(capsys, "curves", "runs/fma", "runs/ima", "--out", "c", "--smooth", "5")
-    assert "(5 rounds)" in words
+    assert "(5 rounds, all that were measured)" in words
     with Path("c.curves.csv").open() as file:
         rows = list(csv.DictReader(file))
     with Path("runs/ima/metrics.csv").open() as file:
@@ -88,6 +88,13 @@ def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixt
         assert [row[name] for row in mine] == [row[name] for row in metrics]
     assert Path("c.pdf").read_bytes().startswith(b"%PDF")
     assert Path("c.png").exists()
+    told = json.loads(said(capsys, "curves", "runs/fma", "--measure", "train_loss", "--last", "3", "--json"))
+    assert told["files"][0] == "runs/fma/figures/curves-fma-train_loss.curves.csv"
+    last = [float(row["train_loss"]) for row in rows if row["run"] == "fma"][-3:]
+    expected = {"mean": np.mean(last), "deviation": np.std(last, ddof=1), "rounds": 3}
+    assert told["train_loss"]["fma"] == pytest.approx(expected)
+    assert "(3 rounds)" in said(capsys, "curves", "runs/fma", "--last", "3")
+    assert "training loss, mean" in said(capsys, "curves", "runs/fma", "--measure", "train_loss", "--last", "3")
 
 
 def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,16 +3,19 @@
 from .branching import branch, branch_notes, branched_config
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
 from .config import Config, merge, preset, presets, read_assignments, read_toml
-from .curves import Curve, Curves, curves, refuse_smoothing
+from .curves import Curve, Curves, curves
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
 from .lineage import config_at
+from .measures import MEASURES, USUAL, measure_of
 from .replays import Replayer
 from .splitting import partition
 from .trainer import resume, train
 
 __all__ = [
+    "MEASURES",
+    "USUAL",
     "Config",
     "Curve",
     "Curves",
@@ -30,6 +33,7 @@ __all__ = [
     "data_of",
     "draw_cohort",
     "load_data",
+    "measure_of",
     "merge",
     "model_settings",
     "module_of",
@@ -38,7 +42,6 @@ __all__ = [
     "presets",
     "read_assignments",
     "read_toml",
-    "refuse_smoothing",
     "resolve_device",
     "resume",
     "train",
