@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from functools import cached_property
 from pathlib import Path
@@ -197,20 +196,6 @@ def read_info(path: Path) -> dict[str, Any]:
         raise FedscopeError(f'{file} is not a run of fedscope: it does not say "format": "{FORMAT}"')
     check_version(file, info.get("version"), VERSION)
     return info
-
-
-def find_runs(folder: Path | str) -> list[Run]:
-    """All runs in a folder and below it, by path; hidden folders and what only looks like a run are left out."""
-    runs = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if "run.json" in files:
-            try:
-                runs.append(Run.open(place))
-            except FedscopeError:
-                continue
-            folders.clear()
-    return runs
 
 
 def _no_run(path: Path) -> str:

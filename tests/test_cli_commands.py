@@ -69,6 +69,39 @@ def test_ls_lists_runs_and_what_one_holds(runs: Path, capsys: pytest.CaptureFixt
     assert [row["rounds"] for row in rows] == ["5 of 5", "5 of 5"]
 
 
+def test_ls_lists_runs_without_opening_their_rounds(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 41 runs with 60 rounds each, opening a round costs a thousand times what listing does."""
+    from fedscope.checkpoints import Round
+
+    said(capsys, "curves", "runs/ima")  # figures do not count as the run's
+    opened = []
+    real = Round._open
+    monkeypatch.setattr(Round, "_open", lambda self: opened.append(self.label) or real(self))
+    Path("link").symlink_to("runs/fma")
+    Path("elsewhere").mkdir()
+    rows = {row["run"]: row for row in json.loads(said(capsys, "ls", "--json"))}
+    assert not opened
+    assert list(rows) == ["runs/fma", "runs/ima"]  # and once, though a link leads there too
+    with Path("runs/ima/metrics.csv").open() as file:
+        last = list(csv.DictReader(file))[-1]
+    assert rows["runs/ima"]["test error"] == f"{100 * float(last['averaged_test_error']):.1f} %"
+    assert (rows["runs/ima"]["seed"], rows["runs/ima"]["lr"]) == (0, 0.05)
+    own = [Path("runs/ima", name) for name in ("run.json", "config.toml", "partition.h5", "metrics.csv")]
+    size = sum(file.stat().st_size for file in [*own, *Path("runs/ima/rounds").iterdir()])
+    assert rows["runs/ima"]["size"] == f"{size / 1e6:.1f} MB"
+    table = said(capsys, "ls").splitlines()
+    assert table[0].split()[-5:] == ["lr", "test", "error", "size", "created"]
+    assert rows["runs/ima"]["created"][:16].replace("T", " ") == table[2][-16:]
+    # a row that a killed writer has left out is in the round's file
+    lines = Path("runs/ima/metrics.csv").read_text().splitlines(keepends=True)
+    Path("runs/ima/metrics.csv").write_text("".join(lines[:-1]))
+    again = {row["run"]: row for row in json.loads(said(capsys, "ls", "--json"))}
+    assert again["runs/ima"]["test error"] == rows["runs/ima"]["test error"]
+    assert opened == ["runs/ima@5"]
+
+
 def test_ls_of_nothing_says_how_to_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
