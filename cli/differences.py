@@ -28,7 +28,13 @@ FOLLOWS = {
 }
 
 #: options that are called otherwise than their settings
-OPTIONS = {"directions_seed": "seed", "architecture": "model", "calibration_seed": "seed", "settings": "set"}
+OPTIONS = {
+    "directions_seed": "seed",
+    "architecture": "model",
+    "calibration_seed": "seed",
+    "settings": "assignments",
+    "asked_perplexity": "perplexity",
+}
 
 #: what no option says
 WORDS = {
@@ -68,7 +74,7 @@ def _setting(key: str, kept: Any, asked: Any) -> str:
     if isinstance(kept, dict) and isinstance(asked, dict):
         return " and ".join(_setting(k, kept.get(k), asked[k]) for k in asked if kept.get(k) != asked[k])
     option = _option(OPTIONS.get(key, key))
-    name = f"--{OPTIONS.get(key, key)}".replace("_", "-") if option is None else max(option.opts, key=len)
+    name = key.replace("_", " ") if option is None else max(option.opts, key=len)
     if kept is None:
         return f"no {name}"
     if asked is None or (isinstance(option, click.Option) and option.is_flag):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     metavar="local:R|rounds:R|runs",
     help="Where the R draws of the cohort come from, as for decompose; a verdict needs R = 3 or more, independent.",
 )
-@source_options("train", files=False)
+@source_options("train", files=True)
 @output_options
 def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Source, output: Output) -> None:
     """Says on one page what the loss of the averaged model is made of in each phase, and what the data do not decide.
@@ -41,11 +41,15 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
     from ..training import resolve_device
     from .draws import groups_of, parse_draws
     from .explaining import decomposed, explained, kept_explanation
+    from .given import given_settings, refuse_nameless, refuse_replays
     from .results import PAGE, figures, kinds, obtain, say, write_page
     from .sources import identity, open_runs, refuse_other_data
 
     asked = parse_draws(draws)
     opened = open_runs(runs)
+    refuse_nameless(opened, source)
+    if asked.kind == "local":
+        refuse_replays(opened, "--draws rounds:4, the last rounds of one cohort")
     refuse_other_data(opened)
     names = [run.name for run in opened]
     groups = groups_of(opened, asked)
@@ -67,6 +71,7 @@ def command(runs: tuple[Path, ...], rounds: str | None, draws: str, source: Sour
         "seed": source.seed if source.limit else None,
         "device": resolve_device(source.device),
         "precision": source.precision,
+        **given_settings(opened, source),
     }
 
     rounds_by_run = dict(zip(names, numbers, strict=True))

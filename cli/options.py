@@ -197,6 +197,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
         FedscopeError: a word that is no round, a round that the run does not have.
     """
     from ..checkpoints import FedscopeError
+    from ..checkpoints.errors import extent
 
     if not available:
         raise FedscopeError(f"{run} has no rounds yet; train it first: fedscope train --resume {run}")
@@ -213,7 +214,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
             number = available[number]
         if number not in available:
             raise FedscopeError(
-                f"{option} {text}: {run} has no round {number}; it has {available[0]} to {available[-1]}"
+                f"{option} {text}: {run} has no round {number}; it has {extent(available[0], available[-1])}"
                 + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
             )
         rounds.add(number)

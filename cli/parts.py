@@ -73,6 +73,7 @@ def _cohort(question: Question) -> list[int]:
 
 def _numbers(data_of: str, question: Question) -> list[int]:
     from ..checkpoints import FedscopeError
+    from ..checkpoints.errors import extent
 
     run = question.runs[0]
     run.require("partition.h5")
@@ -94,7 +95,7 @@ def _numbers(data_of: str, question: Question) -> list[int]:
         ) from None
     for k in numbers:
         if not 0 <= k < count:
-            raise FedscopeError(f"--data-of {data_of}: {run.path} has no client {k}; it has 0 to {count - 1}")
+            raise FedscopeError(f"--data-of {data_of}: {run.path} has no client {k}; it has {extent(0, count - 1)}")
     return numbers
 
 

@@ -149,6 +149,7 @@ CASES = [
     ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
     ("decompose runs/ima@2", "give runs/ima (and --rounds 2)"),
+    ("train --data folder:nowhere --out runs/ima", "folder:nowhere: there is no folder nowhere/train; it needs"),
     ("train --data runs --out new", "--data runs does not say what it is; write npz:runs or folder:runs"),
     ("train --method FedAvg", 'did you mean "fma"?'),
     # addresses
@@ -179,6 +180,7 @@ CASES = [
     ("plane runs/ima@1 runs/ima@2 runs/ima@3 --limit 0", "0 is too small; give 1 or more"),
     ("plane runs/ima@1 runs/ima@2 runs/ima@3 --redraw", "so there is nothing to draw again"),
     ("plane runs/ima --rounds 1,9", "--rounds 1,9: runs/ima has no round 9; it has 1 to 4"),
+    ("plane runs/wide --rounds 2", "--rounds 2: runs/wide has no round 2; it has 1 only"),
     ("plane runs/ima --rounds one", "'one' is not a round"),
     ("plane runs/few --rounds 1", "clients of round 1 were not recorded; rounds 2, 4 have them"),
     ("plane runs/pair --rounds 1", "but a plane needs three clients; train with more clients a round (--clients, --pa"),
@@ -397,7 +399,10 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
         Path("runs/ima", name).unlink()
     words = ["line", "runs/ima@1/global", "runs/ima@2/global", "--points", "3", "--out", "line"]
     assert "recorded by another program" in refused(capsys, *words)
-    assert "does not say on which data" in refused(capsys, "decompose", "runs/ima", "--rounds", "1")
+    assert (
+        "was recorded by another program and names neither architecture nor data; give --model and --data"
+        in refused(capsys, "decompose", "runs/ima", "--rounds", "1")
+    )
     assert run(["ls", "runs"]) == 0
     assert run(["curves", "runs/ima"]) == 0  # its rounds say what was measured
     capsys.readouterr()

@@ -41,14 +41,14 @@ ALL = {"samples": 360, "seed": None}
         ({"run": RUN}, {"run": {**RUN, "path": "runs/fma"}}, "the run runs/ima"),
         ({"run": [RUN]}, {"run": [RUN, RUN]}, "the run runs/ima"),
         ({"run": {**RUN, "files": "1"}}, {"run": {**RUN, "files": "2"}}, "runs/ima as it was before"),
-        # any other setting, of whatever kind
-        ({"rounds": [[1, 20]]}, {"rounds": [[1, 2, 3]]}, "--rounds 1, 20 (not 1-3)"),
-        ({"rounds": [["ima", 1]]}, {"rounds": [["ima", 2]]}, "--rounds 1 (not 2)"),
-        ({"margin": 0.3}, {"margin": None}, "--margin (not asked for now)"),
-        ({"kernel_samples": None}, {"kernel_samples": 50}, "no --kernel-samples"),
+        # any other setting, of whatever kind; no command is at work here, whose options it could name
+        ({"rounds": [[1, 20]]}, {"rounds": [[1, 2, 3]]}, "rounds 1, 20 (not 1-3)"),
+        ({"rounds": [["ima", 1]]}, {"rounds": [["ima", 2]]}, "rounds 1 (not 2)"),
+        ({"margin": 0.3}, {"margin": None}, "margin (not asked for now)"),
+        ({"kernel_samples": None}, {"kernel_samples": 50}, "no kernel samples"),
         ({"asked": {"classes": 4, "quantile": None}}, {"asked": {"classes": 5, "quantile": None}},
-         "--classes 4 (not 5)"),
-        ({"settings": [{"lr": 1}]}, {"settings": [{"lr": 2}]}, "another --set"),
+         "classes 4 (not 5)"),
+        ({"settings": [{"lr": 1}]}, {"settings": [{"lr": 2}]}, "another settings"),
     ],
 )  # fmt: skip
 def test_what_differs_is_said_in_the_users_words(kept: dict[str, Any], asked: dict[str, Any], said: str) -> None:

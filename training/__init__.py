@@ -3,7 +3,7 @@
 from .branching import branch, branch_notes, branched_config
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
 from .config import Config, merge, preset, presets, read_assignments, read_toml
-from .curves import Curve, Curves, curves
+from .curves import Curve, Curves, curves, metrics_of
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
@@ -35,6 +35,7 @@ __all__ = [
     "load_data",
     "measure_of",
     "merge",
+    "metrics_of",
     "model_settings",
     "module_of",
     "partition",

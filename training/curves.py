@@ -197,7 +197,7 @@ def curves(runs: Sequence[Run], *, attrs: dict[str, Any] | None = None) -> Curve
     made = []
     for run in runs:
         run.round("last")  # says that there is none
-        metrics = _metrics_of(run)
+        metrics = metrics_of(run)
         made.append(Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in MEASURES}))
     names = [curve.run for curve in made]
     if len(set(names)) < len(names):
@@ -205,6 +205,6 @@ def curves(runs: Sequence[Run], *, attrs: dict[str, Any] | None = None) -> Curve
     return Curves(tuple(made), dict(attrs or {}))
 
 
-def _metrics_of(run: Run) -> dict[str, np.ndarray]:
+def metrics_of(run: Run) -> dict[str, np.ndarray]:
     """As :meth:`Run.metrics`, but a run of another program may lack the table: its rounds have the numbers."""
     return to_arrays(run.rounds, read_table(run.path / "metrics.csv"), lambda t: run.round(t).metrics)
