@@ -138,8 +138,9 @@ def _shown(value: Any) -> str:
 
 def _option(name: str) -> click.Parameter | None:
     context = click.get_current_context(silent=True)
-    found = [param for param in context.command.params if param.name == name] if context else []
-    return found[0] if found else None
+    typed = f"--{name.replace('_', '-')}"
+    known = context.command.params if context else []
+    return next((param for param in known if param.name == name or typed in param.opts), None)
 
 
 def _typed(name: str) -> bool:

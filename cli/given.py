@@ -38,7 +38,7 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
 
 def names_data(run: Run) -> bool:
     """Whether a run says on which data it was trained."""
-    return {"name", "sha256"} <= run.info.get("data", {}).keys()
+    return {"name", "sha256"} <= set(run.info.get("data", {}))
 
 
 def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
 import pytest
 
 from fedscope.checkpoints import FedscopeWarning, Partial
 from fedscope.cli.differences import differences
+from fedscope.cli.plane import command
 
 RUN = {"path": "runs/ima", "created": "2026-01-01", "versions": {}}
 SUBSET = {"samples": 100, "seed": 0}
@@ -41,10 +43,13 @@ ALL = {"samples": 360, "seed": None}
         ({"run": RUN}, {"run": {**RUN, "path": "runs/fma"}}, "the run runs/ima"),
         ({"run": [RUN]}, {"run": [RUN, RUN]}, "the run runs/ima"),
         ({"run": {**RUN, "files": "1"}}, {"run": {**RUN, "files": "2"}}, "runs/ima as it was before"),
-        # any other setting, of whatever kind; no command is at work here, whose options it could name
-        ({"rounds": [[1, 20]]}, {"rounds": [[1, 2, 3]]}, "rounds 1, 20 (not 1-3)"),
-        ({"rounds": [["ima", 1]]}, {"rounds": [["ima", 2]]}, "rounds 1 (not 2)"),
-        ({"margin": 0.3}, {"margin": None}, "margin (not asked for now)"),
+        # any other setting, of whatever kind, by its option where the command has one
+        ({"range": None}, {"range": [0.0, 1.0]}, "no --range"),
+        ({"adaptive": None}, {"adaptive": 0.15}, "no --adaptive"),
+        ({"adaptive": 0.15}, {"adaptive": None}, "--adaptive (not asked for now)"),
+        ({"rounds": [[1, 20]]}, {"rounds": [[1, 2, 3]]}, "--rounds 1, 20 (not 1-3)"),
+        ({"rounds": [["ima", 1]]}, {"rounds": [["ima", 2]]}, "--rounds 1 (not 2)"),
+        ({"margin": 0.3}, {"margin": None}, "--margin (not asked for now)"),
         ({"kernel_samples": None}, {"kernel_samples": 50}, "no kernel samples"),
         ({"asked": {"classes": 4, "quantile": None}}, {"asked": {"classes": 5, "quantile": None}},
          "classes 4 (not 5)"),
@@ -53,7 +58,8 @@ ALL = {"samples": 360, "seed": None}
 )  # fmt: skip
 def test_what_differs_is_said_in_the_users_words(kept: dict[str, Any], asked: dict[str, Any], said: str) -> None:
     changed = [key for key in asked if kept.get(key) != asked[key]]
-    assert differences(kept, asked, changed) == said
+    with click.Context(command):
+        assert differences(kept, asked, changed) == said
 
 
 def test_a_store_of_another_question_is_not_dropped_without_a_word(tmp_path: Any) -> None:
