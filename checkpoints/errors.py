@@ -40,15 +40,6 @@ def listed(items: Iterable[object], most: int = 12) -> str:
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
-def extent(first: int, last: int) -> str:
-    """The ends of a range, for a sentence about what there is.
-
-    >>> extent(1, 4), extent(2, 2)
-    ('1 to 4', '2 only')
-    """
-    return f"{first} to {last}" if first < last else f"{last} only"
-
-
 def spans(numbers: Iterable[int]) -> str:
     """Ascending numbers as spans, for a sentence about rounds.
 

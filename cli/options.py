@@ -197,7 +197,6 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
         FedscopeError: a word that is no round, a round that the run does not have.
     """
     from ..checkpoints import FedscopeError
-    from ..checkpoints.errors import extent
 
     if not available:
         raise FedscopeError(f"{run} has no rounds yet; train it first: fedscope train --resume {run}")
@@ -213,8 +212,10 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
         if number < 0 and -number <= len(available):
             number = available[number]
         if number not in available:
+            first, last = available[0], available[-1]
             raise FedscopeError(
-                f"{option} {text}: {run} has no round {number}; it has {extent(available[0], available[-1])}"
+                f"{option} {text}: {run} has no round {number}; it has "
+                + (f"{first} to {last}" if first < last else f"round {last} only")
                 + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
             )
         rounds.add(number)

@@ -180,7 +180,7 @@ CASES = [
     ("plane runs/ima@1 runs/ima@2 runs/ima@3 --limit 0", "0 is too small; give 1 or more"),
     ("plane runs/ima@1 runs/ima@2 runs/ima@3 --redraw", "so there is nothing to draw again"),
     ("plane runs/ima --rounds 1,9", "--rounds 1,9: runs/ima has no round 9; it has 1 to 4"),
-    ("plane runs/wide --rounds 2", "--rounds 2: runs/wide has no round 2; it has 1 only"),
+    ("plane runs/wide --rounds 2", "--rounds 2: runs/wide has no round 2; it has round 1 only"),
     ("plane runs/ima --rounds one", "'one' is not a round"),
     ("plane runs/few --rounds 1", "clients of round 1 were not recorded; rounds 2, 4 have them"),
     ("plane runs/pair --rounds 1", "but a plane needs three clients; train with more clients a round (--clients, --pa"),

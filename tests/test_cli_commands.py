@@ -271,7 +271,7 @@ def test_a_federation_without_heterogeneity_has_no_split_on_test_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["train", "--out", "iid", "--partition", "iid", *SMALL]) == 0
+    assert run(["train", "--out", "iid", "--partition", "iid", *SMALL, "--rounds", "2", "--epochs", "1"]) == 0
     capsys.readouterr()
     assert ": bias " in said(capsys, "decompose", "iid", "--rounds", "2", "--split", "test", "--out", "t")
     with Path("t.factors.csv").open() as file:

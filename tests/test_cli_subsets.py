@@ -237,7 +237,7 @@ def test_runs_that_cannot_be_measured_are_refused(
 
 
 def test_training_data_of_other_clients_are_other_data(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "--method", "fma", "--out", "runs/held", *SMALL, "--set", "data.client_test=0.2"]
+    words = ["train", "--method", "fma", "--out", "runs/held", *SMALL, "--rounds", "1", "--set", "data.client_test=0.2"]
     assert run(words) == 0
     with pytest.raises(FedscopeError, match=r"runs/fma and runs/held were trained on different parts of the data"):
         said(capsys, "runs/fma", "runs/held", "--rounds", "1", "--split", "train")
