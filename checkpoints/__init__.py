@@ -6,6 +6,7 @@ from .creating import refuse_occupied
 from .durable import WriterLock, write_durably
 from .errors import FedscopeError, FedscopeWarning, nearest
 from .files import read_file, write_file
+from .finding import find_runs, size_of
 from .foreign import expanded, reading, refuse_oversize
 from .layout import Entry, Layout
 from .metrics import COLUMNS
@@ -20,7 +21,7 @@ from .recorded import recorded_clients, rounds_with_clients
 from .recording import Policy, size_on_disk, spoken_size
 from .round_files import RoundRecord, write_round
 from .rounds import Round
-from .runs import Run, find_runs
+from .runs import Run
 from .weights import Weights, mean, stack, weighted_mean
 from .writer import RunWriter
 
@@ -63,6 +64,7 @@ __all__ = [
     "refuse_oversize",
     "regular",
     "rounds_with_clients",
+    "size_of",
     "size_on_disk",
     "spoken_size",
     "stack",

@@ -16,7 +16,8 @@ from .run_info import FORMAT, VERSION, seals
 from .runs import KEPT_NAME, KEPT_PARTS, kept_path, kept_rounds, round_path, visible_rounds
 from .texts import read_json
 
-_FILES = ("run.json", "config.toml", "partition.h5", "metrics.csv")
+#: what lies in a run's folder beside its rounds
+FILES = ("run.json", "config.toml", "partition.h5", "metrics.csv")
 
 
 def create_run(
@@ -70,7 +71,7 @@ def refuse_occupied(path: Path, force: bool) -> None:
         holds = f"holds a run with {_count(rounds)}" if rounds else "holds a run"
     else:
         ours, rounds = (
-            LOCK_NAME in names and names <= {LOCK_NAME, "rounds", KEPT_NAME, *_FILES} - {"run.json"},
+            LOCK_NAME in names and names <= {LOCK_NAME, "rounds", KEPT_NAME, *FILES} - {"run.json"},
             visible_rounds(path),
         )
         holds = f"holds {_count(rounds)} of a run that has lost its run.json"
@@ -85,7 +86,7 @@ def refuse_occupied(path: Path, force: bool) -> None:
 
 def remove_run(path: Path) -> None:
     """Remove a run's own files, ``run.json`` first, so that what is half removed is no run; all else stays."""
-    for name in _FILES:
+    for name in FILES:
         (path / name).unlink(missing_ok=True)
         if name == "run.json":
             sync(path)

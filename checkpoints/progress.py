@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from .errors import FedscopeWarning
 from .opening import regular
 
 
 class Partial:
     """An append-only store of finished parts, one JSON line each; the first line says which question they answer.
 
-    A torn last line (a kill while writing) is left out; a store of another question (``fingerprint``) starts afresh.
+    A torn last line (a kill while writing) is left out; a store of another question (``fingerprint``) starts afresh,
+    with a warning.
 
     Attributes:
         done: finished parts by key.
@@ -47,7 +50,15 @@ class Partial:
                 break
             if i and not (isinstance(part, dict) and isinstance(part.get("key"), str) and "value" in part):
                 break
-            if not line.endswith(b"\n") or (i == 0 and json.dumps(part, sort_keys=True) != self._head):
+            if not line.endswith(b"\n"):
+                break
+            if i == 0 and json.dumps(part, sort_keys=True) != self._head:
+                warnings.warn(
+                    f"{self.path} was left by an analysis with other settings, models or versions, so this one begins "
+                    "anew",
+                    FedscopeWarning,
+                    stacklevel=2,
+                )
                 break
             if i:
                 self.done[part["key"]] = part["value"]

@@ -186,17 +186,3 @@ def _numbers(folder: Path) -> tuple[int, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     return tuple(sorted(int(name[:-3]) for name in names if name.endswith(".h5") and name[:-3].isdecimal()))
-
-
-def find_runs(folder: Path | str) -> list[Run]:
-    """All runs in a folder and below it, by path; hidden folders and what only looks like a run are left out."""
-    runs = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if "run.json" in files:
-            try:
-                runs.append(Run.open(place))
-            except FedscopeError:
-                continue
-            folders.clear()
-    return runs

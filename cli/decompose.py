@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="D: the training data of all clients, or of those that are averaged.",
 )
-@source_options("train", files=False)
+@source_options("train", files=True)
 @output_options
 def command(
     runs: tuple[Path, ...],
@@ -81,6 +81,7 @@ def command(
     from .decomposing import Asked, decompose_runs
     from .draws import groups_of, parse_draws
     from .factors import as_numbers, sentence
+    from .given import given_settings, refuse_nameless, refuse_replays
     from .results import FIGURE, figures, kinds, obtain, say
     from .sources import client_rounds, identity, open_runs, refuse_other_data
 
@@ -89,6 +90,9 @@ def command(
     refuse_idle_options(asked, source)
     opened = open_runs(runs)
     names = [run.name for run in opened]
+    refuse_nameless(opened, source)
+    if asked.draws.kind == "local":
+        refuse_replays(opened, "--draws rounds:4, the last rounds of one cohort")
     refuse_other_data(opened)
     usual = "last" if asked.draws.kind == "rounds" else "1,last"
     numbers = [client_rounds(run, rounds, last=asked.draws.kind == "rounds") for run in opened]
@@ -113,6 +117,7 @@ def command(
         "seed": source.seed if source.limit else None,
         "device": resolve_device(source.device),
         "precision": source.precision,
+        **given_settings(opened, source),
     }
 
     def compute(attrs: dict[str, Any], partial: Path) -> Decomposition:

@@ -11,7 +11,9 @@ from .factors import error_curves, global_training_data
 from .options import Source
 
 if TYPE_CHECKING:
-    from ..checkpoints import Partial, Round, Run
+    from torch import nn
+
+    from ..checkpoints import Partial, Partition, Round, Run
     from ..decomposition import CohortDraws, Outputs, RoundFactors, RunFactors
     from ..landscape import Samples
     from ..training import Dataset, Replayer
@@ -51,6 +53,7 @@ class Ready:
     source: Source
     device: str
     dataset: Dataset
+    module: nn.Module
     replayer: Replayer | None
     replays: Replays | None
     cohorts: dict[int, CohortDraws] = field(default_factory=dict)
@@ -105,7 +108,8 @@ def decompose_runs(
     """
     from ..checkpoints import FedscopeError
     from ..decomposition import RoundFactors, RunFactors
-    from ..training import Replayer, data_of
+    from ..training import Replayer
+    from .given import dataset_of, module_for, refuse_without_partition
     from .replaying import replays_of
 
     run = runs[0]
@@ -117,7 +121,9 @@ def decompose_runs(
         )
     needed_rounds = {t for found in members.values() for each in found.values() for t in each}
     refuse_unrecorded(runs, needed_rounds, start=asked.draws.kind == "local")
-    dataset = data_of(run)
+    dataset = dataset_of(runs, source)
+    if run.partition is None:
+        refuse_without_partition(run, source)
     replayer = Replayer.of(run, dataset, device=device) if asked.draws.kind == "local" else None
     replays = None
     if replayer is not None:
@@ -130,7 +136,7 @@ def decompose_runs(
         }
         replays = replays_of(run, sorted(left), asked.draws.count, device, limited=source.limit is not None)
         replays.announce()
-    ready = Ready(runs, asked, source, device, dataset, replayer, replays)
+    ready = Ready(runs, asked, source, device, dataset, module_for(run, source, dataset), replayer, replays)
     done: dict[str, list[RoundFactors]] = {model: [] for model in asked.models}
     for number in rounds:
         needed = {t for found in members.values() for t in found.get(number, ())}
@@ -151,17 +157,14 @@ def decompose_runs(
 def decompose_one(ready: Ready, number: int, model: str, members: Sequence[int]) -> RoundFactors:
     """One round's factors: of its own average, or of the average over the rounds ``members``."""
     from ..decomposition import decompose_round, join, membership_labels, membership_train
-    from ..training import module_of
     from .progress import progress
 
     run, asked, source = ready.run, ready.asked, ready.source
     cohorts = [ready.draw(t) for t in members]
     cohort = cohorts[0] if model == "global" else join(cohorts, [1 / len(cohorts)] * len(cohorts), number)
     partition = run.partition
-    assert partition is not None, "data_of has refused runs from other programs"
     samples, population = samples_of(ready, cohort)
     round_ = run.round(number)
-    module = ready.replayer.federation.engine.module if ready.replayer else module_of(run)
     common: dict[str, Any] = {
         "globals_": read_model(round_, "global") if model == "global" else None,
         "averaged": read_model(round_, "averaged"),
@@ -173,15 +176,15 @@ def decompose_one(ready: Ready, number: int, model: str, members: Sequence[int])
         if asked.loss != "squared":
             from ..decomposition import decompose_loss
 
-            factors = decompose_loss(module, samples, cohort, loss=asked.loss, progress=report, **common)
+            factors = decompose_loss(ready.module, samples, cohort, loss=asked.loss, progress=report, **common)
         else:
-            owned = (
-                membership_train(partition, cohort.client_ids, samples.indices)
-                if source.split == "train"
-                else membership_labels(partition.label_counts, cohort.client_ids, samples.y.numpy())
-            )
+            owned = None  # without a partition nothing splits the bias
+            if partition is not None and source.split == "train":
+                owned = membership_train(partition, cohort.client_ids, samples.indices)
+            elif partition is not None:
+                owned = membership_labels(partition.label_counts, cohort.client_ids, samples.y.numpy())
             factors = decompose_round(
-                module,
+                ready.module,
                 samples,
                 cohort,
                 owned,
@@ -190,7 +193,7 @@ def decompose_one(ready: Ready, number: int, model: str, members: Sequence[int])
                 progress=report,
                 **common,
             )
-    return replace(factors, rows=(*factors.rows, missing_share(run, cohort)))
+    return factors if partition is None else replace(factors, rows=(*factors.rows, missing_share(partition, cohort)))
 
 
 def samples_of(ready: Ready, cohort: CohortDraws) -> tuple[Samples, bool]:
@@ -198,8 +201,8 @@ def samples_of(ready: Ready, cohort: CohortDraws) -> tuple[Samples, bool]:
     import numpy as np
 
     source, partition = ready.source, ready.run.partition
-    assert partition is not None
     if source.split == "train":
+        assert partition is not None, "refused where there is none"
         samples = global_training_data(ready.dataset, partition)
         if ready.asked.on == "cohort":
             held = np.unique(np.concatenate([partition.clients[k] for k in set(cohort.client_ids.tolist())]))
@@ -211,7 +214,7 @@ def samples_of(ready: Ready, cohort: CohortDraws) -> tuple[Samples, bool]:
     return (samples if source.limit is None else samples.limit(source.limit, source.seed)), population
 
 
-def missing_share(run: Run, cohort: CohortDraws) -> Any:
+def missing_share(partition: Partition, cohort: CohortDraws) -> Any:
     """Which data were missing: the share of all clients' training data that none of the averaged clients holds.
 
     Source: Zhou et al., Section 6.1: averaging over rounds helps where rounds have different clients.
@@ -220,8 +223,7 @@ def missing_share(run: Run, cohort: CohortDraws) -> Any:
 
     from ..decomposition import FactorRow
 
-    assert run.partition is not None
-    clients = run.partition.clients
+    clients = partition.clients
     held = np.unique(np.concatenate([clients[k] for k in set(cohort.client_ids.tolist())]))
     whole = np.unique(np.concatenate(clients))
     return FactorRow("missing_share", "measured", 1.0 - len(held) / len(whole))

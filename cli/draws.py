@@ -62,10 +62,16 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
         return [[run] for run in runs]
     import json
 
+    from ..checkpoints import FedscopeError
     from ..decomposition import refuse_unequal_runs
 
     groups: dict[str, list[Run]] = {}
     for run in runs:
+        if run.is_foreign and run.config is None:
+            raise FedscopeError(
+                f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to differ "
+                "in its seed alone; give --draws rounds:4, the last rounds of one cohort"
+            )
         run.require("config.toml")
         config = run.config or {}
         method = [config.get(section) for section in ("client", "server", "average")]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     metavar="local:R|rounds:R|runs",
     help="Where the R draws of the cohort come from, as for decompose; a verdict needs R = 3 or more, independent.",
 )
-@source_options("train", files=False)
+@source_options("train", files=True)
 @output_options
 def command(
     runs: tuple[Path, ...], rounds: str | None, early: int | None, draws: str, source: Source, output: Output
@@ -50,6 +50,7 @@ def command(
     from ..training import resolve_device
     from .draws import groups_of, parse_draws
     from .explaining import decomposed, explained, kept_explanation
+    from .given import given_settings, refuse_nameless, refuse_replays
     from .results import PAGE, figures, kinds, obtain, say, write_page
     from .sources import identity, open_runs, refuse_other_data
 
@@ -57,6 +58,9 @@ def command(
     if output.redraw:
         refuse_given(["early"], "judges anew, which --redraw does not; leave out one of both")
     opened = open_runs(runs)
+    refuse_nameless(opened, source)
+    if asked.kind == "local":
+        refuse_replays(opened, "--draws rounds:4, the last rounds of one cohort")
     refuse_other_data(opened)
     names = [run.name for run in opened]
     groups = groups_of(opened, asked)
@@ -79,6 +83,7 @@ def command(
         "seed": source.seed if source.limit else None,
         "device": resolve_device(source.device),
         "precision": source.precision,
+        **given_settings(opened, source),
     }
 
     rounds_by_run = dict(zip(names, numbers, strict=True))

@@ -34,13 +34,13 @@ def decomposed(
     """The decomposition, exactly as ``fedscope decompose`` makes it; finished rounds are kept in ``partial``."""
     from ..checkpoints import Partial
     from ..decomposition import Decomposition
-    from ..training import data_of
     from .decomposing import Asked, decompose_runs
+    from .given import dataset_of
     from .sources import common_samples
 
     runs = [run for group in groups for run in group]
     if len(runs) > 1:
-        common_samples(runs, data_of(runs[0]), source)  # refuses those with other data
+        common_samples(runs, dataset_of(runs, source), source)  # refuses those with other data
     with Partial(partial, question_of(settings)) as store:
         parts = tuple(
             part
@@ -111,14 +111,15 @@ def similarity(
     from math import isfinite
 
     from ..decomposition.similarity import LEAST, minibatches, round_similarity, usual_batch
-    from ..training import data_of, module_of
+    from .given import dataset_of, module_for
     from .progress import progress
     from .sources import common_samples
 
-    samples = common_samples([run], data_of(run), source)
+    dataset = dataset_of([run], source)
+    samples = common_samples([run], dataset, source)
     if len(samples) < LEAST["unbiased"]:
         return []
-    module, found, batch = module_of(run), [], usual_batch(len(samples))
+    module, found, batch = module_for(run, source, dataset), [], usual_batch(len(samples))
     seed = settings["seed"] or 0  # of the minibatches; what is not in the settings must not change the page
     batches = len(minibatches(len(samples), batch, seed))
     for number in rounds:

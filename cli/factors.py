@@ -29,8 +29,9 @@ def error_curves(run: Run) -> tuple[ErrorCurve, ...]:
     import numpy as np
 
     from ..decomposition import ErrorCurve
+    from ..training import metrics_of
 
-    metrics = run.metrics()
+    metrics = metrics_of(run)
     curves = []
     for label, column in (("global", "test_error"), ("averaged", "averaged_test_error")):
         there = ~np.isnan(metrics[column])

@@ -11,6 +11,8 @@ import click
 from .options import Output, Source, output_options, source_options
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..checkpoints import Partial, Run
     from ..decomposition.forgetting import Answers, Forgetting
     from ..landscape import Samples
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     metavar="1,20,last",
     help="Which rounds, or all with their clients.  [default: the first and last of these]",
 )
-@source_options("train", files=False)
+@source_options("train", files=True)
 @output_options
 def command(run: Path, rounds: str | None, source: Source, output: Output) -> None:
     """What a client's local training does to its accuracy on its own data and on the others', class by class.
@@ -32,21 +34,23 @@ def command(run: Path, rounds: str | None, source: Source, output: Output) -> No
     """
     from ..checkpoints import Partial, versions
     from ..decomposition.forgetting import Forgetting
-    from ..training import data_of, resolve_device
+    from ..training import resolve_device
+    from .given import dataset_of, given_settings, module_for
     from .names import slug
     from .results import FIGURE, figures, kinds, obtain, say
     from .sources import client_rounds, common_samples, describe_samples, identity, open_run
 
     opened = open_run(run)
-    opened.require("config.toml")
-    opened.require("partition.h5")
+    dataset = dataset_of([opened], source)
+    refuse_without_partition(opened)
     asked = client_rounds(opened, rounds)
     refuse_unrecorded(opened, asked)
-    samples = common_samples([opened], data_of(opened), source)
+    samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
     base = output.out or opened.path / "figures" / f"forgetting-{source.split}-{slug(rounds or '1,last')}"
     settings: dict[str, Any] = {
         "run": identity(opened),
         "rounds": asked,
+        **given_settings([opened], source),
         **describe_samples(samples, source.seed if source.limit else None),
         "device": resolve_device(source.device),
         "precision": source.precision,
@@ -56,7 +60,7 @@ def command(run: Path, rounds: str | None, source: Source, output: Output) -> No
         # Rounds do not enter the fingerprint: asking for more of them goes on with those that are done.
         question = {key: value for key, value in {**settings, "versions": versions()}.items() if key != "rounds"}
         with Partial(partial, question) as store:
-            return Forgetting.of(counted(opened, asked, samples, settings, store), attrs)
+            return Forgetting.of(counted(opened, module, asked, samples, settings, store), attrs)
 
     main = Path(f"{base}.nc")
     taken = kinds(base, *FIGURE)
@@ -90,18 +94,32 @@ def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:
             )
 
 
+def refuse_without_partition(run: Run) -> None:
+    """What is a client's own and what is the others' hangs on the partition.
+
+    Raises:
+        FedscopeError: the run has none.
+    """
+    from ..checkpoints import FedscopeError
+
+    if run.partition is None and run.is_foreign:
+        raise FedscopeError(
+            f"{run.path} does not say which client holds which samples (no partition.h5), so no data are a client's "
+            "own; give its partition when it is recorded (RunWriter.create)"
+        )
+    run.require("partition.h5")
+
+
 def counted(
-    run: Run, rounds: Sequence[int], samples: Samples, settings: dict[str, Any], store: Partial
+    run: Run, module: nn.Module, rounds: Sequence[int], samples: Samples, settings: dict[str, Any], store: Partial
 ) -> list[Answers]:
     """Every round's right answers; finished rounds are kept in ``store``."""
     from ..decomposition import membership_labels, membership_train
     from ..decomposition.forgetting import Answers, count_answers
-    from ..training import module_of
     from .progress import progress, within
 
     partition = run.partition
     assert partition is not None, "the command has required it"
-    module = module_of(run)
     done: list[Answers] = []
     with progress("forgetting") as report:
         for i, number in enumerate(rounds):

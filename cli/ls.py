@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from ..checkpoints import Run
 
 
 @click.command("ls", epilog="Example:  fedscope ls runs/ima")
@@ -36,52 +39,40 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
     folder = path or Path()
     if not folder.is_dir():
         raise FedscopeError(f"{folder} is neither a run nor a folder; give a run, or a folder that holds runs")
-    rows = [described(run) for run in find_runs(folder)]
+    rows = [listed(run) for run in find_runs(folder)]
     if as_json:
         click.echo(json.dumps(rows))
     elif not rows:
         click.echo(f"no runs below {folder.resolve()}; train one: fedscope train")
     else:
-        columns = ("run", "method", "data", "rounds", "test error", "size")
-        table = [columns, *(tuple(str(row[column]) for column in columns) for row in rows)]
+        columns = ("run", "method", "data", "rounds", "seed", "lr", "test error", "size", "created")
+        shown = [{**row, "created": row["created"][:16].replace("T", " ")} for row in rows]
+        table = [columns, *(tuple(str(row[column]) for column in columns) for row in shown)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for line in table:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def described(run: Any) -> dict[str, Any]:
-    """What a run holds; of a damaged one, what is wrong with it, so that it does not hide the others."""
+def listed(run: Run) -> dict[str, Any]:
+    """A run's row; of a damaged one, what is wrong with it, so that it does not hide the others."""
     from ..checkpoints import FedscopeError
 
     try:
-        return describe(run)
+        return row_of(run)
     except FedscopeError as error:
-        unknown = dict.fromkeys(("data", "rounds", "test error", "size"), "-")
+        unknown = dict.fromkeys(("data", "rounds", "seed", "lr", "test error", "size", "created"), "-")
         return {"run": str(run.path), "method": f"damaged: {error}", **unknown}
 
 
-def describe(run: Any) -> dict[str, Any]:
-    """What a run holds, as words."""
-    import numpy as np
-
-    from ..checkpoints.errors import spans
+def row_of(run: Run) -> dict[str, Any]:
+    """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
+    from ..checkpoints import size_of
 
     config = run.config or {}
-    rounds = run.rounds
     planned = config.get("run", {}).get("rounds")
     methods = [config.get(section, {}).get("method") for section in ("client", "server", "average")]
     plain_ones = ("sgd", "fma", "none")  # as in Config.title, without reading the methods' files
     special = dict.fromkeys(method for method in methods if method and method not in plain_ones)
-    branch = run.info.get("branch")
-    with_clients = [t for t in rounds if run.round(t).has_clients]
-    error = "-"
-    if config and rounds:
-        metrics = run.metrics()
-        averaged, plain = metrics["averaged_test_error"], metrics["test_error"]
-        measured = np.where(np.isnan(averaged), plain, averaged)
-        if len(measured) and not np.isnan(measured[-1]):
-            error = f"{100 * measured[-1]:.1f} %"
-    size = sum(file.stat().st_size for file in run.path.rglob("*") if file.is_file())
     return {
         "run": str(run.path),
         "method": "-".join(special) or (methods[0] and "fma") or run.info.get("source", "-"),
@@ -89,11 +80,44 @@ def describe(run: Any) -> dict[str, Any]:
         "partition": config.get("data", {}).get("partition", "-"),
         "clients": run.info.get("clients", "-"),
         "model": f"{config.get('model', {}).get('name', '-')}, {run.layout.size:,} parameters",
-        "rounds": f"{rounds[-1] if rounds else 0}" + (f" of {planned}" if planned else ""),
-        "with clients": spans(with_clients) or "none",
-        "averaged": spans([t for t in rounds if "averaged" in run.round(t).models]) or "none",
+        "rounds": f"{run.rounds[-1] if run.rounds else 0}" + (f" of {planned}" if planned else ""),
+        "seed": config.get("run", {}).get("seed", "-"),
+        "lr": config.get("client", {}).get("lr", "-"),
+        "test error": last_error(run),
+        "size": f"{size_of(run) / 1e6:.1f} MB",
+        "created": str(run.info.get("created", "-")),
+    }
+
+
+def last_error(run: Run) -> str:
+    """The deployed model's test error in the last round."""
+    if not run.rounds:
+        return "-"
+    from math import isnan
+
+    from ..checkpoints.metrics import read_table
+
+    last = run.rounds[-1]
+    # a writer that was killed, and another program, may leave the row out
+    numbers = read_table(run.path / "metrics.csv").get(last) or run.round(last).metrics
+    measured = [numbers.get(name) for name in ("averaged_test_error", "test_error")]
+    return next((f"{100 * error:.1f} %" for error in measured if error is not None and not isnan(error)), "-")
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """What one run holds, as words; every round is opened."""
+    from ..checkpoints.errors import spans
+
+    rounds = [run.round(t) for t in run.rounds]
+    row, branch = row_of(run), run.info.get("branch")
+    created = row.pop("created")
+    size, error = row.pop("size"), row.pop("test error")
+    return {
+        **row,
+        "with clients": spans(one.number for one in rounds if one.has_clients) or "none",
+        "averaged": spans(one.number for one in rounds if "averaged" in one.models) or "none",
         "test error": error,
-        "size": f"{size / 1e6:.1f} MB",
-        "created": run.info.get("created", "-"),
+        "size": size,
+        "created": created,
         **({"branched from": f"{branch['run']}@{branch['round']}"} if branch else {}),
     }

@@ -92,9 +92,10 @@ def _numbers(data_of: str, question: Question) -> list[int]:
         raise FedscopeError(
             f"--data-of {data_of} names no clients; write clients, or their numbers as in 3,8,11"
         ) from None
+    there = f"0 to {count - 1}" if count > 1 else "client 0 only"
     for k in numbers:
         if not 0 <= k < count:
-            raise FedscopeError(f"--data-of {data_of}: {run.path} has no client {k}; it has 0 to {count - 1}")
+            raise FedscopeError(f"--data-of {data_of}: {run.path} has no client {k}; it has {there}")
     return numbers
 
 

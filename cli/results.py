@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from .differences import differences
 from .options import Output
 
 #: what a figure is written as; a page that can be turned besides
@@ -78,11 +79,12 @@ def obtain_all(
         return [_loaded(load, file) for file in files]
     if not output.force:
         for file, own in zip(files, settings, strict=True):
-            changed = _changed(_loaded(load, file), own) if file.exists() else []
+            kept = _loaded(load, file).attrs if file.exists() else {}
+            changed = _changed(kept, own) if file.exists() else []
             if changed:
+                what = differences({**UNSAID, **kept}, own, changed)
                 raise FedscopeError(
-                    f"{file} holds another result ({', '.join(changed)} differ); give another --out, or --force to "
-                    "replace it"
+                    f"{file} holds another result, of {what}; give another --out, or --force to replace it"
                 )
         if not missing:
             click.echo(
@@ -124,9 +126,9 @@ UNSAID = {"kind": "models", "normalization": "interpolate"}
 SAID_ONLY = {"models_read"}
 
 
-def _changed(kept: Result, settings: Mapping[str, Any]) -> list[str]:
+def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     asked = {key: value for key, value in settings.items() if key not in SAID_ONLY}
-    return sorted(key for key, value in asked.items() if not _same(key, kept.attrs.get(key, UNSAID.get(key)), value))
+    return [key for key, value in asked.items() if not _same(key, kept.get(key, UNSAID.get(key)), value)]
 
 
 def _same(key: str, kept: Any, asked: Any) -> bool:

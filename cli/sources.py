@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from .given import refuse_nameless
 from .options import Source
 
 if TYPE_CHECKING:
@@ -47,11 +48,7 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its data; give --data (and --model)")
     if model is None and not runs:
         raise FedscopeError(f"{addresses[0]} is a plain file, which does not say its architecture; give --model mlp")
-    if runs and runs[0].is_foreign and not (model and data):
-        raise FedscopeError(
-            f"{runs[0].path} was recorded by another program and names neither architecture nor data; "
-            "give --model and --data"
-        )
+    refuse_nameless(runs[:1], source)
     dataset: Dataset = load_data(data) if data else data_of(runs[0])
     if data is None:
         for run in runs[1:]:
@@ -76,7 +73,7 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
         "models_sha256": [digest(loaded.weights) for loaded in models],
         "run": [identity(run) for run in runs],
         "architecture": model,
-        "behaviour": behaviour(module, samples, models[0]) if model and ":" in model else None,
+        "behaviour": behaviour(module, samples, models[0].weights) if model and ":" in model else None,
         **describe_samples(samples, source.seed if source.limit else None),
         "precision": source.precision,
         "device": where,
@@ -86,7 +83,7 @@ def pose(addresses: Sequence[str], source: Source) -> Question:
     return Question(module, samples, tuple(models), settings, dataset, tuple(runs))
 
 
-def behaviour(module: nn.Module, samples: Samples, model: Model) -> list[float] | None:
+def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
     """What a module of the user's own answers: its layers' names stay when its code changes, and so does its address.
 
     The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
@@ -95,7 +92,7 @@ def behaviour(module: nn.Module, samples: Samples, model: Model) -> list[float] 
 
     try:
         replica = Replica(module)
-        replica.load(model.weights.parameters, model.weights.buffers)
+        replica.load(weights.parameters, weights.buffers)
         return [float(value) for value in replica.logits(replica.prepare(samples.x[:4])).flatten().tolist()]
     except Exception:
         return None
@@ -209,17 +206,18 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
 
 
 def refuse_other_data(runs: Sequence[Run]) -> None:
-    """Refuse runs whose numbers would not lie on one axis.
+    """Refuse runs whose numbers would not lie on one axis; of those that do not say their data --data does.
 
     Raises:
         FedscopeError: they were trained on different data.
     """
     from ..checkpoints import FedscopeError
 
-    for run in runs[1:]:
-        if run.info.get("data", {}).get("sha256") != runs[0].info.get("data", {}).get("sha256"):
+    said = [(run, seen) for run in runs if (seen := run.info.get("data", {}).get("sha256")) is not None]
+    for run, seen in said[1:]:
+        if seen != said[0][1]:
             raise FedscopeError(
-                f"{runs[0].path} and {run.path} were trained on different data; ask for one of them at a time"
+                f"{said[0][0].path} and {run.path} were trained on different data; ask for one of them at a time"
             )
 
 
@@ -242,9 +240,15 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Sam
 
     samples: Samples | None = None
     for run in runs:
-        same = run.info.get("data", {}).get("sha256") == dataset.sha256
+        # what a run does not say, --data has said
+        same = run.info.get("data", {}).get("sha256", dataset.sha256) == dataset.sha256
         own = dataset.samples("test")
         if same and source.split == "train":
+            if run.partition is None and run.is_foreign:
+                raise FedscopeError(
+                    f"{run.path} does not say which client holds which samples (no partition.h5), and --split train is "
+                    "all clients' data; give --split test"
+                )
             run.require("partition.h5")
             assert run.partition is not None, "just required"
             own = global_training_data(dataset, run.partition)

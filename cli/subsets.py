@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ import click
 from .options import Count, Output, Source, output_options, source_options
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..checkpoints import Partial, Run
     from ..decomposition.subsets import RoundSubsets, Subsets
     from ..landscape import Samples
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Weights of a subset's clients: by their numbers of samples, or equal.",
 )
-@source_options("test", files=False)
+@source_options("test", files=True)
 @output_options
 def command(
     runs: tuple[Path, ...],
@@ -61,21 +63,22 @@ def command(
     """
     from ..checkpoints import Partial, versions
     from ..decomposition.subsets import Subsets
-    from ..training import data_of, resolve_device
+    from ..training import resolve_device
+    from .given import dataset_of, given_settings, module_for
     from .names import slug
     from .results import FIGURE, figures, kinds, obtain, say
     from .sources import client_rounds, common_samples, describe_samples, identity, open_runs
 
     opened = open_runs(runs)
     names = [run.name for run in opened]
-    for run in opened:
-        run.require("config.toml")
+    dataset = dataset_of(opened, source)
     asked = []
     for run in opened:
         for number in client_rounds(run, rounds):
             cohort = len(run.round(number).client_ids)
             asked.append((run, number, sizes_of(sizes, cohort, f"{run.path}@{number}")))
-    samples = common_samples(opened, data_of(opened[0]), source)
+    samples = common_samples(opened, dataset, source)
+    modules = {run.name: module_for(run, source, dataset) for run in opened}
     base = (
         output.out
         or opened[0].path / "figures" / f"subsets-{'-'.join([source.split, *names[1:], slug(rounds or '1,last')])}"
@@ -86,6 +89,7 @@ def command(
         "sizes": [list(own) for _, _, own in asked],
         "subsets": subsets,
         "weights": weights,
+        **given_settings(opened, source),
         **describe_samples(samples, source.seed),
         "device": resolve_device(source.device),
         "precision": source.precision,
@@ -96,7 +100,7 @@ def command(
         question = {key: value for key, value in {**settings, "versions": versions()}.items() if key != "rounds"}
         question["sizes"] = sizes
         with Partial(partial, question) as store:
-            return Subsets(measured(asked, samples, settings, store), weights, attrs)
+            return Subsets(measured(asked, modules, samples, settings, store), weights, attrs)
 
     main = Path(f"{base}.subsets.json")
     taken = kinds(base, "subsets.csv", *FIGURE)
@@ -119,16 +123,19 @@ def command(
 
 
 def measured(
-    asked: Sequence[tuple[Run, int, tuple[int, ...]]], samples: Samples, settings: dict[str, Any], store: Partial
+    asked: Sequence[tuple[Run, int, tuple[int, ...]]],
+    modules: Mapping[str, nn.Module],
+    samples: Samples,
+    settings: dict[str, Any],
+    store: Partial,
 ) -> tuple[RoundSubsets, ...]:
-    """Every round's averages; finished rounds are kept in ``store``."""
+    """Every round's averages; ``modules`` are by run. Finished rounds are kept in ``store``."""
     from math import comb
 
     import numpy as np
 
     from ..decomposition.diverged import diverged_rows
     from ..decomposition.subsets import RoundSubsets, average_subsets
-    from ..training import module_of
     from .progress import progress, within
 
     def models(run: Run, number: int, sizes: tuple[int, ...]) -> int:
@@ -143,7 +150,7 @@ def measured(
                 round_ = run.round(number)
                 clients, n = round_.clients(), round_.client_samples
                 rows = average_subsets(
-                    module_of(run),
+                    modules[run.name],
                     samples,
                     clients,
                     n if settings["weights"] == "samples" else np.ones(len(n)),
@@ -186,7 +193,7 @@ def sizes_of(text: str | None, clients: int, where: str) -> tuple[int, ...]:
         if not 1 <= size <= clients:
             raise FedscopeError(
                 f"--sizes {text}: {where} has {clients} client{'s' if clients > 1 else ''}, so there is no average of "
-                f"{size}; give sizes from 1 to {clients}"
+                f"{size}; give {'sizes from 1 to ' if clients > 1 else 'size '}{clients}"
             )
         found.add(size)
     return tuple(sorted(found))

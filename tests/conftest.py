@@ -241,7 +241,7 @@ def _digest(figure: Any) -> str:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[..., Path]:
-    """``recorded(path, *words)``: a run of ``fedscope train WORDS`` at ``path``, trained once for all tests and processes
+    """``recorded(path, *words)``: ``fedscope train WORDS`` at ``path``, trained once for all tests and processes
     and copied, so that a test may spoil its own."""
     from filelock import FileLock
 

@@ -21,7 +21,9 @@ from fedscope.checkpoints import (
     RunWriter,
     Weights,
     find_runs,
+    size_of,
 )
+from fedscope.checkpoints.durable import LOCK_NAME
 
 LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
 INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 3, "classes": 2}
@@ -367,7 +369,40 @@ def test_find_runs_goes_down_but_not_into_runs_or_hidden_folders(tmp_path):
         create(tmp_path / place) if "inner" not in place else None
     (tmp_path / "b/figures/inner").mkdir(parents=True)
     (tmp_path / "b/figures/inner/run.json").write_text((tmp_path / "b/run.json").read_text())
-    assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == ["a/deep", "b"]
+    assert found(tmp_path) == ["a/deep", "b"]
+
+
+def found(folder):
+    return [run.path.relative_to(folder).as_posix() for run in find_runs(folder)]
+
+
+def test_find_runs_follows_links_once(tmp_path):
+    here = tmp_path / "here"
+    for place in (here / "real", tmp_path / "else/one", tmp_path / "else/deep/two", tmp_path / "else/a/b/three"):
+        create(place)
+    (here / "a-link").symlink_to(here / "real")  # found by its own path, though the link sorts first
+    (here / "loop").symlink_to(here)
+    (here / "broken").symlink_to(tmp_path / "nothing")
+    assert found(here) == ["real"]
+    (here / "runs").symlink_to(tmp_path / "else")
+    (tmp_path / "else/back").symlink_to(here)
+    assert found(here) == ["real", "runs/deep/two", "runs/one"]  # a link may lead to a whole disk: two folders deep
+    (here / "runs").unlink()
+    (here / "linked").symlink_to(tmp_path / "else/one")
+    assert found(here) == ["linked", "real"]
+
+
+def test_a_runs_size_is_that_of_what_was_recorded(tmp_path):
+    run = create(tmp_path / "ima", 2)
+    own = [file for file in run.path.rglob("*") if file.is_file() and file.name != LOCK_NAME]
+    assert size_of(run) == sum(file.stat().st_size for file in own) > 0
+    (run.path / "figures").mkdir()
+    for file in ("figures/line.nc", "mine.pdf"):
+        (run.path / file).write_bytes(bytes(10_000))
+    assert size_of(run) == sum(file.stat().st_size for file in own)
+    (run.path / "kept/states").mkdir(parents=True, exist_ok=True)
+    (run.path / "kept/states/00002.h5").write_bytes(bytes(77))
+    assert size_of(run) == sum(file.stat().st_size for file in own) + 77
 
 
 def test_a_reader_sees_a_run_as_it_stood(tmp_path):

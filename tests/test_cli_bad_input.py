@@ -140,9 +140,16 @@ CASES = [
     # ls, curves
     ("ls nothing", "nothing is neither a run nor a folder"),
     ("curves nothing", "nothing"),
-    ("curves runs/ima --smooth 4", "--smooth 4 does not fit ima with 4 rounds; give an odd number from 5"),
+    ("curves runs/ima --smooth 4", "--smooth 4 does not fit ima, measured in 4 rounds; leave it out, for"),
+    (
+        "curves runs/ima --measure tset_loss",
+        'is no column of metrics.csv; did you mean "test_loss"? there are train_loss,',
+    ),
+    ("curves runs/few --measure averaged_test_loss", "few has no numbers of averaged_test_loss, only of train_loss,"),
+    ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
     ("decompose runs/ima@2", "give runs/ima (and --rounds 2)"),
+    ("train --data folder:nowhere --out runs/ima", "folder:nowhere: there is no folder nowhere/train; it needs"),
     ("train --data runs --out new", "--data runs does not say what it is; write npz:runs or folder:runs"),
     ("train --method FedAvgg", "'FedAvgg' is not a method that fedscope knows; did you mean"),
     # addresses
@@ -173,6 +180,7 @@ CASES = [
     ("plane runs/ima@1 runs/ima@2 runs/ima@3 --limit 0", "0 is too small; give 1 or more"),
     ("plane runs/ima@1 runs/ima@2 runs/ima@3 --redraw", "so there is nothing to draw again"),
     ("plane runs/ima --rounds 1,9", "--rounds 1,9: runs/ima has no round 9; it has 1 to 4"),
+    ("plane runs/wide --rounds 2", "--rounds 2: runs/wide has no round 2; it has round 1 only"),
     ("plane runs/ima --rounds one", "'one' is not a round"),
     ("plane runs/few --rounds 1", "clients of round 1 were not recorded; rounds 2, 4 have them"),
     ("plane runs/pair --rounds 1", "but a plane needs three clients; train with more clients a round (--clients, --pa"),
@@ -442,8 +450,22 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
         Path("runs/ima", name).unlink()
     words = ["line", "runs/ima@1/global", "runs/ima@2/global", "--points", "3", "--out", "line"]
     assert "recorded by another program" in refused(capsys, *words)
-    assert "does not say on which data" in refused(capsys, "decompose", "runs/ima", "--rounds", "1")
+    assert (
+        "was recorded by another program and names neither architecture nor data; give --model and --data"
+        in refused(capsys, "decompose", "runs/ima", "--rounds", "1")
+    )
     assert run(["ls", "runs"]) == 0
+    assert run(["curves", "runs/ima"]) == 0  # its rounds say what was measured
+    capsys.readouterr()
+    for file in Path("runs/ima/rounds").iterdir():
+        with h5py.File(file, "r+") as round_:
+            round_.attrs["metrics"] = "{}"
+    Path("runs/ima/figures").rename("figures")
+    assert (
+        "ima has no numbers of test_loss or test_error: nothing was measured while it was recorded; measure its global "
+        "models now: fedscope plane ima --trajectory --model NAME --data NAME" in refused(capsys, "curves", "runs/ima")
+    )
+    assert not Path("runs/ima/figures").exists()
 
 
 def test_diverged_runs_are_drawn_too(runs: Path) -> None:

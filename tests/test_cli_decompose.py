@@ -147,7 +147,7 @@ def test_other_losses_close_too(runs: Path, capsys: pytest.CaptureFixture[str], 
     assert Path("x.pdf").exists()
     capsys.readouterr()
     assert run(["decompose", "runs/ima-0", "--rounds", "4", "--draws", "local:3", "--out", "x"]) == 2
-    assert "x.factors.json holds another result (loss, outputs differ)" in capsys.readouterr().err
+    assert f"x.factors.json holds another result, of --loss {loss} (not squared);" in capsys.readouterr().err
 
 
 def test_names_of_files_tell_questions_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

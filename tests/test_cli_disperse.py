@@ -175,7 +175,7 @@ def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
     said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--out", "cut", "--redraw")
     assert [Path(f"cut.{kind}").read_bytes() for kind in ("png", "layers.png")] == pictures
     assert calls == [1, 3, 4]
-    with pytest.raises(FedscopeError, match=r"cut\.dispersion\.json holds another result \(fdr differ\)"):
+    with pytest.raises(FedscopeError, match=r"cut\.dispersion\.json holds another result, of --fdr 0.05 \(not "):
         said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--fdr", "0.1", "--out", "cut")
 
 

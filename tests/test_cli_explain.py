@@ -105,7 +105,7 @@ def test_the_same_again_is_read_back_and_another_is_not_overwritten(
         Path("e.md").unlink()
         assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
     assert {kind: Path(f"e.{kind}").read_bytes() for kind in FILES} == kept
-    with pytest.raises(FedscopeError, match=r"e\.factors\.json holds another result \(draws differ\)"):
+    with pytest.raises(FedscopeError, match=r"e\.factors\.json holds another result, of --draws \w+:\d \(not \w+:\d\)"):
         said(capsys, "runs/ima", "--rounds", "1,last", "--draws", "local:4", "--out", "e")
     Path("e.explain.json").unlink()
     with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
@@ -174,9 +174,9 @@ def interrupt(*args: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("words", "differ"),
     [
-        (["--on", "cohort", "--outputs", "logits"], "on, outputs"),
-        (["--of", "averaged"], "of"),
-        (["--loss", "zero-one"], "loss, outputs"),
+        (["--on", "cohort", "--outputs", "logits"], r"outputs logits \(not probabilities\) and on cohort \(not all\)"),
+        (["--of", "averaged"], r"of averaged \(not global\)"),
+        (["--loss", "zero-one"], r"loss zero-one \(not squared\)"),
     ],
 )
 def test_another_question_of_decompose_is_not_taken_for_this_one(
@@ -184,7 +184,7 @@ def test_another_question_of_decompose_is_not_taken_for_this_one(
 ) -> None:
     asked = ["--rounds", "4", "--draws", "local:3", "--out", "b"]
     assert run(["decompose", "runs/ima", *asked, *words]) == 0
-    with pytest.raises(FedscopeError, match=rf"b\.factors\.json holds another result \({differ} differ\)"):
+    with pytest.raises(FedscopeError, match=rf"b\.factors\.json holds another result, of {differ};"):
         said(capsys, "runs/ima", *asked)
 
 

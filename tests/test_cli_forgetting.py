@@ -167,7 +167,7 @@ def test_a_stopped_analysis_goes_on(
     whole, cut = Forgetting.load("whole.nc"), Forgetting.load("cut.nc")
     for name in ("rounds", "client_ids", "own", "others", "before_own", "after_own", "before_others", "after_others"):
         np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name))
-    with pytest.raises(FedscopeError, match=r"cut\.nc holds another result \(rounds differ\)"):
+    with pytest.raises(FedscopeError, match=r"cut\.nc holds another result, of --rounds "):
         said(capsys, "runs/fma", "--rounds", "1", "--out", "cut")
 
 
@@ -189,7 +189,7 @@ def foreign(run_: Path) -> None:
         (None, ["--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3, 4 have them"),
         (None, ["--rounds", "1,9"], r"--rounds 1,9: runs/fma has no round 9; it has 1 to 4"),
         (without_start, [], r"runs/fma@4 recorded its clients, but not the model .*no before; rounds 1, 3 have it"),
-        (foreign, [], r"runs/fma has no partition.h5, which this needs: the run was recorded by flower 1.0"),
+        (foreign, [], r"runs/fma does not say which client holds which samples \(no partition\.h5\), so no d"),
         (None, ["--redraw"], r"figures/forgetting-train-1-last.nc does not exist, .* leave out --redraw"),
     ],
 )

@@ -84,7 +84,7 @@ def test_the_most_skewed_of_a_round_in_a_table_and_a_figure(runs: Path, capsys: 
     png = Path(f"{base}.png").read_bytes()
     said(capsys, "runs/ima", "--redraw")
     assert Path(f"{base}.png").read_bytes() == png
-    with pytest.raises(FedscopeError, match=r"parameters-4\.parameters\.json holds another result \(top differ\)"):
+    with pytest.raises(FedscopeError, match=r"-4\.parameters\.json holds another result, of --top 4 \(not 2\)"):
         said(capsys, "runs/ima", "--top", "2")
     said(capsys, "runs/ima", "--top", "2", "--force")
     assert list(Parameters.load(base).names) == names[:2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +81,7 @@ def test_random_directions_hang_on_the_seed(here: Path, capsys: pytest.CaptureFi
     assert a.models[0].role == "origin"
     assert not np.array_equal(a.loss, b.loss)
     assert run(["plane", "runs/ima@last", "--random", *GRID, "--seed", "1", "--out", "a"]) == 2
-    assert "a.nc holds another result (directions_seed, seed differ)" in capsys.readouterr().err
+    assert "a.nc holds another result, of --seed 0 (not 1);" in capsys.readouterr().err
 
 
 def test_both_splits_in_one_pass_are_two_ordinary_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,11 +207,13 @@ def test_a_clients_own_data_are_its_rows_of_the_training_data(here: Path, capsys
 @pytest.mark.parametrize(
     ("option", "name"),
     [
-        (["--adaptive"], "adaptive"),
-        (["--range", "-1", "1", "-1", "1"], "range"),
-        (["--normalization", "keep"], "normalization"),
-        (["--split", "train"], "split"),
-        (["--limit", "50"], "samples"),
+        (["--adaptive"], "no --adaptive"),
+        (["--range", "-1", "1", "-1", "1"], "no --range"),
+        (["--normalization", "keep"], "--normalization interpolate (not keep)"),
+        (["--split", "train"], "--split test (not train)"),
+        (["--limit", "50"], "60 samples (--limit asks for 50)"),
+        (["--limit", "50", "--seed", "1"], "60 samples (--limit asks for 50) and --seed 0 (not 1)"),
+        (["--limit", "2000"], "60 samples (--limit asks for 360)"),
     ],
 )
 def test_a_result_is_not_taken_for_that_of_another_question(
@@ -222,7 +223,7 @@ def test_a_result_is_not_taken_for_that_of_another_question(
     assert run([*words, "--limit", "60"]) == 0
     capsys.readouterr()
     assert run([*words, "--limit", "60", *option]) == 2
-    assert re.search(rf"x\.nc holds another result \(.*\b{name}\b.* differ\)", capsys.readouterr().err)
+    assert f"x.nc holds another result, of {name}; give another --out, or --force" in capsys.readouterr().err
 
 
 def test_another_behaviour_of_the_same_architecture_is_another_question(
@@ -248,7 +249,7 @@ def test_another_behaviour_of_the_same_architecture_is_another_question(
     assert "holds this result already" in capsys.readouterr().err
     monkeypatch.setenv("ACT", "relu")
     assert run(words) == 2
-    assert "x.nc holds another result (behaviour differ)" in capsys.readouterr().err
+    assert "x.nc holds another result, of the model's code as it was before;" in capsys.readouterr().err
 
 
 def test_clients_of_two_runs_are_not_mixed_up(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_a_round_as_recorded_as_fma_and_as_asked(runs: Path, capsys: pytest.Capt
     assert lines[3].endswith(f"{float(rows[1]['distance']):.3g}")
     # the same again is read back; other settings are another result
     assert said(capsys, "runs/adam@2", "--server", "fedswa", "--set", "server.alpha=1.25") == words
-    with pytest.raises(FedscopeError, match=r"holds another result \(settings differ\)"):
+    with pytest.raises(FedscopeError, match=r"holds another result, of another --set;"):
         said(capsys, "runs/adam@2", "--server", "fedswa", "--out", base)
 
 
@@ -186,7 +186,7 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
     said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
     words = "--method fma --clients 8 --rounds 2 --epochs 1 --set model.hidden=[8] --seed 1 --force"
     assert run(["train", "--out", "runs/fma", *words.split()]) == 0
-    with pytest.raises(FedscopeError, match=r"s\.reaggregate\.json holds another result \(.*run.* differ\)"):
+    with pytest.raises(FedscopeError, match=r"another result, of .*runs/fma before it was made anew"):
         said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
 
 

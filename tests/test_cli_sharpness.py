@@ -58,7 +58,7 @@ def test_runs_over_rounds_are_one_table_and_one_figure(runs: Path, capsys: pytes
     png = Path("s.png").read_bytes()
     assert said(capsys, "runs/fma", "runs/ima", "--rounds", "1,last", *QUICK, "--out", "s") == words
     assert Path("s.png").read_bytes() == png
-    with pytest.raises(FedscopeError, match=r"s\.sharpness\.json holds another result \(rho differ\)"):
+    with pytest.raises(FedscopeError, match=r"s\.sharpness\.json holds another result, of --rho [\d.]+ \(not 0\.1\);"):
         said(capsys, "runs/fma", "runs/ima", "--rounds", "1,last", *QUICK, "--out", "s", "--rho", "0.1")
 
 

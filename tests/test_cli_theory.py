@@ -87,7 +87,7 @@ def test_a_run_gives_a_table_and_a_figure(runs: Path, capsys: pytest.CaptureFixt
     assert said(capsys, "runs/fma", *QUICK, "--out", "t") == words
     assert said(capsys, "runs/fma", "--redraw", "--out", "t") == words
     assert Path("t.png").read_bytes() == png
-    with pytest.raises(FedscopeError, match=r"t\.theory\.json holds another result \(dimension differ\)"):
+    with pytest.raises(FedscopeError, match=r"t\.theory\.json holds another result, of --dimension \d+ \(not \d+\);"):
         said(capsys, "runs/fma", *QUICK[:-1], "65", "--out", "t")
 
 

@@ -115,7 +115,7 @@ def test_several_runs_share_a_table_and_a_figure(runs: Path, capsys: pytest.Capt
     Path("u.updates.csv").unlink()
     said(capsys, "runs/fma", "runs/few", "--out", "u", "--redraw")
     assert (Path("u.png").read_bytes(), Path("u.updates.csv").read_bytes()) == (png, table)
-    with pytest.raises(FedscopeError, match=r"u\.fma\.nc holds another result \(rounds differ\)"):
+    with pytest.raises(FedscopeError, match=r"u\.fma\.nc holds another result, of --rounds .* \(not 2\);"):
         said(capsys, "runs/fma", "runs/few", "--rounds", "2", "--out", "u")
 
 

@@ -3,17 +3,20 @@
 from .branching import branch, branch_notes, branched_config
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
 from .config import Config, merge, read_assignments, read_toml, recorded_tables
-from .curves import Curve, Curves, curves, refuse_smoothing
+from .curves import Curve, Curves, curves, metrics_of
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
 from .lineage import config_at
+from .measures import MEASURES, USUAL, measure_of
 from .presets import canonical_method, preset, presets
 from .replays import Replayer
 from .splitting import partition
 from .trainer import resume, train
 
 __all__ = [
+    "MEASURES",
+    "USUAL",
     "Config",
     "Curve",
     "Curves",
@@ -32,7 +35,9 @@ __all__ = [
     "data_of",
     "draw_cohort",
     "load_data",
+    "measure_of",
     "merge",
+    "metrics_of",
     "model_settings",
     "module_of",
     "partition",
@@ -41,7 +46,6 @@ __all__ = [
     "read_assignments",
     "read_toml",
     "recorded_tables",
-    "refuse_smoothing",
     "resolve_device",
     "resume",
     "train",

@@ -1,12 +1,15 @@
-"""Loss above error over rounds; drawing only."""
+"""Measures over rounds, a panel each; drawing only."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import COLOURS, DASHES, literal, paper_style
+from ..landscape.paper import CHARACTER, COLOURS, DASHES, literal, paper_style
+from .measures import Measure, measure_of
+from .smoothing import smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,77 +17,146 @@ if TYPE_CHECKING:
 
     from .curves import Curve, Curves
 
+#: a mean over clients that is drawn into another panel, dotted: with its deviation as a band, or alone
+BESIDE = {"test_error": ("client_error_mean", True), "client_test_error_mean": ("client_error_mean", False)}
 
-def draw_curves(curves: Curves, width: float = 3.5, title: str | None = None, smoothing: int = 0) -> Figure:
-    """Test loss above test error, one colour a run; the clients' mean error dotted, with a band of one deviation.
 
-    Where a run averages over rounds its line is the averaged model's from the first averaged round on (filled dot), and
-    its ``global`` goes on thin behind it.
+def draw_curves(
+    curves: Curves, measures: Sequence[Measure], width: float = 3.5, title: str | None = None, smoothing: int = 0
+) -> Figure:
+    """A panel a measure, one colour a run.
+
+    Where a run averages over rounds, the line of its test loss and error is the averaged model's from the first
+    averaged round on (filled dot), and that of its ``global`` goes on thin behind it. A mean over clients has a band of
+    one deviation. The clients' mean error on the test set is dotted: in the panel of the test error with its band, in
+    that of the error on their own test parts without.
     """
     with paper_style(width):
         from matplotlib.figure import Figure
-        from matplotlib.lines import Line2D
+        from matplotlib.ticker import MaxNLocator
 
-        figure = Figure(figsize=(width, 0.95 * width + 0.35), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        for i, curve in enumerate(curves.runs):
-            look = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
-            _draw(upper, curve, "test_loss", 1, look, smoothing)
-            _draw(lower, curve, "test_error", 100, look, smoothing)
-            _spread(lower, curve, look["color"], smoothing)
-        upper.set_ylabel("test loss (nats)")
-        lower.set_ylabel("test error (%)")
-        lower.set_xlabel("round")
-        lower.set_ylim(bottom=0)
-        if any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in upper.lines):
-            upper.set_yscale("log")
-            _plain_decades(upper)
-        lower.set_xlim(1, max(int(curve.round[-1]) for curve in curves.runs))
-        handles = [
-            Line2D([], [], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)], label=literal(curve.run))
-            for i, curve in enumerate(curves.runs)
-        ]
-        if any(not np.isnan(curve.values["averaged_test_error"]).all() for curve in curves.runs):
-            handles.append(Line2D([], [], color="0.4", linewidth=0.5, label="its global"))
-        if any(not np.isnan(curve.values["client_error_mean"]).all() for curve in curves.runs):
-            handles.append(Line2D([], [], color="0.4", linestyle=":", label="clients, ± 1 s.d."))
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
+        figure = Figure(figsize=(width, 0.475 * width * len(measures) + 0.35), layout="constrained")
+        panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+        marks: set[str] = set()
+        for axes, measure in zip(panels, measures, strict=True):
+            for i, curve in enumerate(curves.runs):
+                look = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+                marks |= _draw(axes, curve, measure, look, smoothing) | _beside(axes, curve, measure, look, smoothing)
+            _scale(axes, measure)
+        panels[-1].set_xlabel("round")
+        panels[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+        last = max(int(curve.round[-1]) for curve in curves.runs)
+        panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
+        handles = _handles(curves, marks)
+        figure.legend(handles=handles, loc="outside upper center", ncols=_columns(handles, width), frameon=False)
         if title:
             figure.suptitle(title)
         return figure
 
 
-def _draw(axes: Axes, curve: Curve, measure: str, scale: float, look: dict[str, Any], smoothing: int) -> None:
-    deployed = scale * curve.deployed(measure)
-    x, y = _line(curve.round, deployed, smoothing)
-    axes.plot(x, y, zorder=3, **look)
-    averaged = ~np.isnan(curve.values[f"averaged_{measure}"])
-    if averaged.any():
-        axes.plot(
-            *_line(curve.round, scale * curve.values[measure], smoothing), color=look["color"], linewidth=0.5, zorder=2
-        )
-        first = int(np.searchsorted(x, curve.round[averaged][0]))
-        axes.plot(x[first], y[first], "o", color=look["color"], markersize=3, zorder=4)
-
-
-def _spread(axes: Axes, curve: Curve, colour: str, smoothing: int) -> None:
-    x, mean = _line(curve.round, 100 * curve.values["client_error_mean"], smoothing)
+def _draw(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int) -> set[str]:
+    """A run's line; returns what has to be explained besides it."""
+    x, y = _line(curve, measure, smoothing)
     if not len(x):
-        return
-    _, deviation = _line(curve.round, 100 * curve.values["client_error_std"], smoothing)
-    axes.plot(x, mean, color=colour, linestyle=":", linewidth=0.8, zorder=2)
-    axes.fill_between(x, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0, zorder=1)
+        return set()
+    axes.plot(x, y, zorder=3, marker="." if len(x) == 1 else None, **look)
+    if measure.deviation is not None:
+        _band(axes, curve, measure, x, y, look["color"], smoothing)
+        return {"band"}
+    averaged = curve.values.get(f"averaged_{measure.column}")
+    if averaged is None or np.isnan(averaged).all():
+        return set()
+    begin = curve.round[~np.isnan(averaged)][0]
+    at = int(np.searchsorted(x, begin))
+    axes.plot(x[at], y[at], "o", color=look["color"], markersize=3.5, zorder=4)
+    # where nothing is averaged yet the two are one; the round before the dot is where they part
+    x, y = _smooth(curve.round, _shown(measure, curve.values[measure.column]), smoothing)
+    own = slice(max(int(np.searchsorted(x, begin)) - 1, 0), None)
+    axes.plot(x[own], y[own], color=look["color"], linewidth=0.8, alpha=0.6, zorder=2.5)
+    return {"dot", "global"}
 
 
-def _line(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
+def _beside(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int) -> set[str]:
+    """The clients' mean error on the test set, in the panel of another error."""
+    name, band = BESIDE.get(measure.column, ("", False))
+    if name not in curve.values:
+        return set()
+    clients = measure_of(name.replace("error", "accuracy") if measure.is_accuracy else name)
+    x, y = _line(curve, clients, smoothing)
+    if not len(x):
+        return set()
+    axes.plot(x, y, color=look["color"], linestyle=":", linewidth=0.8, zorder=2)
+    if band:
+        _band(axes, curve, clients, x, y, look["color"], smoothing)
+    return {"clients and band"} if band else {"clients"}
+
+
+def _band(
+    axes: Axes, curve: Curve, measure: Measure, x: np.ndarray, y: np.ndarray, colour: str, smoothing: int
+) -> None:
+    assert measure.deviation is not None
+    deviation = 100 * curve.values[measure.deviation][np.isin(curve.round, x)]
+    if smoothing and len(x) >= smoothing:
+        deviation = smooth(deviation, smoothing)
+    axes.fill_between(x, y - deviation, y + deviation, color=colour, alpha=0.15, linewidth=0, zorder=1)
+
+
+def _handles(curves: Curves, marks: set[str]) -> list[Any]:
+    """The legend: the runs, then what else is drawn."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Line2D([], [], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)], label=literal(curve.run))
+        for i, curve in enumerate(curves.runs)
+    ]
+    grey = "0.4"
+    others = {
+        "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
+        "global": Line2D([], [], color=grey, linewidth=0.8, alpha=0.6, label="its global"),
+        "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
+        "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),
+        "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d."),
+    }
+    return handles + [handle for mark, handle in others.items() if mark in marks]
+
+
+def _columns(handles: Sequence[Any], width: float) -> int:
+    """How many columns of the legend fit; entries go down a column first."""
+    lengths = [len(handle.get_label()) for handle in handles]
+    for columns in range(min(4, len(lengths)), 1, -1):
+        parts = np.array_split(lengths, columns)
+        if sum(CHARACTER * part.max() + 0.45 for part in parts) <= width:
+            return columns
+    return 1
+
+
+def _line(curve: Curve, measure: Measure, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
+    rounds, values = curve.measured(measure)
+    return _smooth(rounds, 100 * values if measure.is_share else values, smoothing)
+
+
+def _shown(measure: Measure, values: np.ndarray) -> np.ndarray:
+    """A column as it is drawn: in per cent, an accuracy for an error."""
+    values = 1 - values if measure.is_accuracy else values
+    return 100 * values if measure.is_share else values
+
+
+def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
     """The measured rounds, smoothed where asked and where there are enough of them."""
     there = ~np.isnan(values)
     x, y = rounds[there], values[there]
-    if smoothing and len(y) >= smoothing:
-        from scipy.signal import savgol_filter
+    return x, smooth(y, smoothing) if smoothing and len(y) >= smoothing else y
 
-        y = savgol_filter(y, smoothing, polyorder=2)
-    return x, y
+
+def _scale(axes: Axes, measure: Measure) -> None:
+    axes.set_ylabel(measure.label)
+    if not measure.is_loss:
+        if not measure.is_accuracy:
+            axes.set_ylim(bottom=0)
+    elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
+        axes.set_yscale("log")
+        _plain_decades(axes)
 
 
 def _plain_decades(axes: Axes) -> None:

@@ -57,8 +57,8 @@ def train(
     (1, 2)
     """
     out = Path(out)
-    refuse_occupied(out, force)  # before the data are read; looked at again when the run is created
-    data = data_to_train_on(config.data.name)
+    data = data_to_train_on(config.data.name)  # a mistake in what was typed comes before what lies at a default place
+    refuse_occupied(out, force)  # looked at again when the run is created
     if config.data.augment != "none" and len(data.shape) != 3:
         raise FedscopeError(
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "

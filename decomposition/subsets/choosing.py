@@ -41,7 +41,8 @@ def choose(clients: int, size: int, most: int, draw: np.random.Generator) -> lis
     20
     """
     if not 1 <= size <= clients:
-        raise FedscopeError(f"there is no subset of {size} of {clients} clients; give sizes from 1 to {clients}")
+        of, give = (f"{clients} clients", "sizes from 1 to") if clients > 1 else ("one client", "size")
+        raise FedscopeError(f"there is no subset of {size} of {of}; give {give} {clients}")
     if most < 1:
         raise FedscopeError(f"{most} subsets of a size have no mean; give 1 or more")
     if comb(clients, size) <= most:

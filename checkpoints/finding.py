@@ -1,0 +1,85 @@
+"""The runs below a folder, and how much room one takes; no round is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from .creating import FILES
+from .errors import FedscopeError
+from .runs import KEPT_NAME, Run
+
+#: how far below a linked folder runs are looked for: a link may lead to a whole disk
+LINKED_DEPTH = 2
+
+
+def find_runs(folder: Path | str) -> list[Run]:
+    """All runs in a folder and below it, by path; hidden folders and what only looks like a run are left out.
+
+    Links are followed, two folders deep. A run that is reached twice is listed once, by its own path rather than by a
+    link's.
+    """
+    runs = []
+    for place in sorted(_places(Path(folder))):
+        try:
+            runs.append(Run.open(place))
+        except FedscopeError:
+            continue
+    return runs
+
+
+def _places(top: Path) -> Iterator[Path]:
+    """The folders with a ``run.json``, each once: real ones first, then those behind links."""
+    seen: set[tuple[int, int]] = set()
+    waiting: list[tuple[Path, int | None]] = [(top, None)]  # a folder, and how deep to go where it was linked
+    while waiting:
+        links: list[tuple[Path, int | None]] = []
+        for start, depth in waiting:
+            yield from _below(start, depth, seen, links)
+        waiting = sorted(links, key=lambda link: link[0])
+
+
+def _below(
+    folder: Path, depth: int | None, seen: set[tuple[int, int]], links: list[tuple[Path, int | None]]
+) -> Iterator[Path]:
+    try:
+        about = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:  # not ours to read, or gone
+        return
+    if (about.st_dev, about.st_ino) in seen:
+        return
+    seen.add((about.st_dev, about.st_ino))
+    if any(entry.name == "run.json" for entry in entries):
+        yield folder
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or depth == 0:
+            continue
+        if entry.is_symlink():
+            if entry.is_dir():
+                links.append((folder / entry.name, LINKED_DEPTH if depth is None else depth - 1))
+        elif entry.is_dir():
+            yield from _below(folder / entry.name, None if depth is None else depth - 1, seen, links)
+
+
+def size_of(run: Run) -> int:
+    """Bytes of what was recorded: the files of a run and of its rounds, without figures and results of analyses."""
+    files = [run.path / name for name in FILES]
+    return sum(map(_size, files)) + _sizes(run.path / "rounds") + _sizes(run.path / KEPT_NAME)
+
+
+def _sizes(folder: Path) -> int:
+    try:
+        with os.scandir(folder) as entries:
+            return sum(_sizes(Path(entry.path)) if entry.is_dir() else _size(entry) for entry in entries)
+    except OSError:
+        return 0
+
+
+def _size(file: Path | os.DirEntry[str]) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # it was never there, or a writer has just moved it
+        return 0

@@ -1,0 +1,70 @@
+"""A stored result that is not the one asked for is refused in the words of the option that was changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from fedscope.checkpoints import FedscopeWarning, Partial
+from fedscope.cli.differences import differences
+from fedscope.cli.plane import command
+
+RUN = {"path": "runs/ima", "created": "2026-01-01", "versions": {}}
+SUBSET = {"samples": 100, "seed": 0}
+ALL = {"samples": 360, "seed": None}
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "said"),
+    [
+        # nobody touched the seed
+        (SUBSET, ALL, "100 samples (without --limit there are 360)"),
+        (ALL, SUBSET, "360 samples (without --limit there are 100)"),
+        ({**SUBSET, "batches": 2, "batch": 50}, {**ALL, "batches": 7, "batch": 51},
+         "100 samples (without --limit there are 360)"),
+        ({"limit": None, "seed": None}, {"limit": 500, "seed": 0}, "all samples (--limit asks for 500)"),
+        ({"limit": 500, "seed": 0}, {"limit": None, "seed": None}, "--limit 500 (all samples now)"),
+        ({"limit": 500, "samples": 500}, {"limit": 50, "samples": 50}, "--limit 500 (not 50)"),
+        ({**ALL, "seed": 0}, ALL, "--limit (not asked for now)"),  # a limit that takes them all
+        # but where it was, it is said
+        (SUBSET, {**SUBSET, "seed": 1}, "--seed 0 (not 1)"),
+        ({"directions_seed": 0, "seed": None}, {"directions_seed": 1, "seed": None}, "--seed 0 (not 1)"),
+        (SUBSET, {"samples": 50, "seed": 1}, "100 samples (without --limit there are 50) and --seed 0 (not 1)"),
+        # what follows from another setting is not said besides
+        ({"split": "test", **ALL}, {"split": "train", "samples": 1437, "seed": None}, "--split test (not train)"),
+        ({"addresses": ["a.pt", "b.pt"], "models_sha256": ["1"]}, {"addresses": ["c.pt"], "models_sha256": ["2"]},
+         "the models a.pt, b.pt"),
+        ({"models_sha256": ["1"]}, {"models_sha256": ["2"]}, "weights that have changed since"),
+        # runs
+        ({"run": RUN}, {"run": {**RUN, "created": "2026-02-02"}}, "runs/ima before it was made anew"),
+        ({"run": [{**RUN, "rounds": 9}]}, {"run": [{**RUN, "rounds": 12}]}, "runs/ima up to round 9"),
+        ({"run": RUN}, {"run": {**RUN, "path": "runs/fma"}}, "the run runs/ima"),
+        ({"run": [RUN]}, {"run": [RUN, RUN]}, "the run runs/ima"),
+        ({"run": {**RUN, "files": "1"}}, {"run": {**RUN, "files": "2"}}, "runs/ima as it was before"),
+        # any other setting, of whatever kind, by its option where the command has one
+        ({"range": None}, {"range": [0.0, 1.0]}, "no --range"),
+        ({"adaptive": None}, {"adaptive": 0.15}, "no --adaptive"),
+        ({"adaptive": 0.15}, {"adaptive": None}, "--adaptive (not asked for now)"),
+        ({"rounds": [[1, 20]]}, {"rounds": [[1, 2, 3]]}, "--rounds 1, 20 (not 1-3)"),
+        ({"rounds": [["ima", 1]]}, {"rounds": [["ima", 2]]}, "--rounds 1 (not 2)"),
+        ({"margin": 0.3}, {"margin": None}, "--margin (not asked for now)"),
+        ({"kernel_samples": None}, {"kernel_samples": 50}, "no kernel samples"),
+        ({"asked": {"classes": 4, "quantile": None}}, {"asked": {"classes": 5, "quantile": None}},
+         "classes 4 (not 5)"),
+        ({"settings": [{"lr": 1}]}, {"settings": [{"lr": 2}]}, "another settings"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_said_in_the_users_words(kept: dict[str, Any], asked: dict[str, Any], said: str) -> None:
+    changed = [key for key in asked if kept.get(key) != asked[key]]
+    with click.Context(command):
+        assert differences(kept, asked, changed) == said
+
+
+def test_a_store_of_another_question_is_not_dropped_without_a_word(tmp_path: Any) -> None:
+    with Partial(tmp_path / "x.partial", {"limit": 1}) as store:
+        store.add("1", 2)
+    with pytest.warns(FedscopeWarning, match="x.partial was left by an analysis with other settings, models or vers"):
+        assert Partial(tmp_path / "x.partial", {"limit": 2}).done == {}
+    assert Partial(tmp_path / "x.partial", {"limit": 1}).done == {"1": 2}

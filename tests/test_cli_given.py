@@ -1,0 +1,158 @@
+"""Runs that another program recorded: --model and --data say what they do not, and the numbers are the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedscope.cli.main import run
+
+NET = """
+from torch import nn
+
+def small():
+    import dataclasses
+    from fedscope.training import model_settings
+    return dataclasses.replace(model_settings("mlp"), hidden=(8,)).build((64,), 10)
+"""
+GIVEN = ["--model", "nets_elsewhere:small", "--data", "digits"]
+SPLIT = ["--draws", "rounds:3", "--rounds", "last"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run under full participation, and what another program would have recorded of it; all are called r."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    words = ["--clients", "3", "--participation", "1", "--rounds", "4", "--epochs", "1", "--set", "model.hidden=[8]"]
+    assert run(["train", "--method", "fma", "--out", str(folder / "own/r"), *words]) == 0
+    gone = {"elsewhere": ("config.toml", "metrics.csv"), "bare": ("config.toml", "metrics.csv", "partition.h5")}
+    for place, files in gone.items():
+        shutil.copytree(folder / "own/r", folder / place / "r")
+        info = json.loads((folder / place / "r/run.json").read_text())
+        del info["data"]
+        (folder / place / "r/run.json").write_text(json.dumps({**info, "source": "flower 1.0"}))
+        for file in files:
+            (folder / place / "r" / file).unlink()
+    (folder / "nets_elsewhere.py").write_text(NET)
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedscope.cli.results.figures", undrawn)
+    yield tmp_path
+    sys.modules.pop("nets_elsewhere", None)
+
+
+def undrawn(base: Path, *_: object) -> list[Path]:
+    """Figures are not what is looked at here."""
+    path = Path(f"{base}.png")
+    path.touch()
+    return [path]
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    capsys.readouterr()
+    assert run([*words, "--json"]) == 0, capsys.readouterr()
+    answer = json.loads(capsys.readouterr().out)
+    answer.pop("files")
+    return answer
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert run(list(words)) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["subsets", "--rounds", "last"], "bare"),
+        (["subsets", "--rounds", "last", "--split", "train"], "elsewhere"),
+        (["forgetting", "--rounds", "last"], "elsewhere"),
+        (["decompose", *SPLIT], "elsewhere"),
+        (["decompose", *SPLIT, "--split", "test", "--limit", "60"], "elsewhere"),
+        (["explain", *SPLIT, "--limit", "60"], "elsewhere"),
+        (
+            ["theory", "--rounds", "last", "--draws", "none", "--limit", "50", "--kernel", "none", "--split", "test"],
+            "bare",
+        ),
+        (["cka", "--rounds", "last", "--limit", "60"], "bare"),
+        (["sharpness", "--no-hessian", "--draws", "2", "--limit", "60"], "bare"),
+    ],
+    ids=lambda value: "-".join(value[:1]) if isinstance(value, list) else value,
+)
+def test_a_run_from_elsewhere_is_measured_like_ones_own(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], place: str
+) -> None:
+    command, *options = words
+    own = told(capsys, command, "own/r", *options, "--out", "a")
+    assert told(capsys, command, f"{place}/r", *options, *GIVEN, "--out", "b") == own
+    assert "elsewhere" not in json.dumps(own)
+
+
+def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own,) = told(capsys, "decompose", "own/r", *SPLIT, "--split", "test", "--out", "a")["rounds"]
+    (bare,) = told(capsys, "decompose", "bare/r", *SPLIT, "--split", "test", *GIVEN, "--out", "b")["rounds"]
+    assert bare["heter_bias"] is None
+    for name in ("bias", "variance", "covariance", "locality"):  # summed in another order
+        assert bare[name] == pytest.approx(own[name], rel=1e-12, abs=1e-15)
+    assert "missing_share" not in bare
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *(
+            (f"{command} bare/r", "bare/r was recorded by flower 1.0 and names neither architecture nor data; give --m")
+            for command in ("subsets", "forgetting", "decompose", "explain", "cka")
+        ),
+        ("subsets bare/r --data digits", "bare/r was recorded by flower 1.0 and names no architecture; give --model\n"),
+        ("subsets bare/r --model mlp", "bare/r was recorded by flower 1.0 and names no data; give --data\n"),
+        ("subsets own/r bare/r --data digits", "2 of the runs are called 'r'"),
+        ("subsets bare/r --model mlp --data digits", "bare/r does not fit the architecture of --model mlp: fc1.weight"),
+        ("subsets bare/r GIVEN --split train", "(no partition.h5), and --split train is all clients' data; give"),
+        ("decompose bare/r GIVEN --draws rounds:3", "(no partition.h5), and --split train is all clients' data; "),
+        ("decompose elsewhere/r GIVEN", "whose training cannot be replayed; give --draws rounds:4, the last rounds"),
+        ("explain elsewhere/r GIVEN", "whose training cannot be replayed; give --draws rounds:4, the last rounds of"),
+        ("decompose elsewhere/r GIVEN --draws runs", "keeps no settings, so it is not known to differ in its seed alo"),
+        ("forgetting bare/r GIVEN", "so no data are a client's own; give its partition when it is recorded (RunWriter"),
+        ("subsets own/r --data npz:other.npz", "--data npz:other.npz is not the data that own/r was trained on; leave"),
+        ("forgetting elsewhere/r --model nets_elsewhere:small --data npz:other.npz", "but the train split of npz:othe"),
+    ],
+)  # fmt: skip
+def test_what_a_run_from_elsewhere_lacks_is_said_with_the_remedy(
+    here: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.random((30, 1, 8, 8), dtype=np.float32), np.arange(30) % 10
+    np.savez("other.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    said = refused(capsys, *words.replace("GIVEN", " ".join(GIVEN)).split())
+    assert message in said
+    assert "Traceback" not in said
+    assert not list(here.rglob("figures"))
+
+
+def test_another_code_of_the_same_layers_is_another_result(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["decompose", "elsewhere/r", *SPLIT, *GIVEN, "--limit", "60", "--out", "x"]
+    told(capsys, *words)
+    sys.modules.pop("nets_elsewhere")
+    Path("nets_elsewhere.py").write_text(
+        NET.replace("    return dataclasses", "    made = dataclasses")
+        + (
+            "    from torch import nn\n    for name, layer in made.named_children():\n"
+            "        if isinstance(layer, nn.ReLU):\n            setattr(made, name, nn.Tanh())\n    return made\n"
+        )
+    )
+    said = refused(capsys, *words)
+    assert "x.factors.json holds another result, of the model's code as it was before; give another --out" in said

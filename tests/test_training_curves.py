@@ -1,0 +1,170 @@
+"""Curves: every column can be drawn, smoothing is the fit it says, what was not measured is said and not drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.signal import savgol_filter
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints.metrics import COLUMNS
+from fedscope.training import MEASURES, Curve, Curves, measure_of
+from fedscope.training.smoothing import smooth
+
+ROUNDS = 12
+
+
+def curve(run: str = "ima", *, averaged: int | None = 8, columns: tuple[str, ...] = MEASURES) -> Curve:
+    """A run with other numbers in every column; it averages from a round on."""
+    draw = np.random.default_rng(len(run))
+    rounds, values = np.arange(1, ROUNDS + 1), {}
+    for name in columns:
+        values[name] = draw.uniform(0.1, 0.9, ROUNDS)
+        if name.startswith("averaged"):
+            values[name][: ROUNDS if averaged is None else averaged - 1] = np.nan
+    return Curve(run, rounds, values)
+
+
+def lines(figure: object, panel: int = 0) -> list[np.ndarray]:
+    return [line.get_xydata() for line in figure.axes[panel].lines]  # type: ignore[attr-defined]
+
+
+def test_every_column_of_the_table_is_drawable() -> None:
+    assert {*MEASURES, "round"} == set(COLUMNS)
+    curves = Curves((curve(), curve("fma", averaged=8)), {})
+    for name in MEASURES:
+        figure = curves.figure(measures=[name])
+        share = 100 if "error" in name else 1
+        shown = curves.runs[0].measured(measure_of(name))[1]
+        np.testing.assert_allclose(lines(figure)[0][:, 1], share * shown)
+        label = figure.axes[0].get_ylabel()
+        assert label
+        assert ("%" in label) == (share == 100)
+
+
+def test_an_accuracy_is_what_the_error_leaves() -> None:
+    one = curve()
+    (error, accuracy) = (
+        lines(Curves((one,), {}).figure(measures=[name]))[0][:, 1] for name in ("test_error", "test_accuracy")
+    )
+    np.testing.assert_allclose(error + accuracy, 100)
+    mean, deviation, count = one.tail("test_accuracy", 5)
+    expected = 1 - one.deployed("test_error")[-5:]
+    assert (mean, deviation, count) == pytest.approx((expected.mean(), expected.std(ddof=1), 5))
+    # a deviation is the same of both
+    np.testing.assert_array_equal(
+        one.series(measure_of("client_accuracy_std")), one.series(measure_of("client_error_std"))
+    )
+
+
+def test_a_mean_over_clients_has_its_own_deviation_as_a_band() -> None:
+    one = curve()
+    axes = Curves((one,), {}).figure(measures=["client_test_accuracy_mean"]).axes[0]
+    (band,) = axes.collections
+    corners = band.get_paths()[0].vertices
+    mean, deviation = 1 - one.values["client_test_error_mean"], one.values["client_test_error_std"]
+    for i in range(ROUNDS):
+        here = corners[corners[:, 0] == i + 1, 1]
+        assert (here.min(), here.max()) == pytest.approx((100 * (mean - deviation)[i], 100 * (mean + deviation)[i]))
+    # and the clients' models on the common test set stand beside it
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), 100 * (1 - one.values["client_error_mean"]))
+
+
+def test_the_legend_names_what_an_average_over_rounds_adds() -> None:
+    def labels(*runs: Curve) -> list[str]:
+        return [text.get_text() for text in Curves(runs, {}).figure().legends[0].get_texts()]
+
+    assert labels(curve(), curve("fma", averaged=None)) == [
+        *("ima", "fma", "average begins", "its global", "clients, ± 1 s.d."),
+    ]
+    assert labels(curve("fma", averaged=None)) == ["fma", "clients, ± 1 s.d."]
+    # its global is drawn from the round before, where the two part
+    one = curve()
+    deployed, dot, behind = lines(Curves((one,), {}).figure())[:3]
+    assert dot.tolist() == [[8, one.values["averaged_test_loss"][7]]]
+    assert behind[:, 0].tolist() == [7, 8, 9, 10, 11, 12]
+    np.testing.assert_array_equal(behind[:, 1], one.values["test_loss"][6:])
+    np.testing.assert_array_equal(deployed[6:8, 1], [one.values["test_loss"][6], one.values["averaged_test_loss"][7]])
+
+
+def test_an_odd_window_is_the_filter_of_savitzky_and_golay() -> None:
+    values = np.random.default_rng(0).normal(size=20)
+    for window in (5, 7, 19):
+        np.testing.assert_allclose(smooth(values, window), savgol_filter(values, window, 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [6, 10, 20])
+def test_an_even_window_is_the_fit_at_the_round(window: int) -> None:
+    values = np.random.default_rng(1).normal(size=20)
+    for i, value in enumerate(smooth(values, window)):
+        first = min(max(i - window // 2, 0), len(values) - window)
+        x = np.arange(first, first + window)
+        assert value == pytest.approx(np.polyval(np.polyfit(x, values[x], 2), i), abs=1e-10)
+    # scipy's own is half a round ahead, where the docstring says that ours is not
+    straight = np.arange(20.0)
+    np.testing.assert_allclose(smooth(straight, window), straight, atol=1e-10)
+    if window < 20:
+        assert savgol_filter(straight, window, 2)[10] == pytest.approx(10.5)
+
+
+def test_smoothing_needs_as_many_measured_rounds() -> None:
+    sparse = curve()
+    for name in ("test_loss", "averaged_test_loss"):
+        sparse.values[name][:] = np.nan
+    sparse.values["test_loss"][::2] = 1.0  # 6 of 12 rounds
+    curves = Curves((sparse,), {})
+    assert curves.figure(smoothing=6, measures=["test_loss"])
+    with pytest.raises(FedscopeError, match=r"--smooth 7 does not fit ima, measured in 6 rounds; give a number from 5"):
+        curves.figure(smoothing=7, measures=["test_loss"])
+    short = replace(
+        sparse,
+        values={
+            "test_loss": np.where(np.arange(ROUNDS) < 5, 1.0, np.nan),
+            **{name: values for name, values in sparse.values.items() if name != "test_loss"},
+        },
+    )
+    with pytest.raises(FedscopeError, match=r"--smooth 7 does not fit ima, measured in 5 rounds; give --smooth 5$"):
+        Curves((short,), {}).figure(smoothing=7, measures=["test_loss"])
+
+
+def test_the_tail_is_of_measured_rounds() -> None:
+    one = curve(averaged=None)
+    one.values["test_error"][:] = np.nan
+    one.values["test_error"][[1, 4, 9]] = [0.5, 0.2, 0.4]
+    assert one.tail(last=2) == pytest.approx((0.3, np.sqrt(0.02), 2))
+    assert one.tail(last=100) == pytest.approx((1.1 / 3, np.std([0.5, 0.2, 0.4], ddof=1), 3))
+    assert np.isnan(one.tail(last=1)[1])
+
+
+def test_what_was_not_measured_is_said() -> None:
+    empty = curve("other", columns=("test_loss", "test_error", "averaged_test_loss", "averaged_test_error"))
+    for values in empty.values.values():
+        values[:] = np.nan
+    fma = curve("fma", averaged=None)
+    with pytest.raises(FedscopeError, match=r"^other has no numbers of test_loss or test_error: nothing was measured"):
+        Curves((fma, empty), {}).figure()
+    with pytest.raises(
+        FedscopeError, match=r"^fma has no numbers of averaged_test_loss, only of train_loss, test_loss,"
+    ):
+        Curves((curve(), fma), {}).figure(measures=["averaged_test_loss"])
+    with pytest.raises(FedscopeError, match=r"^fma and FMA have no numbers of averaged_test_loss, only of train_loss,"):
+        Curves((fma, curve("FMA", averaged=None)), {}).figure(measures=["averaged_test_loss", "lr"])
+    # where nothing was asked, half is drawn
+    losses = replace(fma, values={**fma.values, "test_error": np.full(ROUNDS, np.nan)})
+    assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats)"]
+
+
+def test_stored_curves_of_an_older_release_are_read(tmp_path: Path) -> None:
+    Curves((curve(),), {"versions": {}}).save(tmp_path / "new")
+    back = Curves.load(tmp_path / "new").runs[0]
+    np.testing.assert_array_equal(back.values["parameters_up"], curve().values["parameters_up"])
+    rows = [line.split(",")[:9] for line in (tmp_path / "new.curves.csv").read_text().splitlines()]
+    assert rows[0][-1] == "client_error_std"  # where the older table ended
+    (tmp_path / "new.curves.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    old = Curves.load(tmp_path / "new")
+    assert old.figure()
+    with pytest.raises(FedscopeError, match="the stored curves of ima have no lr; make them anew with --force"):
+        old.figure(measures=["lr"])

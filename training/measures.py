@@ -1,0 +1,97 @@
+"""What ``curves`` can draw: every column of ``metrics.csv``, its name on an axis, and how it is scaled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.metrics import COLUMNS
+
+#: in the order of ``BASE.curves.csv``, where a new column comes last
+_FIRST = (
+    *("train_loss", "test_loss", "test_error", "averaged_test_loss", "averaged_test_error"),
+    *("client_error_mean", "client_error_std"),
+)
+MEASURES = (*_FIRST, *(column for column in COLUMNS if column not in (*_FIRST, "round")))
+
+#: what is drawn where nothing is asked for
+USUAL = ("test_loss", "test_error")
+
+_LABELS = {
+    "train_loss": "training loss",
+    "test_loss": "test loss (nats)",
+    "test_error": "test error (%)",
+    "averaged_test_loss": "averaged test loss (nats)",
+    "averaged_test_error": "averaged test error (%)",
+    "client_error_mean": "clients' test error (%)",
+    "client_error_std": "s.d. of clients' error (%)",
+    "client_test_error_mean": "own-test error (%)",
+    "client_test_error_std": "s.d. of own-test error (%)",
+    "lr": "learning rate",
+    "participants": "clients a round",
+    "seconds": "seconds a round",
+    "parameters_down": "parameters to clients",
+    "parameters_up": "parameters from clients",
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of ``metrics.csv``, or the accuracy that an error column leaves: 1 less the error.
+
+    Attributes:
+        name: as it is asked for, ``test_accuracy``.
+        column: of ``metrics.csv``, ``test_error``.
+    """
+
+    name: str
+    column: str
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Whether 1 less the column is drawn; a deviation is that of error and accuracy alike."""
+        return self.name != self.column and not self.column.endswith("_std")
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is drawn in per cent."""
+        return "error" in self.column
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether its axis is logarithmic."""
+        return self.column.endswith("_loss")
+
+    @property
+    def deviation(self) -> str | None:
+        """The column of the deviation over clients that belongs to a mean over them."""
+        return self.column.removesuffix("_mean") + "_std" if self.column.endswith("_mean") else None
+
+    @property
+    def label(self) -> str:
+        """On an axis, with the unit."""
+        label = _LABELS.get(self.column, self.column.replace("_", " "))
+        return label.replace("error", "accuracy") if self.name != self.column else label
+
+    @property
+    def words(self) -> str:
+        """In a sentence, without the unit."""
+        return self.label.rpartition(" (")[0] or self.label
+
+
+def measure_of(name: str) -> Measure:
+    """A measure by name: a column of ``metrics.csv``, or an error column with ``accuracy`` in the place of ``error``.
+
+    Raises:
+        FedscopeError: another name; says which there are.
+
+    >>> measure_of("client_test_accuracy_mean")
+    Measure(name='client_test_accuracy_mean', column='client_test_error_mean')
+    """
+    column = name.replace("accuracy", "error")
+    if column not in MEASURES:
+        raise FedscopeError(
+            f"--measure {name} is no column of metrics.csv{nearest(name, MEASURES) or ';'} there are "
+            f"{', '.join(MEASURES)}, and accuracy for error"
+        )
+    return Measure(name, column)
