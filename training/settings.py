@@ -79,7 +79,7 @@ class Settings:
 
 
 @cache  # half of what it takes to read a configuration, and the same for every one of a class
-def _hints(kind: type[Settings]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 

@@ -108,18 +108,20 @@ def _kernels(at: Array, scaled: Array) -> Array:
     """1/(C h) Σ_k φ((at − w_k)/h) at [g, n] (or [g, 1]) of columns [C, n]; [g, n]."""
     clients, columns = scaled.shape
     width = _bandwidth(clients)
-    total = np.zeros((len(at), columns))
+    total: Array = np.zeros((len(at), columns))
     for row in scaled:
         total += np.exp(-0.5 * ((at - row) / width) ** 2)
-    return total / (clients * width * math.sqrt(2 * math.pi))
+    total /= (clients * width * math.sqrt(2 * math.pi))
+    return total
 
 
 def _highest(scaled: Array) -> Array:
     """The mode of each column [C, n], in its units; [n]."""
     low, high = scaled.min(axis=0), scaled.max(axis=0)
-    best, step = low, high - low
+    best: Array = low
+    step = high - low
     for points in (POINTS, ZOOMED, ZOOMED, ZOOMED):
-        grid = np.linspace(np.maximum(low, best - step), np.minimum(high, best + step), points)
+        grid: Array = np.linspace(np.maximum(low, best - step), np.minimum(high, best + step), points)
         density = _kernels(grid, scaled)
         # of peaks that are equal to rounding the lowest, on any processor
         first = (density >= density.max(axis=0) * (1 - 1e-13)).argmax(axis=0)

@@ -57,7 +57,7 @@ def misses(values: Array, fma: Array) -> Array:
     """
     has = np.array([has_density(values[:, i]) for i in range(values.shape[1])], bool)
     kept = values[:, has]
-    return np.abs(fma[has] - modes_of(kept)) / kept.std(axis=0)
+    return np.asarray(np.abs(fma[has] - modes_of(kept)) / kept.std(axis=0), np.float64)
 
 
 def _quartiles(values: Array) -> Quartiles | None:
