@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ from fedscope.decomposition.similarity import ClientCKA, ModelCKA
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
     for name, extra in (
@@ -26,7 +27,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("few", ["--method", "fma", "--set", "record.clients=every:2"]),
         ("one", ["--method", "fma", "--participation", "0.125", "--rounds", "1"]),
     ):
-        assert run(["train", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+        recorded(folder / "runs" / name, *words, *extra)
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -25,10 +26,10 @@ SHORT = [*SMALL, "--rounds", "3", "--epochs", "1"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     for method, extra in (("ima", ["--set", "average.start=3"]), ("fma", [])):
-        assert run(["train", "--method", method, "--out", str(folder / "runs" / method), *SMALL, *extra]) == 0
+        recorded(folder / "runs" / method, "--method", method, *SMALL, *extra)
     return folder
 
 

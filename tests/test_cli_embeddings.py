@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,12 @@ import pytest
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli import embeddings
 from fedscope.cli.embeddings import asked_of, embedded, tell
-from fedscope.cli.main import run
 from fedscope.cli.options import Output
 from fedscope.decomposition.embedding import Embedding
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
     for name, extra in (
@@ -28,7 +28,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("bare", ["--set", "record.clients=none"]),
         ("wide", ["--set", "model.hidden=[20]"]),
     ):
-        assert run(["train", "--method", "fma", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+        recorded(folder / "runs" / name, "--method", "fma", *words, *extra)
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ FILES = ["html", "md", "explain.json", "factors.csv", "clients.csv", "factors.js
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[8]"]
     for name, extra in (
@@ -35,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("few", ["--method", "fma", "--set", "record.clients=every:2"]),
         ("none", ["--method", "fma", "--set", "record.clients=none"]),
     ):
-        assert run(["train", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+        recorded(folder / "runs" / name, *words, *extra)
     return folder
 
 

@@ -24,10 +24,10 @@ SMALL = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--set", "record.clients=[1,3,4]", "--set", "data.client_test=0.2"]
-    assert run(["train", "--method", "fma", "--out", str(folder / "runs" / "fma"), *SMALL, *words]) == 0
+    recorded(folder / "runs" / "fma", "--method", "fma", *SMALL, *words)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,10 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
-    assert run(["train", *words.split(), "--out", str(folder / "runs" / "fma")]) == 0
+    recorded(folder / "runs" / "fma", *words.split())
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ SMALL = ["--clients", "8", "--rounds", "4", "--set", "model.hidden=[16]"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     runs = folder / "runs"
     for name, extra in (
@@ -31,7 +32,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("wide", ["--method", "fma", "--set", "model.hidden=[12]", "--rounds", "4"]),
         ("few", ["--method", "fma", "--set", "record.clients=[1,3]"]),
     ):
-        assert run(["train", "--out", str(runs / name), *SMALL, *extra]) == 0
+        recorded(runs / name, *SMALL, *extra)
     branch = ["--from", f"{runs / 'fma'}@3", "--method", "fedsa", "--rounds", "4", "--out", str(runs / "fedsa")]
     assert run(["train", *branch]) == 0
     return folder

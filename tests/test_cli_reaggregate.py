@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fedscope.training import data_of, module_of
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--clients", "8", "--rounds", "3", "--epochs", "1", "--set", "model.hidden=[8]"]
     for name, extra in (
@@ -31,7 +32,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("one", ["--method", "fma", "--participation", "0.125"]),
         ("few", ["--method", "fma", "--set", "record.clients=[2]"]),
     ):
-        assert run(["train", "--out", str(folder / "runs" / name), "--participation", "0.5", *words, *extra]) == 0
+        recorded(folder / "runs" / name, "--participation", "0.5", *words, *extra)
     return folder
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fedscope.checkpoints import FedscopeError, load_model, write_file
-from fedscope.cli.main import run
 from fedscope.cli.sharpness import command
 from fedscope.landscape.curvature import Sharpness
 
@@ -18,11 +18,11 @@ QUICK = ["--limit", "60", "--draws", "2", "--probes", "2", "--top", "2"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
     for method, extra in (("ima", ["--set", "average.start=3"]), ("fma", [])):
-        assert run(["train", "--method", method, "--out", str(folder / "runs" / method), *words, *extra]) == 0
+        recorded(folder / "runs" / method, "--method", method, *words, *extra)
     return folder
 
 

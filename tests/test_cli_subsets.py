@@ -26,10 +26,10 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     for method, extra in (("ima", ["--set", "average.start=3"]), ("fma", ["--set", "record.clients=[1,3,4]"])):
-        assert run(["train", "--method", method, "--out", str(folder / "runs" / method), *SMALL, *extra]) == 0
+        recorded(folder / "runs" / method, "--method", method, *SMALL, *extra)
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, permutations
@@ -23,7 +24,7 @@ from fedscope.decomposition.synergy_words import sentence
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--clients", "8", "--rounds", "3", "--epochs", "1", "--set", "model.hidden=[8]"]
     for name, extra in (
@@ -33,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("few", ["--participation", "0.5", "--method", "fma", "--set", "record.clients=every:2"]),
         ("one", ["--participation", "0.125", "--rounds", "1", "--method", "fma"]),
     ):
-        assert run(["train", "--out", str(folder / "runs" / name), *words, *extra]) == 0
+        recorded(folder / "runs" / name, *words, *extra)
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,11 +32,11 @@ QUICK = ["--limit", "60", "--kernel-samples", "80", "--dimension", "64"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    words = ["train", "--method", "fma", "--clients", "8", "--participation", "0.5", "--set", "model.hidden=[16]"]
-    assert run([*words, "--rounds", "4", "--out", str(folder / "runs" / "fma")]) == 0
-    assert run([*words, "--rounds", "2", "--set", "record.clients=[1]", "--out", str(folder / "runs" / "some")]) == 0
+    words = ["--method", "fma", "--clients", "8", "--participation", "0.5", "--set", "model.hidden=[16]"]
+    recorded(folder / "runs" / "fma", *words, "--rounds", "4")
+    recorded(folder / "runs" / "some", *words, "--rounds", "2", "--set", "record.clients=[1]")
     return folder
 
 

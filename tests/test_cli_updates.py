@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,13 +13,12 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, Weights, write_round
-from fedscope.cli.main import run
 from fedscope.cli.updates import command
 from fedscope.decomposition.updates import ClientUpdates
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--epochs", "1", "--set", "model.hidden=[8]"]
     for name, extra in (
@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("one", ["--participation", "0.125", "--rounds", "1"]),
     ):
         method = "ima" if name == "ima" else "fma"
-        assert run(["train", "--method", method, "--out", str(folder / "runs" / name), *words, *extra]) == 0
+        recorded(folder / "runs" / name, "--method", method, *words, *extra)
     return folder
 
 

@@ -111,7 +111,7 @@ def _kernels(at: Array, scaled: Array) -> Array:
     total: Array = np.zeros((len(at), columns))
     for row in scaled:
         total += np.exp(-0.5 * ((at - row) / width) ** 2)
-    total /= (clients * width * math.sqrt(2 * math.pi))
+    total /= clients * width * math.sqrt(2 * math.pi)
     return total
 
 
