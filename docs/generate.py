@@ -100,7 +100,8 @@ silent, and sources stand in each method's docstring; its settings in [Settings]
 
 Notation: w the model sent out, θ a client's model, Δ_i = θ_i − w, p_i = n_i/Σn, K_i local steps of size η, g a \
 mini-batch gradient (weight decay wd included; ∇L without it), C the cohort, N all clients. P parameters of the \
-model, H of its head. *Down* and *up*: what one client receives and sends in a round beside the model's P (FedBABU: P − H) itself."""
+model, H of its head. *Down* and *up*: what one client receives and sends in a round beside the model's P (FedBABU: \
+P − H) itself."""
 
 DIAGNOSIS = """\
 FedSA's statistics can be asked of any recorded round, whatever it was trained with: which parameters clients disagree \
