@@ -175,15 +175,15 @@ SETUPS = {
 
 #: why equal effective rates are not kind to two of the rows
 FROZEN = (
-    "At ten times the rate MIME and MIMELite go further in a round than the others, whose momentum begins at 0 in each; "
-    "at the common rate of"
+    "At ten times the rate MIME and MIMELite go further in a round than the others, whose momentum begins at 0 in each; at "
+    "the common rate of"
 )
 
 #: rows of the tables that were not measured again since the methods' defaults changed
 EARLIER = (
-    "Rows measured before their defaults changed, with the old ones: SWA (`average.full_first = true`, `average.include_start = false`), FedSAM, "
-    "FedASAM and MoFedSAM (`client.sam_decay = within`), FedSA (`server.similarity = model`), FedALA "
-    "(`client.mixing_lr = 1`), FedBABU (`client.fine_tune = all`)."
+    "Rows measured before their defaults changed, with the old ones: SWA (`average.full_first = true`, "
+    "`average.include_start = false`), FedSAM, FedASAM and MoFedSAM (`client.sam_decay = within`), FedSA "
+    "(`server.similarity = model`), FedALA (`client.mixing_lr = 1`), FedBABU (`client.fine_tune = all`)."
 )
 
 #: what a reader would otherwise take for a mistake
