@@ -123,7 +123,7 @@ def test_a_federation_with_partial_participation_is_the_one_worked_out_in_numpy(
         close(model.parameters, W.ravel(), 1e-12)
         close(sent["control"], c.ravel(), 1e-12)
         for i in range(4):
-            close(states[i]["control"] if i in states else 0, own[i].ravel(), 1e-12)
+            close(states[i]["control"] if i in states else np.zeros(18), own[i].ravel(), 1e-12)
         kept = np.sum([state["control"] for state in states.values()], axis=0) / 4
         close(sent["control"], kept, 1e-12)
     assert np.abs(sent["control"]).max() > 1e-2

@@ -214,7 +214,7 @@ def test_a_step_takes_no_second_copy_of_the_cohort(name: str) -> None:
         ("fedyogi", {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "bias_correction": False, "v0": "zero"}),
         ("fedadagrad", {"lr": 0.1, "tau": 1e-9, "v0": "zero"}),
         ("fedavgm", {"lr": 1.0, "momentum": 0.9}),
-        ("fedgma", {"lr": 1.0, "tau": 0.8}),
+        ("fedgma", {"lr": 1.0, "tau": 0.8, "mask": "soft"}),
         ("fedswa", {"alpha": 1.5}),
         ("fedmoswa", {"alpha": 1.5}),
         ("fednova", {}),

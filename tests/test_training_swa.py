@@ -69,7 +69,7 @@ def test_it_averages_the_globals_at_the_ends_of_cycles_and_clients_never_start_f
     assert run.metrics()["lr"].tolist() == pytest.approx([0.2] * 3 + cycle * 2 + cycle[:2])
 
 
-@pytest.mark.parametrize("stop", [2, 3, 4])
+@pytest.mark.parametrize("stop", [2, 3])
 def test_a_run_stopped_about_its_start_goes_on_to_the_same_mean(
     whole: Run, tmp_path: Path, stop_after: Any, stop: int
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_run_stopped_about_its_start_goes_on_to_the_same_mean(
         assert one.tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize("round", [2, 3, 7])
+@pytest.mark.parametrize("round", [2, 7])
 def test_a_branch_finds_the_model_that_the_cycles_start_from_in_its_history(
     whole: Run, tmp_path: Path, close: Any, round: int
 ) -> None:
