@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from math import floor, log10
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -540,6 +541,12 @@ def test_what_is_said_of_the_paper_is_what_it_says(claim):
         "beats averaging outputs (locality below 0)",
     ):
         assert false.lower() not in every.lower()
+
+
+def test_the_source_is_the_section_and_its_summary():
+    page = (Path(__file__).parents[1] / "docs" / "howto" / "explain.md").read_text(encoding="utf-8")
+    for words in (explain.__doc__, page):
+        assert "Section 5.3, of which 5.3.5 is the summary" in " ".join(words.split())
 
 
 @given(st.permutations(range(7)))
