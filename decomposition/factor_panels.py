@@ -54,6 +54,7 @@ CLOUD: dict[str, Any] = {
     "markeredgewidth": 0,
     "label": "_client",
 }
+BAR: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "capthick": 0.7}
 LINE: dict[str, Any] = {"linewidth": 1.0, "markersize": 3.0}
 
 
@@ -90,11 +91,9 @@ def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequenc
             color=look.color,
             marker=look.marker,
             linestyle="--" if factor == "fma_loss" else "-",
-            elinewidth=0.7,
-            capsize=1.5,
-            capthick=0.7,
             label="_bars",
             zorder=3 if factor == "fma_loss" else 2,
+            **BAR,
             **LINE,
         )[0].set_label(look.label)
 
@@ -151,14 +150,10 @@ def draw_distances(ax: Axes, rounds: Sequence[RoundFactors]) -> None:
             x,
             _values(rounds, factor),
             yerr=None if np.isnan(bars).all() else np.nan_to_num(bars),
-            **{
-                "color": colour,
-                "marker": marker,
-                "linestyle": dash,
-                "elinewidth": 0.7,
-                "capsize": 1.5,
-                "capthick": 0.7,
-            },
+            color=colour,
+            marker=marker,
+            linestyle=dash,
+            **BAR,
             label="_bars",
             **LINE,
         )[0].set_label(label)

@@ -139,7 +139,7 @@ DIGITS = (
         "cka",
         "How alike are the clients' outputs?",
         "fedscope cka runs/ima --rounds 1,5,10,20,30,40,50,60",
-        "Unbiased linear CKA of all pairs of clients, and its mean over rounds: see "
+        "Unbiased linear CKA of all pairs of clients, its mean over rounds, and the test error against it: see "
         "[Say how alike clients are](howto/cka.md).",
     ),
     Entry(
@@ -159,7 +159,7 @@ DIGITS = (
         "Do the paper's lemma and theorem hold here?",
         "fedscope theory runs/fma",
         "Lemma 1: the gap between averaging outputs and averaging weights against the clients' squared distance. "
-        "Theorem 2: clients' variance against what the kernel distance of their data predicts.",
+        "Theorem 2: clients' variance against what the kernel distance of their data predicts; dashes: an upper bound.",
     ),
     Entry(
         "map",

@@ -7,20 +7,23 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from math import floor, log10
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, norm, t
 
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.explaining import (
     Against,
     Comparison,
     Explanation,
     Reading,
+    compare_models,
     explain,
     last_early,
     spread_rounds,
@@ -31,6 +34,7 @@ from fedscope.decomposition.explaining.phases import phases
 from fedscope.decomposition.explaining.relations import relate
 from fedscope.decomposition.explaining.scatter import variance_of
 from fedscope.decomposition.explaining.wording import shown
+from fedscope.landscape.samples import Samples
 
 ROUNDS = (1, 20, 30, 40, 50, 60)
 SPLIT = ("heter_bias", "train_bias", "bias_cross")
@@ -431,6 +435,42 @@ def test_the_average_is_compared_with_every_client_on_test_data(loss_gap, error_
     assert "On 400 test samples it has cross-entropy 0.8 (its clients' " in statement.sentence
 
 
+def test_models_are_compared_sample_by_sample():
+    """Against plain torch, with more samples than a chunk has, one model of NaN and one that is the first again."""
+    module, draw = torch.nn.Linear(3, 4), torch.Generator().manual_seed(0)
+    x, y = torch.randn(700, 3, generator=draw), torch.randint(4, (700,), generator=draw)
+    rows = torch.randn(3, 16, generator=draw).numpy()
+    rows[2] = np.nan
+    layout = Layout.of(module)
+    models = [Weights(layout, row, {}) for row in rows]
+    samples = Samples(x, y, 4, "toy", "test", np.arange(700))
+    others = {"other": models[1], "same": models[0], "lost": models[2]}
+    found = compare_models(module, samples, models[0], others, name="average", number=7, workers=1)
+
+    def each(row):
+        weight, bias = torch.from_numpy(row[:12]).reshape(4, 3).double(), torch.from_numpy(row[12:]).double()
+        f = x.double() @ weight.T + bias
+        loss = torch.nn.functional.cross_entropy(f, y, reduction="none").numpy()
+        return loss, (f.argmax(1) != y).double().numpy()
+
+    (loss, error), (other_loss, other_error) = each(rows[0]), each(rows[1])
+    assert (found.round, found.model, found.samples) == (7, "average", 700)
+    assert (found.loss, found.error) == pytest.approx((loss.mean(), error.mean()), rel=1e-5)
+    other, same, lost = found.others
+    for of, first, second in (("loss", loss, other_loss), ("error", error, other_error)):
+        gaps = first - second
+        assert getattr(other, of) == pytest.approx(second.mean(), rel=1e-5)
+        assert getattr(other, f"{of}_gap") == pytest.approx(gaps.mean(), rel=1e-4)
+        assert getattr(other, f"{of}_stderr") == pytest.approx(gaps.std() / np.sqrt(700), rel=1e-4)
+    assert (same.loss_gap, same.loss_stderr, same.error_gap, same.error_stderr) == (0, 0, 0, 0)
+    assert lost.error == 1.0, "NaN is a wrong answer"
+    assert np.isnan(lost.loss)
+    assert Comparison.from_json(json.loads(json.dumps(found.to_json()))).others[0] == other
+    wrong = Weights(Layout.of(torch.nn.Linear(3, 5)), np.zeros(20, np.float32), {})
+    with pytest.raises(FedscopeError, match="other of round 7 does not fit the module: "):
+        compare_models(module, samples, models[0], {"other": wrong}, name="average", number=7)
+
+
 def test_intervals_of_several_clients_hold_together():
     one = compared(clients=5)[0]
     assert gap(one, one.others[0], "loss").half == pytest.approx(norm.ppf(1 - 0.05 / 2 / 5) * 0.01)
@@ -501,6 +541,12 @@ def test_what_is_said_of_the_paper_is_what_it_says(claim):
         "beats averaging outputs (locality below 0)",
     ):
         assert false.lower() not in every.lower()
+
+
+def test_the_source_is_the_section_and_its_summary():
+    page = (Path(__file__).parents[1] / "docs" / "howto" / "explain.md").read_text(encoding="utf-8")
+    for words in (explain.__doc__, page):
+        assert "Section 5.3, of which 5.3.5 is the summary" in " ".join(words.split())
 
 
 @given(st.permutations(range(7)))

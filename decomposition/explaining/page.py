@@ -49,7 +49,7 @@ th:nth-child(2), td:nth-child(2) { text-align: left; }
 
 
 def as_html(explanation: Explanation, png: bytes | None) -> str:
-    """The statements beside the figure and the notes; printed, a run fills one sheet, and all numbers follow."""
+    """The statements beside the figure and the notes; printed, all numbers follow on a sheet of their own."""
     head = escape(title(explanation))
     said = []
     for heading, statements in sections(explanation):

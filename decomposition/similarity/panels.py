@@ -136,10 +136,8 @@ def errors_over_similarity(axes: Axes, results: Sequence[ClientCKA]) -> None:
         known = comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
         name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        axes.plot(
-            *(across, up),
-            **{"color": COLOURS[i % len(COLOURS)], "marker": "o", "markersize": 2.4, "linewidth": 0.5, "label": name},
-        )
+        look: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linewidth": 0.5, "label": name}
+        axes.plot(across, up, color=COLOURS[i % len(COLOURS)], **look)
         for k in {0, len(known) - 1} if known and len(results) == 1 else ():
             axes.annotate(
                 str(known[k].round),

@@ -108,8 +108,8 @@ def draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -
     drawn = [one for one in result.bounds if getattr(one, variance) is not None]
     across, x_unit = _scaled([one.predicted for one in drawn], "units of K")
     bounded = drawn if variance == "gp_variance" else []
-    every, y_unit = _scaled([*(getattr(one, variance) for one in drawn), *(one.bound for one in bounded)], unit)
-    up, bounds = every[: len(drawn)], every[len(drawn) :]
+    scaled, y_unit = _scaled([*(getattr(one, variance) for one in drawn), *(one.bound for one in bounded)], unit)
+    up, bounds = scaled[: len(drawn)], scaled[len(drawn) :]
     for one, x, y in zip(bounded, across, bounds, strict=False):
         axes.plot(x, y, "_", color=colours(one.round), markersize=4.5, markeredgewidth=0.9, label="_bound")
     for one, x, y in zip(drawn, across, up, strict=True):
