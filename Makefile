@@ -20,7 +20,7 @@ FOLDERS := api checkpoints landscape decomposition training cli
 # Folders are listed too: a folder is newer once a file in it was deleted or renamed.
 SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/null)
 
-.PHONY: demo test test-slow lint types format docs bench clean
+.PHONY: demo test test-slow campaign lint types format docs bench clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -33,6 +33,10 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow
+
+## campaign: commands on damaged files, as many as CASES says (1500), drawn from SEED (0) on, and a table of how they ended
+campaign: $(VENV)/.installed
+	$(RUN) -m pytest -q -s -m slow tests/test_campaign.py
 
 lint: $(VENV)/.dependencies
 	$(RUN) -m ruff check .

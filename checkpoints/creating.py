@@ -12,7 +12,9 @@ from .errors import FedscopeError
 from .layout import Layout
 from .metrics import write_table
 from .partition import Partition
-from .runs import FORMAT, KEPT_NAME, KEPT_PARTS, VERSION, kept_path, kept_rounds, round_path, visible_rounds
+from .run_info import FORMAT, VERSION, seals
+from .runs import KEPT_NAME, KEPT_PARTS, kept_path, kept_rounds, round_path, visible_rounds
+from .texts import read_json
 
 _FILES = ("run.json", "config.toml", "partition.h5", "metrics.csv")
 
@@ -43,7 +45,8 @@ def create_run(
         write_table(path / "metrics.csv", ())
         with write_durably(path / "run.json") as temporary:
             head = {"format": FORMAT, "version": VERSION}
-            temporary.write_text(json.dumps({**head, **info, **head}, indent=1) + "\n", encoding="utf-8")
+            said = {**head, **info, **head, "files": seals(path)}
+            temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
         sync(path.parent)
     except BaseException:
         lock.release()
@@ -105,8 +108,8 @@ def _count(rounds: tuple[int, ...]) -> str:
 def _is_run(file: Path) -> bool:
     """Whether it is a run of ours, of whatever version, even one that this fedscope cannot read."""
     try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        info = read_json(file, "a run's run.json", "give another --out")
+    except (OSError, FedscopeError):
         return False
     return isinstance(info, dict) and info.get("format") == FORMAT
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from .durable import write_durably
 from .errors import FedscopeError
+from .opening import regular
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -29,6 +30,7 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
     Raises:
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
+    regular(path, what)
     try:
         file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
     except FileNotFoundError:
@@ -162,13 +164,17 @@ def write_rows(group: Any, name: str, rows: np.ndarray, shape: tuple[int, ...], 
 
 
 def read_row(dataset: Any, k: int | None, out: np.ndarray) -> None:
-    """Read row k of a dataset [C, \\*shape], or with None a whole dataset, into ``out`` [n], converting its dtype."""
+    """Read row k of a dataset [C, \\*shape], or with None a whole one, into ``out`` [n], converting its dtype.
+
+    Args:
+        dataset: h5py's ``DatasetID``.
+    """
     if not out.size:
         return
-    space = dataset.id.get_space()
+    space = dataset.get_space()
     # in memory of the same rank as in the file: HDF5 copies ranks that differ element by element (ten times as slow)
     shape = dataset.shape
     if k is not None:
         first, shape = (k, *(0,) * (len(dataset.shape) - 1)), (1, *dataset.shape[1:])
         space.select_hyperslab(first, shape)
-    dataset.id.read(h5py.h5s.create_simple(shape or (1,)), space, out)
+    dataset.read(h5py.h5s.create_simple(shape or (1,)), space, out)

@@ -105,16 +105,19 @@ class Layout:
         Raises:
             FedscopeError: an entry that is none.
         """
-        made = []
+        made: list[Entry] = []
         for i, entry in enumerate(entries):
             try:
-                name, dtype, kind = str(entry["name"]), np.dtype(entry["dtype"]).name, entry["kind"]
-                shape = tuple(int(n) for n in entry["shape"])
-            except (KeyError, TypeError, ValueError) as error:
+                name, dtype, kind, shape = entry["name"], entry["dtype"], entry["kind"], entry["shape"]
+            except (KeyError, TypeError, IndexError) as error:
                 raise FedscopeError(f"layout entry {i} is not one of name, shape, dtype, kind: {error}") from None
+            if not isinstance(name, str) or not name or any(name == other.name for other in made):
+                raise FedscopeError(f"layout entry {i} has name {name!r}, which is none or another entry's")
+            if not isinstance(shape, list | tuple) or not all(isinstance(n, int) and 0 <= n < 2**40 for n in shape):
+                raise FedscopeError(f"layout entry {i} ({name}) has shape {shape!r}, not a list of whole numbers")
             if kind not in ("parameter", "buffer"):
                 raise FedscopeError(f'layout entry {i} ({name}) has kind {kind!r}; "parameter" or "buffer" is known')
-            made.append(Entry(name, shape, dtype, kind))
+            made.append(Entry(name, tuple(int(n) for n in shape), _dtype_name(i, name, dtype), kind))
         return cls(tuple(made))
 
     def flatten(self, arrays: Mapping[str, np.ndarray]) -> Weights:
@@ -164,3 +167,14 @@ class Layout:
             whose = "the other lacks" if longer is self else "the other also has"
             return f"{whose} {longer.names[len(shorter.entries)]}"
         return None
+
+
+def _dtype_name(i: int, name: str, dtype: object) -> str:
+    """NumPy's name of a dtype of numbers."""
+    try:
+        found = np.dtype(dtype) if isinstance(dtype, str) else None
+    except (TypeError, ValueError, SyntaxError):
+        found = None
+    if found is None or found.kind not in "fiubc":
+        raise FedscopeError(f"layout entry {i} ({name}) has dtype {dtype!r}, which is no type of numbers")
+    return found.name

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from .durable import write_durably
+from .texts import RESULT, read_text
 
 COLUMNS = (
     "round",
@@ -31,6 +32,10 @@ COLUMNS = (
     "parameters_up",
 )
 
+#: the last column: of the row before it, as eight hexadecimal digits
+CHECK = "crc32"
+HEAD = ",".join((*COLUMNS, CHECK)) + "\n"
+
 Metrics = Mapping[str, float | int | None]
 
 
@@ -49,14 +54,19 @@ def from_json(text: str) -> dict[str, float | int | None]:
 
 
 def to_row(round: int, metrics: Metrics) -> str:
-    """One line of ``metrics.csv``; what does not apply, or is no number, is empty."""
+    """One line of ``metrics.csv``; what does not apply, or is no number, is empty.
+
+    >>> to_row(3, {"lr": 0.1}).split(",")[:3], to_row(3, {"lr": 0.1})[-9:]
+    (['3', '0.1', ''], '6ca80a1e\\n')
+    """
     values = {**metrics, "round": round}
-    return ",".join(_cell(values.get(name)) for name in COLUMNS) + "\n"
+    row = ",".join(_cell(values.get(name)) for name in COLUMNS)
+    return f"{row},{_sum(row)}\n"
 
 
 def write_table(path: Path, rows: Iterable[tuple[int, Metrics]]) -> None:
     """Write ``metrics.csv`` anew, durably."""
-    text = ",".join(COLUMNS) + "\n" + "".join(to_row(round, metrics) for round, metrics in rows)
+    text = HEAD + "".join(to_row(round, metrics) for round, metrics in rows)
     with write_durably(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
@@ -68,20 +78,34 @@ def append_row(path: Path, round: int, metrics: Metrics) -> None:
 
 
 def read_table(path: Path) -> dict[int, dict[str, float]]:
-    """The rows by round, NaN where empty. What is torn or not a row of numbers is left out; no file is no row."""
+    """The rows by round, NaN where empty. No file is no row.
+
+    What is torn, not a row of numbers or another row than was written (its crc32 says so) is left out. Tables of other
+    programs, and of fedscope before it wrote that column, have no crc32.
+
+    Raises:
+        FedscopeError: no regular file, or one that is too long for a table.
+    """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_text(path, "a table of metrics", "restore it from a copy", RESULT, errors="replace")
     except FileNotFoundError:
         return {}
     whole = text[: text.rfind("\n") + 1]  # a row without its line's end may lack digits
-    lines = csv.reader(io.StringIO(whole))
-    names = next(lines, [])
+    head, *lines = whole.split("\n")
+    names = _cells(head)
+    if names[-1] == CHECK and head + "\n" != HEAD:
+        return {}
     rows: dict[int, dict[str, float]] = {}
     for line in lines:
-        if len(line) != len(names):
-            continue
+        if names[-1] == CHECK:
+            line, _, found = line.rpartition(",")
+            if found != _sum(line):
+                continue
         try:
-            row = {name: float(cell) if cell else math.nan for name, cell in zip(names, line, strict=True)}
+            cells = _cells(line)
+            if len(cells) != len(names) - (names[-1] == CHECK):
+                continue
+            row = {name: float(cell) if cell else math.nan for name, cell in zip(names, cells, strict=False)}
             rows[int(row["round"])] = row
         except (ValueError, KeyError, OverflowError):
             continue
@@ -100,11 +124,22 @@ def to_arrays(
 
 def mend_table(path: Path, rounds: Sequence[int], of: Callable[[int], Metrics]) -> bool:
     """Rebuild ``metrics.csv`` from the round files if it says anything else; returns whether it did."""
-    expected = ",".join(COLUMNS) + "\n" + "".join(to_row(t, of(t)) for t in rounds)
-    if path.exists() and path.read_bytes() == expected.encode():
+    expected = HEAD + "".join(to_row(t, of(t)) for t in rounds)
+    if path.is_file() and path.stat().st_size == len(expected) and path.read_bytes() == expected.encode():
         return False
     write_table(path, ((t, of(t)) for t in rounds))
     return True
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [""])
+    except csv.Error:
+        return [""]
+
+
+def _sum(row: str) -> str:
+    return f"{zlib.crc32(row.encode()):08x}"
 
 
 def _float(value: float | int | None) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .errors import FedscopeError
 from .hdf5 import reading, writing
+from .stored import refuse_unstored
 
 #: dimensions, values, and attributes such as ``units`` and ``long_name``
 Variable = tuple[tuple[str, ...], np.ndarray, Mapping[str, str]]
@@ -67,18 +68,51 @@ def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
     """All variables by name, coordinates among them, and the attributes, JSON undone; the inverse of ``write_netcdf``.
 
     Raises:
-        FedscopeError: missing, truncated or no netCDF-4 file.
+        FedscopeError: missing, truncated or no netCDF-4 file; values that do not fit their dimensions; less data than
+            it declares.
     """
     path = Path(path)
     variables: dict[str, Variable] = {}
     with reading(path, None, 1, "a netCDF-4 result of fedscope") as file:
         for name, dataset in file.items():
-            dims = tuple(dimension[0].name.lstrip("/") if len(dimension) else name for dimension in dataset.dims)
-            values = dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()]
-            about = {key: str(value) for key, value in dataset.attrs.items() if key not in _RESERVED}
-            variables[name] = (dims, values, about)
-        attrs = {key: _undone(value) for key, value in file.attrs.items() if key != "Conventions"}
+            variables[name] = _read(path, name, dataset)
+        attrs = {key: _attribute(path, key, value) for key, value in file.attrs.items() if key != "Conventions"}
+    sizes = {name: len(values) for name, (dims, values, _) in variables.items() if dims == (name,)}
+    for name, (dims, values, _) in variables.items():
+        for dim, size in zip(dims, values.shape, strict=True):
+            if sizes.get(dim) != size:
+                raise _damaged(path, f"{name} has {size} along {dim}, but {dim} has {sizes.get(dim, 'no')} values")
     return variables, attrs
+
+
+def _read(path: Path, name: str, dataset: Any) -> Variable:
+    """A variable that is numbers or text, all of which the file holds."""
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise _damaged(path, f"{name} holds no values")
+    text = h5py.check_string_dtype(dataset.dtype) is not None
+    if not text and dataset.dtype.kind not in "fiu":
+        raise _damaged(path, f"{name} is {dataset.dtype}, neither numbers nor text")
+    refuse_unstored(path, dataset)
+    try:
+        dims = tuple(dimension[0].name.lstrip("/") if len(dimension) else name for dimension in dataset.dims)
+        values = dataset.asstr()[()] if text else dataset[()]
+    except (AttributeError, TypeError, UnicodeDecodeError) as error:
+        raise _damaged(path, f"{name} cannot be read ({error})") from None
+    about = {key: str(value) for key, value in dataset.attrs.items() if key not in _RESERVED}
+    return dims, np.asarray(values), about
+
+
+def _attribute(path: Path, key: str, value: Any) -> Any:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    value = _undone(value)
+    if isinstance(value, np.ndarray | h5py.Empty | np.void):
+        raise _damaged(path, f"its attribute {key} is neither text nor a number")
+    return value
+
+
+def _damaged(path: Path, what: str) -> FedscopeError:
+    return FedscopeError(f"{path} is damaged: {what}; compute it again with --force, or restore it from a copy")
 
 
 def _write(file: Any, name: str, values: np.ndarray, about: Mapping[str, str]) -> Any:
@@ -97,6 +131,6 @@ def _undone(value: Any) -> Any:
     if isinstance(value, str) and (value[:1] in ("{", "[", '"') or value in ("true", "false", "null")):
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return value
     return value.item() if isinstance(value, np.generic) else value

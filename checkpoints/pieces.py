@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from tempfile import TemporaryFile, gettempdir
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
+from . import checksums
 from .errors import FedscopeError, listed, nearest
-from .hdf5 import reading
-from .round_files import FORMAT, VERSION
+from .gate import Stored
+from .round_models import open_entry
 from .rounds import Round
 
 # Pieces that the system is told of before they are read.
 AHEAD = 4
+# Bytes that are read and summed in one go.
+_BLOCK = 2**19
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +113,12 @@ def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: 
     for name, where in rows.items():
         if where.start == where.stop:
             continue
-        source, places = (file, found[name]) if name in found else _unpacked(round_, which, name)
+        if name in found:
+            source, places = file, found[name].places
+            if found[name].unverified:
+                _verify(round_, which, name, file, places)
+        else:
+            source, places = _unpacked(round_, which, name)
         for start in range(0, where.stop - where.start, columns):
             here = slice(where.start + start, min(where.start + start + columns, where.stop))
             begins = tuple(place + start * layout.dtype.itemsize for place in places)
@@ -179,36 +188,65 @@ def _unpacked(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, .
     return file, tuple(places[:-1])
 
 
-def _places(round_: Round, which: str, names: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """The byte where each model's row of a parameter begins, where rows can be read as they lie in the file."""
+class _Found(NamedTuple):
+    """The bytes where each model's row of a parameter begins, and whether one is still to be verified."""
+
+    places: tuple[int, ...]
+    unverified: bool
+
+
+def _places(round_: Round, which: str, names: Collection[str]) -> dict[str, _Found]:
+    """Where the rows of parameters begin, of those that can be read as they lie in the file."""
     found = {}
-    shapes = {entry.name: entry.shape for entry in round_.layout.parameters}
-    lead = (len(round_.client_ids),) if which == "clients" else ()
-    with reading(round_.path, FORMAT, VERSION, "a round of a fedscope run") as file:
-        for name in names:
-            dataset, shape = file[which][name], shapes[name]
-            if dataset.shape != (*lead, *shape):
-                raise FedscopeError(
-                    f"{round_.path}: {which}/{name} has shape {dataset.shape}, but run.json and the cohort say "
-                    f"{(*lead, *shape)}; the file belongs to another run"
-                )
-            if dataset.dtype == round_.layout.dtype and "encoding" not in dataset.attrs and not file.userblock_size:
-                rows = _rows(dataset, shape, bool(lead))
+    stacked = which == "clients"
+    with round_.open(stacked=stacked) as file:
+        for entry in round_.layout.parameters:
+            if entry.name not in names:
+                continue
+            stored, start = open_entry(file, which, entry, stacked=stacked)
+            if stored.dtype == round_.layout.dtype and start is None and not file.file.userblock_size:
+                rows = _rows(stored, entry.shape, stacked)
                 if rows is not None:
-                    found[name] = rows
+                    unverified = any(file.wants(stored.path, k) for k in range(len(rows)))
+                    found[entry.name] = _Found(rows, unverified)
     return found
 
 
-def _rows(dataset: Any, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
+def _verify(round_: Round, which: str, name: str, raw: _File, places: Sequence[int]) -> None:
+    """Compare a parameter's rows with their checksums before pieces of them are handed out.
+
+    Pieces come in any order and belong to several rows, so the rows are read once more, a block at a time: a block
+    stays in the processor's cache, and its second reading comes from the system's.
+
+    Raises:
+        FedscopeError: a row is not what was written.
+    """
+    shape, dtype = next(e.shape for e in round_.layout.parameters if e.name == name), round_.layout.dtype
+    path, block = f"{which}/{name}", np.empty(_BLOCK, np.uint8)
+    with round_.open(stacked=which == "clients") as file:
+        clients = file.ids if which == "clients" else (checksums.NONE,)
+        for k, (place, client) in enumerate(zip(places, clients, strict=True)):
+            if not file.wants(path, k):
+                continue
+            running = checksums.running(path, int(client), dtype, shape)
+            for begin in range(0, prod(shape) * dtype.itemsize, _BLOCK):
+                part = block[: prod(shape) * dtype.itemsize - begin]
+                raw.read(part, place + begin)
+                running.update(part)
+            file.compare(path, k, int(client), running.intdigest())
+
+
+def _rows(stored: Stored, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
     """The byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
-    if not dataset.size:
+    if not prod(stored.shape):
         return None
-    count = dataset.shape[0] if stacked else 1
-    first = dataset.id.get_offset()
+    count, dataset = stored.shape[0] if stacked else 1, stored.id
+    first = dataset.get_offset()
     if first is not None:  # of one piece
-        width = dataset.dtype.itemsize * prod(shape)
+        width = stored.dtype.itemsize * prod(shape)
         return tuple(first + k * width for k in range(count))
-    if not stacked or dataset.chunks != (1, *shape) or dataset.id.get_create_plist().get_nfilters():
+    made = dataset.get_create_plist()
+    if not stacked or made.get_layout() != h5py.h5d.CHUNKED or made.get_nfilters() or made.get_chunk() != (1, *shape):
         return None
-    chunks = [dataset.id.get_chunk_info_by_coord((k, *(0,) * len(shape))) for k in range(count)]
+    chunks = [dataset.get_chunk_info_by_coord((k, *(0,) * len(shape))) for k in range(count)]
     return None if any(chunk.byte_offset is None for chunk in chunks) else tuple(chunk.byte_offset for chunk in chunks)

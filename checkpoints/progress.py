@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from .opening import regular
+
 
 class Partial:
     """An append-only store of finished parts, one JSON line each; the first line says which question they answer.
@@ -34,14 +36,16 @@ class Partial:
     def _read(self) -> int:
         """Take over the finished parts; returns how many bytes of the file are good."""
         try:
-            content = self.path.read_bytes()
+            content = regular(self.path, "the store of an interrupted analysis").read_bytes()
         except FileNotFoundError:
             return 0
         good = 0
         for i, line in enumerate(content.splitlines(keepends=True)):
             try:
                 part = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
+                break
+            if i and not (isinstance(part, dict) and isinstance(part.get("key"), str) and "value" in part):
                 break
             if not line.endswith(b"\n") or (i == 0 and json.dumps(part, sort_keys=True) != self._head):
                 break

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import delta
+from .checksums import Sums
 from .hdf5 import write_rows, writing
 from .layout import Layout
 from .metrics import to_json
@@ -19,6 +20,7 @@ from .weights import Weights
 
 FORMAT, VERSION = "fedscope-round", 1
 MODELS = ("start", "global", "averaged")
+_COLUMNS = {"client_ids": "i8", "client_samples": "i8", "client_steps": "i8", "client_loss": "f8", "weights": "f8"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,7 @@ def write_round(
     compression: Literal["none", "delta"] = "none",
     layout: Layout | None = None,
 ) -> None:
-    """Write a round's file durably; nothing is copied on the way to it, and it is never changed.
+    """Write a round's file durably, with its checksums; nothing is copied on the way to it, and it is never changed.
 
     Args:
         compression: ``delta`` stores float32 clients as bit-exact differences from ``start`` with shuffle + gzip-1.
@@ -63,38 +65,40 @@ def write_round(
     """
     models = (record.start, record.global_, record.averaged)
     layout = layout or next((model.layout for model in (*models, record.clients) if model is not None), None)
-    compress = compression == "delta"
+    compress, sums = compression == "delta", Sums(np.asarray(record.client_ids))
     with writing(path) as file:
         file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
-        file.attrs["round"] = record.round
-        file.attrs["metrics"] = to_json(record.metrics)
-        for name, dtype in (("client_ids", "i8"), ("client_samples", "i8"), ("client_steps", "i8")):
-            file[name] = np.asarray(getattr(record, name), dtype=dtype)
-        file["client_loss"] = np.asarray(record.client_loss, dtype=np.float64)
-        file["weights"] = np.asarray(record.weights, dtype=np.float64)
+        file.attrs["round"], file.attrs["metrics"] = record.round, to_json(record.metrics)
+        sums.add_attribute(file, "round", record.round)
+        sums.add_attribute(file, "metrics", to_json(record.metrics))
+        for name, dtype in _COLUMNS.items():
+            values = np.asarray(getattr(record, name), dtype=dtype)
+            sums.add(file.create_dataset(name, data=values), values)
         for name, model in zip(MODELS, models, strict=True):
             if model is not None:
-                _write_model(file.create_group(name), model)
+                _write_model(file.create_group(name), model, sums)
         if record.clients is not None:
-            _write_clients(file.create_group("clients"), record.clients, record.start, compress)
+            _write_clients(file.create_group("clients"), record.clients, record.start, compress, sums)
         if record.state:
-            write_state(file.create_group("state"), record.state, layout)
+            write_state(file.create_group("state"), record.state, layout, sums)
         if record.client_state:
-            write_client_states(file.create_group("client_state"), record.client_state, layout)
+            write_client_states(file.create_group("client_state"), record.client_state, layout, sums)
+        sums.write(file)
 
 
-def _write_model(group: Any, model: Weights) -> None:
+def _write_model(group: Any, model: Weights, sums: Sums) -> None:
     arrays = model.arrays()
     for entry in model.layout.entries:
-        group.create_dataset(entry.name, data=np.asarray(arrays[entry.name], dtype=entry.dtype))
+        values = np.asarray(arrays[entry.name], dtype=entry.dtype)
+        sums.add(group.create_dataset(entry.name, data=values), values)
 
 
-def _write_clients(group: Any, clients: Weights, start: Weights | None, compress: bool) -> None:
+def _write_clients(group: Any, clients: Weights, start: Weights | None, compress: bool, sums: Sums) -> None:
     layout = clients.layout
     for entry in layout.entries:
         if entry.kind == "buffer":
             rows = clients.buffers[entry.name].reshape(len(clients), prod(entry.shape))
-            write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress)
+            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows)
             continue
         where = layout.slices[entry.name]
         rows = clients.parameters[:, where]
@@ -102,5 +106,6 @@ def _write_clients(group: Any, clients: Weights, start: Weights | None, compress
             coded = delta.encode(start.parameters[where], rows)
             dataset = write_rows(group, entry.name, coded, entry.shape, "int32", compress)
             dataset.attrs["encoding"], dataset.attrs["dtype"] = "delta", "float32"
+            sums.add_rows(dataset, coded)
         else:
-            write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress)
+            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows)

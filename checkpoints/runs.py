@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tomllib
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from .errors import FedscopeError, listed, nearest, spans
-from .hdf5 import check_version
+from .errors import FedscopeError, spans
 from .layout import Layout
 from .metrics import read_table, to_arrays
 from .partition import Partition
 from .rounds import Round
+from .run_info import read_info, refuse_broken_seal
+from .texts import read_toml
 
-FORMAT, VERSION = "fedscope-run", 1
 KEPT_NAME = "kept"
 #: of the last round: the states and ``averaged``; of the rounds that an average looks back at: ``global``; of clients'
 #: last participations: what they keep
@@ -39,10 +37,8 @@ class Run:
         self.path, self.info = path, info
         try:
             self.layout = Layout.from_json(info["layout"])
-        except KeyError:
-            raise FedscopeError(f"{path / 'run.json'} has no layout; restore it from a copy") from None
         except FedscopeError as error:
-            raise FedscopeError(f"{path / 'run.json'}: {error}") from None
+            raise FedscopeError(f"{path / 'run.json'}: {error}; restore it from a copy") from None
         self.rounds = visible_rounds(path)
         self._there = frozenset(self.rounds)
 
@@ -68,18 +64,26 @@ class Run:
     def config(self) -> dict[str, Any] | None:
         """The resolved configuration; None where another program recorded the run."""
         path = self.path / "config.toml"
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FedscopeError(f"{path} is not TOML: {error}; restore it from a copy") from None
+        refuse_broken_seal(self.path, path.name, self.info)
+        return read_toml(path, "a run's configuration", "restore it from a copy")
 
     @cached_property
     def partition(self) -> Partition | None:
-        """Which client holds which samples; None where another program recorded the run."""
+        """Which client holds which samples; None where another program recorded the run.
+
+        Raises:
+            FedscopeError: a damaged file, or one of another run: other clients, classes or samples than run.json says.
+        """
         path = self.path / "partition.h5"
-        return Partition.load(path) if path.exists() else None
+        if not os.path.lexists(path):
+            return None
+        refuse_broken_seal(self.path, path.name, self.info)
+        partition, data = Partition.load(path), self.info.get("data", {})
+        said = self.info.get("clients"), self.info.get("classes"), data.get("train")
+        partition.refuse_other(path, *said)
+        return partition
 
     def round(self, number: int | Literal["last"]) -> Round:
         """A round by its number, ``"last"``, or from the end: -1 is the last.
@@ -182,23 +186,6 @@ def _numbers(folder: Path) -> tuple[int, ...]:
     return tuple(sorted(int(name[:-3]) for name in names if name.endswith(".h5") and name[:-3].isdecimal()))
 
 
-def read_info(path: Path) -> dict[str, Any]:
-    """``run.json``, checked. Raises as :meth:`Run.open`."""
-    file = path / "run.json"
-    try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise FedscopeError(_no_run(path)) from None
-    except ValueError as error:
-        raise FedscopeError(f"{file} is not JSON ({error}); restore it from a copy") from None
-    except OSError as error:
-        raise FedscopeError(f"{file} cannot be read ({error.strerror})") from None
-    if not isinstance(info, dict) or info.get("format") != FORMAT:
-        raise FedscopeError(f'{file} is not a run of fedscope: it does not say "format": "{FORMAT}"')
-    check_version(file, info.get("version"), VERSION)
-    return info
-
-
 def find_runs(folder: Path | str) -> list[Run]:
     """All runs in a folder and below it, by path; hidden folders and what only looks like a run are left out."""
     runs = []
@@ -211,22 +198,3 @@ def find_runs(folder: Path | str) -> list[Run]:
                 continue
             folders.clear()
     return runs
-
-
-def _no_run(path: Path) -> str:
-    if path.is_file():
-        return f"{path} is a file, not a run; a run is a folder with a run.json"
-    here = [entry.name for entry in _folders(path.parent) if (entry / "run.json").is_file()]
-    there = f"{path} is not a run: it has no run.json" if path.is_dir() else f"{path} does not exist"
-    if path.is_dir() and (inside := [entry.name for entry in _folders(path) if (entry / "run.json").is_file()]):
-        return f"{there}; it holds the runs {listed(inside)}"
-    hint = nearest(path.name, here)
-    runs = f"; the runs in {path.parent} are {listed(here)}" if here and not hint else ""
-    return there + hint + runs
-
-
-def _folders(path: Path) -> list[Path]:
-    try:
-        return sorted(entry for entry in path.iterdir() if entry.is_dir())
-    except OSError:
-        return []

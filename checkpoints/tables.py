@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 from .durable import write_durably
 from .errors import FedscopeError
+from .texts import RESULT, read_json, read_text
+
+AGAIN = "compute it again with --force"
 
 
 def beside(base: Path, suffix: str) -> Path:
@@ -36,16 +40,21 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
     """The rows of a table that ``fedscope COMMAND`` wrote, by column.
 
     Raises:
-        FedscopeError: other columns.
+        FedscopeError: other columns; no UTF-8, no CSV; a row with more or fewer fields.
     """
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
+    reader = csv.DictReader(io.StringIO(read_text(path, f"a table of `fedscope {command}`", AGAIN, RESULT), newline=""))
+    try:
         if tuple(reader.fieldnames or ()) != tuple(columns):
             raise FedscopeError(
-                f"{path} is not a table of `fedscope {command}`: its columns must be {', '.join(columns)}; compute it "
-                "again with --force"
+                f"{path} is not a table of `fedscope {command}`: its columns must be {', '.join(columns)}; {AGAIN}"
             )
-        return list(reader)
+        rows = list(reader)
+    except csv.Error as error:
+        raise FedscopeError(f"{path} is damaged: line {reader.reader.line_num} is no CSV ({error}); {AGAIN}") from None
+    for line, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise FedscopeError(f"{path} is damaged: row {line} has not {len(columns)} fields; {AGAIN}")
+    return rows
 
 
 def number(text: str) -> float | None:
@@ -70,10 +79,7 @@ def read_info(path: Path, format_: str, version: int, command: str) -> Any:
     Raises:
         FedscopeError: no JSON, another result's, another version's.
     """
-    try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FedscopeError(f"{path} is not JSON ({error}); compute it again with --force") from error
+    info = read_json(path, f"a result of `fedscope {command}`", AGAIN, RESULT)
     if not isinstance(info, dict) or info.get("format") != format_:
         raise FedscopeError(
             f'{path} is no result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
@@ -81,6 +87,8 @@ def read_info(path: Path, format_: str, version: int, command: str) -> Any:
     found = info.get("version")
     if found != version:
         older = isinstance(found, int) and found < version
+        if not isinstance(found, int):
+            raise FedscopeError(f"{path} is damaged: its version is {str(found)[:40]!r}; {AGAIN}")
         remedy = "compute it again with --force" if older else "upgrade it: pip install --upgrade fedscope"
         raise FedscopeError(f"{path} has version {found}, but this fedscope reads version {version}; {remedy}")
     return info

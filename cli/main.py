@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from importlib import import_module
@@ -111,7 +112,10 @@ def _say_warning(
 
 
 def spoken(error: Exception) -> str:
-    """An error as one sentence; the system's own have a place and a reason."""
+    """An error as one sentence; the system's own have a place and a reason.
+
+    A word as long as no path is (a damaged file's value) is cut.
+    """
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
-    return str(error)
+    return re.sub(r"\S{5000,}", lambda word: f"{word[0][:60]}... ({len(word[0]):,} letters)", str(error))

@@ -148,7 +148,10 @@ def _one(panel: Panel, base: Path, survey: Survey, source: Source, output: Outpu
     drawn = compute(panel, base, survey, source, output)
     if len(drawn) == 1 and not drawn[0].part.name:
         plane = drawn[0].plane
-        written = [*_files(drawn), *figures(base, plane.figure(output.inches, output.title), plane.page(output.title))]
+        written = [
+            *_files(drawn, output.redraw),
+            *figures(base, plane.figure(output.inches, output.title), plane.page(output.title)),
+        ]
         say(sentence(plane), written, as_json=output.as_json, **numbers(plane))
         return
     figure = draw_panels(
@@ -156,7 +159,7 @@ def _one(panel: Panel, base: Path, survey: Survey, source: Source, output: Outpu
     )
     pages = [write_page(one.base, one.plane.page(one.part.title)) for one in drawn]
     said = "\n".join(f"{one.part.title}: {sentence(one.plane)}" for one in drawn)
-    written = [*_files(drawn), *pages, *figures(_joint(base, survey, source), figure)]
+    written = [*_files(drawn, output.redraw), *pages, *figures(_joint(base, survey, source), figure)]
     say(said, written, as_json=output.as_json, panels=[_numbers(one) for one in drawn])
 
 
@@ -198,7 +201,7 @@ def _panels(models: tuple[str, ...], rounds: str, survey: Survey, source: Source
     drawn = [one for row in rows for one in row]
     pages = [write_page(one.base, one.plane.page(one.panel.title)) for one in drawn]
     said = "\n".join(f"{', '.join([one.panel.title, *_data(one)])}: {sentence(one.plane)}" for one in drawn)
-    written = [*_files(drawn), *pages, *figures(_joint(base, survey, source), figure)]
+    written = [*_files(drawn, output.redraw), *pages, *figures(_joint(base, survey, source), figure)]
     say(said, written, as_json=output.as_json, panels=[_numbers(one) for one in drawn])
 
 
@@ -229,10 +232,11 @@ def _data(one: Drawn) -> list[str]:
     return [one.part.title.lower()] if one.part.name else []
 
 
-def _files(drawn: list[Drawn]) -> list[Path]:
+def _files(drawn: list[Drawn], redraw: bool) -> list[Path]:
     from .surfaces import basin_files
 
-    return [path for one in drawn for path in (Path(f"{one.base}.nc"), *basin_files(one.plane, one.base))]
+    beside = [(Path(f"{one.base}.nc"), basin_files(one.plane, one.base, redraw=redraw)) for one in drawn]
+    return [path for main, tables in beside for path in (main, *tables)]
 
 
 def _panel_base(base: Path, panel: Panel, *, many: bool) -> Path:

@@ -75,10 +75,10 @@ def obtain_all(
     if output.redraw:
         if missing:
             raise FedscopeError(f"{missing[0]} does not exist, so there is nothing to draw again; leave out --redraw")
-        return [load(file) for file in files]
+        return [_loaded(load, file) for file in files]
     if not output.force:
         for file, own in zip(files, settings, strict=True):
-            changed = _changed(load(file), own) if file.exists() else []
+            changed = _changed(_loaded(load, file), own) if file.exists() else []
             if changed:
                 raise FedscopeError(
                     f"{file} holds another result ({', '.join(changed)} differ); give another --out, or --force to "
@@ -88,7 +88,7 @@ def obtain_all(
             click.echo(
                 f"fedscope: {files[0]} holds this result already; drawn again (--force computes it anew)", err=True
             )
-            return [load(file) for file in files]
+            return [_loaded(load, file) for file in files]
     partial = files[0].with_name(f"{files[0].name}.partial")
     if not partial.exists():  # else it was interrupted, perhaps between two of its files
         refuse_taken(files, also, output)
@@ -99,6 +99,21 @@ def obtain_all(
         save(result, file)
     partial.unlink(missing_ok=True)
     return results
+
+
+def _loaded(load: Callable[[Path], R], file: Path) -> R:
+    """A result read back; whatever its files hold that no result does, one sentence says so."""
+    from csv import Error as NoTable
+
+    from ..checkpoints import FedscopeError
+
+    try:
+        return load(file)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, NoTable) as error:
+        said = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise FedscopeError(
+            f"{file}, or a file beside it, is damaged ({said}); compute it again with --force"
+        ) from error
 
 
 #: what results from before an option existed say of it by their silence

@@ -179,11 +179,17 @@ def trajectory_panel(path: str, rounds: str | None, shown: Sequence[str]) -> Pan
     return Panel("", "", "trajectory", tuple(f"{path}@{t}/global" for t in numbers), tuple(shown))
 
 
-def basin_files(plane: Plane, base: Path) -> list[Path]:
-    """Where the plane's models lie about its minimum, as ``BASE.basin.csv``; none where there is no such place."""
+def basin_files(plane: Plane, base: Path, *, redraw: bool) -> list[Path]:
+    """Where the plane's models lie about its minimum, as ``BASE.basin.csv``; none where there is no such place.
+
+    Args:
+        redraw: leave the file as it lies there.
+    """
     from ..landscape import basin_of
 
     basin, path = basin_of(plane), Path(f"{base}.basin.csv")
+    if redraw and path.exists():
+        return [path]
     if basin is None:
         path.unlink(missing_ok=True)  # of a result that this one has replaced
         return []

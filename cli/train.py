@@ -89,9 +89,11 @@ def command(
         return
     stored = read_toml(config) if config else {}
     chosen = preset(method) if method else {}
-    resolved = Config.read(
-        merge(preset(method or "ima"), stored, chosen, read_assignments(given), read_assignments(assignments))
-    )
+    flags_given = read_assignments(given), read_assignments(assignments)
+    try:
+        resolved = Config.read(merge(preset(method or "ima"), stored, chosen, *flags_given))
+    except FedscopeError as error:
+        raise FedscopeError(_placed(error, config, stored)) from None
     out = out or Path("runs") / (method or resolved.title())
     target = out
     with TrainingWatcher(str(out)) as watcher:
@@ -99,6 +101,18 @@ def command(
             target, lambda: train_run(resolved, target, force=force, keep_going=keep_going, watcher=watcher)
         )
     _say(run, as_json)
+
+
+def _placed(error: Exception, config: Path | None, stored: dict[str, Any]) -> str:
+    """The sentence, with the file's name where the file alone is refused with it."""
+    from ..checkpoints import FedscopeError
+    from ..training import Config, merge, preset
+
+    try:
+        Config.read(merge(preset("ima"), stored))
+    except FedscopeError as alone:
+        return f"{config}: {error}" if str(alone) == str(error) else str(error)
+    return str(error)
 
 
 def _branched(

@@ -44,8 +44,11 @@ def command(runs: tuple[Path, ...], rounds: str, output: Output) -> None:
     base = output.out or opened[0].path / "figures" / f"updates-{what}"
     files = [Path(f"{base}.{run.name}.nc") if len(opened) > 1 else Path(f"{base}.nc") for run in opened]
     refuse_taken(files, kinds(base, "updates.csv", *FIGURE), output)
+    drawn_again = all(file.exists() for file in files) and not output.force
     made = [_run(run, own, file, output) for run, own, file in zip(opened, asked, files, strict=True)]
-    table = write_table(made, base)
+    table = Path(f"{base}.updates.csv")
+    if not (drawn_again and table.exists()):  # a result that is only drawn again keeps its numbers as they lie there
+        table = write_table(made, base)
     say(
         "\n".join([*(sentence(result) for result in made), *notes]),
         [table, *files, *figures(base, draw_updates(made, output.inches, output.title))],

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.npz import read_npz
+from ..checkpoints.opening import regular
 from .goldstein import choose_split, refuse_grid
 from .planes import Plane, PlaneModel
 
@@ -124,12 +125,6 @@ def _model(label: str, at: np.ndarray, off: float, role: str) -> PlaneModel:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
+    if not regular(path, "the plane.npz of dnn-mode-connectivity").is_file():
         raise FedscopeError(f"{path} does not exist; give the plane.npz of dnn-mode-connectivity")
-    if not zipfile.is_zipfile(path):  # numpy takes any other file for a pickle
-        raise FedscopeError(f"{path} is truncated or not an .npz file; copy or save it again")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (zipfile.BadZipFile, OSError, EOFError, TypeError, ValueError) as error:
-        raise FedscopeError(f"{path} is no .npz file of arrays ({error}); copy or save it again") from error
+    return read_npz(path)

@@ -11,6 +11,8 @@ import numpy as np
 
 from ..checkpoints import FedscopeError
 from ..checkpoints.hdf5 import reading, writing
+from ..checkpoints.stored import refuse_unstored
+from .plane_gate import refuse_strange
 from .planes import Plane
 
 SPLITS = ("test", "train")
@@ -92,6 +94,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
         }
         measured = _surface(path, file, "computed", (y.size, x.size)) if "computed" in file else None
         kept = _kept(file.attrs)
+        refuse_strange(path, kept)
         about = {
             "kind": "surface",
             "program": "loss-landscape",
@@ -175,6 +178,7 @@ def _numbers(path: Path, file: Any, name: str) -> np.ndarray:
     stored = file[name]
     if not isinstance(stored, h5py.Dataset) or stored.shape is None or stored.dtype.kind not in "fiu":
         raise FedscopeError(f"{path} has no numbers in {name}; compute its surface again")
+    refuse_unstored(path, stored)
     return np.asarray(stored[()], dtype=float)
 
 
@@ -187,7 +191,10 @@ def _holes(plane: Plane) -> np.ndarray:
 
 def _kept(attrs: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in attrs.items() if name in KEPT or name.startswith(KEPT_OF_ADAPTIVE)}
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
+    found = {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
+    return {
+        name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in found.items()
+    }
 
 
 def _directions(file: Any) -> dict[str, str]:
@@ -195,4 +202,6 @@ def _directions(file: Any) -> dict[str, str]:
     found = file.get("dir_file")
     if not isinstance(found, h5py.Dataset) or found.shape is None or not h5py.check_string_dtype(found.dtype):
         return {}
-    return {"dir_file": str(found.asstr()[()])}
+    if found.shape != ():
+        return {}
+    return {"dir_file": str(found.asstr(errors="replace")[()])}

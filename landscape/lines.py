@@ -74,7 +74,9 @@ class Line:
         Raises:
             FedscopeError: no such file, or not a line's.
         """
-        values, attrs = read_result(Path(path), "line", ("pair", "beta", "loss", "error", "barrier", "barrier_beta"))
+        both, one = ("pair", "beta"), ("pair",)
+        dims = {"beta": ("beta",), "loss": both, "error": both, "barrier": one, "barrier_beta": one}
+        values, attrs = read_result(Path(path), "line", ("pair", *dims), dims=dims)
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
         pairs = tuple(str(pair) for pair in values.pop("pair"))
         return cls(pairs=pairs, ends=ends, attrs=attrs, **values)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..checkpoints import Variable
+from ..checkpoints import FedscopeError, Variable
+from .plane_gate import refuse_damaged_plane
 from .storing import read_result, write_result
 
 if TYPE_CHECKING:
@@ -135,6 +136,10 @@ class Plane:
         columns = [f"model_{name}" for name in MODEL_COLUMNS if name != "role"]
         needed = ("a", "b", "loss", "error", *columns)
         values, attrs = read_result(Path(path), "plane", needed, optional=("model_role", "computed"))
+        missing = [name for name in ("cos_uv", "normalization_policy") if name not in attrs]
+        if missing:
+            raise FedscopeError(f"{path} does not say its {', '.join(missing)}; compute the plane again with --force")
+        refuse_damaged_plane(Path(path), values, attrs)
         count = len(values["model_a"])
         # files from before roles were written: three anchors, their mean, shown ones
         roles = values.get("model_role", np.array([*["anchor"] * 3, "mean", *["shown"] * count][:count], dtype=object))

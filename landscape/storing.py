@@ -57,12 +57,20 @@ def write_result(
 
 
 def read_result(
-    path: Path, kind: str, needed: Sequence[str], optional: Sequence[str] = ()
+    path: Path,
+    kind: str,
+    needed: Sequence[str],
+    optional: Sequence[str] = (),
+    dims: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays ``needed`` of a result of a kind, those of ``optional`` that it has, and its other attributes.
 
+    Args:
+        dims: of arrays that must be numbers along these dimensions.
+
     Raises:
-        FedscopeError: no such file, a result of another kind or of a newer version, an array that is missing.
+        FedscopeError: no such file, a result of another kind or of a newer version, an array that is missing or lies
+            along other dimensions.
     """
     variables, attrs = read_netcdf(path)
     found, version = attrs.pop("format", None), attrs.pop("version", 0)
@@ -76,4 +84,11 @@ def read_result(
     missing = [name for name in needed if name not in variables]
     if missing:
         raise FedscopeError(f"{path} lacks {', '.join(missing)}; compute the {kind} again with --force")
+    for name, along in (dims or {}).items():
+        found, values, _ = variables[name]
+        if found != along or values.dtype.kind not in "fiu":
+            raise FedscopeError(
+                f"{path} is damaged: {name} is {values.dtype} along {', '.join(found)}, not numbers along "
+                f"{', '.join(along)}; compute the {kind} again with --force"
+            )
     return {name: variables[name][1] for name in (*needed, *optional) if name in variables}, attrs

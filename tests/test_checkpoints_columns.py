@@ -40,7 +40,11 @@ def written(folder: Path, compression: Any, layout: Layout = LAYOUT) -> Round:
     one = clients.row(3)
     numbers = np.arange(4)
     path = folder / "00007.h5"
-    write_round(path, RoundRecord(7, one, clients, one, None, *[numbers] * 5), compression)
+    write_round(
+        path,
+        RoundRecord(7, one, clients, one, None, *[numbers] * 4, np.full(len(numbers), 1 / len(numbers))),
+        compression,
+    )
     return Round(path, layout, "runs/toy")
 
 

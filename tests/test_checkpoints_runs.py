@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from fedscope.checkpoints import (
 )
 
 LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
-INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 4, "classes": 2}
+INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 3, "classes": 2}
 CONFIG = {"run": {"rounds": 9}, "average": {"start": None}, "record": {"compression": "none"}}
 PARTITION = Partition(
     (np.array([0, 2]), np.array([], np.int64), np.array([1])), None, np.array([[1, 1], [0, 0], [0, 1]])
@@ -94,9 +95,9 @@ def test_metrics_are_columns_with_nan_where_empty(tmp_path):
     assert lines[0] == (
         "round,lr,participants,train_loss,test_loss,test_error,averaged_test_loss,averaged_test_error,"
         "client_error_mean,client_error_std,seconds,client_test_error_mean,client_test_error_std,"
-        "parameters_down,parameters_up"
+        "parameters_down,parameters_up,crc32"
     )
-    assert lines[2] == "2,0.05,2,,0.5,,,,,,,,,,"
+    assert lines[2] == f"2,0.05,2,,0.5,,,,,,,,,,,{zlib.crc32(b'2,0.05,2,,0.5,,,,,,,,,,'):08x}"
     metrics = run.metrics()
     assert tuple(metrics) == COLUMNS
     assert metrics["round"].tolist() == [1, 2, 3]
@@ -336,6 +337,7 @@ def test_what_a_foreign_run_lacks_is_said(tmp_path):
     for part in ("config.toml", "partition.h5", "metrics.csv"):
         (run.path / part).unlink()
     with h5py.File(run.path / "rounds/00001.h5", "a") as file:
+        del file["checksums"], file.attrs["checksums"]
         del file["client_steps"]
     run = Run.open(run.path)
     assert run.config is None

@@ -251,6 +251,57 @@ def test_a_run_without_rounds_is_named(runs: Path, capsys: pytest.CaptureFixture
         assert "no rounds" in message
 
 
+def test_a_configuration_is_named_and_a_value_without_end_is_cut(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("c.toml").write_text(f'[client]\nepochs = "{"x" * 10**6}"\n')
+    message = refused(capsys, "train", "c.toml", "--out", "new")
+    assert message.startswith(
+        f"fedscope: c.toml: client.epochs = '{'x' * 59}... (1,000,002 letters) has the wrong type"
+    )
+    assert len(message) < 300
+    Path("c.toml").write_text("[client]\nepochs = 1\n")
+    assert "c.toml" not in refused(capsys, "train", "c.toml", "--epochs", "x", "--out", "new")
+    Path("c.toml").write_text(f"x = {'[' * 10**5}")
+    assert "c.toml is damaged: its TOML is nested too deep" in refused(capsys, "train", "c.toml", "--out", "new")
+
+
+def test_a_run_whose_configuration_was_changed_is_not_gone_on_with(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Path("runs/ima/config.toml")
+    config.write_text(config.read_text().replace("rounds = 4", "rounds = 5"))
+    message = refused(capsys, "train", "--resume", "runs/ima")
+    assert "runs/ima/config.toml is not the file that was written with the run" in message
+    assert "train another run: fedscope train CONFIG.toml" in message
+    Path("runs/ima/rounds/00004.h5").unlink()
+    assert "config.toml is not the file" in refused(capsys, "train", "--resume", "runs/ima")
+
+
+def test_a_damaged_result_is_one_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["line", "runs/ima@1/global", "runs/ima@2/global", "--points", "3", "--limit", "40", "--out", "l"]
+    assert run(words) == 0
+    whole = Path("l.nc").read_bytes()
+    for spoil, sentence in (
+        (lambda file: file.attrs.pop("ends"), "l.nc, or a file beside it, is damaged ('ends'); compute it again with"),
+        (lambda file: file.move("loss", "aside"), "l.nc lacks loss; compute the line again with --force"),
+        (
+            lambda file: swap(file, "loss", "barrier"),
+            "l.nc is damaged: loss is float64 along pair, not numbers along p",
+        ),
+    ):
+        Path("l.nc").write_bytes(whole)
+        with h5py.File("l.nc", "r+") as file:
+            spoil(file)
+        assert sentence in refused_after(capsys, *words, "--redraw")
+
+
+def swap(file: h5py.File, one: str, other: str) -> None:
+    file.move(one, "aside")
+    file.move(other, one)
+    file.move("aside", other)
+
+
 class Evil:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("touch hacked",)

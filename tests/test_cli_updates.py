@@ -119,6 +119,21 @@ def test_several_runs_share_a_table_and_a_figure(runs: Path, capsys: pytest.Capt
         said(capsys, "runs/fma", "runs/few", "--rounds", "2", "--out", "u")
 
 
+def test_drawing_again_leaves_the_table_as_it_lies_there(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "runs/fma", "--out", "u")
+    table = Path("u.updates.csv")
+    whole = table.read_bytes()
+    table.write_bytes(whole + b"mine\n")
+    Path("u.pdf").unlink()
+    for again in ((), ("--redraw",)):
+        said(capsys, "runs/fma", "--out", "u", *again)
+        assert table.read_bytes() == whole + b"mine\n"
+    assert Path("u.pdf").exists()
+    table.unlink()
+    said(capsys, "runs/fma", "--out", "u", "--redraw")
+    assert table.read_bytes() == whole
+
+
 def test_finished_rounds_are_kept(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,7 @@ def record(
         path = folder / "rounds" / f"{number:05d}.h5"
         path.parent.mkdir(exist_ok=True)
         parts = (held["start"], held["clients"], held["global"], held["averaged"])
-        write_round(path, RoundRecord(number, *parts, ids, *[one] * 4), compression)
+        write_round(path, RoundRecord(number, *parts, ids, *[one] * 3, one / clients), compression)
     return Run.open(folder)
 
 
@@ -327,7 +327,9 @@ def test_a_model_that_is_not_finite_is_named(tmp_path: Path, which: str, place: 
     path = run.round(2).path
     path.unlink()
     ids, one = np.array([2, 5, 8, 11]), np.ones(4)
-    write_round(path, RoundRecord(2, *(parts[n] for n in ("start", "clients", "global", "averaged")), ids, *[one] * 4))
+    write_round(
+        path, RoundRecord(2, *(parts[n] for n in ("start", "clients", "global", "averaged")), ids, *[one] * 3, one / 4)
+    )
     layer = "head.weight" if place == (1, 45) else "conv.weight"
     with pytest.raises(FedscopeError, match=rf"a@2/{named} has parameters that are not finite \(in {layer}\), so it"):
         gram([(run, 2)])
@@ -704,6 +706,7 @@ def test_files_of_other_shapes_are_refused(tmp_path: Path, which: str) -> None:
     run = record(tmp_path / "a", 1)
     path = run.round(1).path
     with h5py.File(path, "r+") as file:
+        del file["checksums"], file.attrs["checksums"]
         shape = file[which]["head.weight"].shape
         del file[which]["head.weight"]
         file[which].create_dataset("head.weight", data=np.zeros((*shape[:-1], 8), np.float32))
@@ -714,6 +717,7 @@ def test_files_of_other_shapes_are_refused(tmp_path: Path, which: str) -> None:
 def test_fewer_rows_than_clients_are_refused(tmp_path: Path) -> None:
     run = record(tmp_path / "a", 1)
     with h5py.File(run.round(1).path, "r+") as file:
+        del file["checksums"], file.attrs["checksums"]
         rows = file["clients/head.weight"][:3]
         del file["clients/head.weight"]
         file["clients"].create_dataset("head.weight", data=rows)
@@ -725,6 +729,7 @@ def test_models_in_another_byte_order_are_read(tmp_path: Path) -> None:
     run = record(tmp_path / "a", 2)
     made = gram([(run, 1), (run, 2)])
     with h5py.File(run.round(2).path, "r+") as file:
+        del file["checksums"], file.attrs["checksums"]
         for which in ("clients", "global", "averaged"):
             values = file[which]["head.weight"][()]
             del file[which]["head.weight"]

@@ -102,7 +102,7 @@ def test_a_mean_that_cancels_keeps_its_digits(tmp_path: Path) -> None:
 
 def test_a_round_without_its_start_is_refused(tmp_path: Path) -> None:
     round_ = round_of(tmp_path, np.zeros(4), np.ones((2, 4)), np.full(2, 0.5))
-    record = RoundRecord(8, None, round_.clients(), None, None, *[np.arange(2)] * 5)
+    record = RoundRecord(8, None, round_.clients(), None, None, *[np.arange(2)] * 4, np.full(2, 1 / 2))
     write_round(tmp_path / "00008.h5", record)
     with pytest.raises(FedscopeError, match=r"runs/toy@8/start: round 8 recorded clients"):
         update_products(Round(tmp_path / "00008.h5", round_.layout, "runs/toy"))

@@ -141,7 +141,10 @@ def same_round(run: Path, reference: Path, name: str) -> None:
 
 def table(path: Path) -> list[dict[str, str]]:
     with (path / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
+        return [
+            {key: value for key, value in row.items() if key not in ("seconds", "crc32")}
+            for row in csv.DictReader(file)
+        ]
 
 
 def same_run(run: Path, reference: Path) -> None:

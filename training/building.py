@@ -90,10 +90,13 @@ def config_of(run: Run) -> Config:
     """The resolved configuration of a recorded run.
 
     Raises:
-        FedscopeError: the run came from another program and has none.
+        FedscopeError: the run came from another program and has none; a setting that this fedscope does not take.
     """
     run.require("config.toml")
-    return Config.read(run.config or {})
+    try:
+        return Config.read(run.config or {})
+    except FedscopeError as error:
+        raise FedscopeError(f"{run.path / 'config.toml'}: {error}") from None
 
 
 def data_of(run: Run) -> Dataset:

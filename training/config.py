@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..checkpoints import FedscopeError, Policy, nearest
+from ..checkpoints import FedscopeError, Policy, nearest, texts
 from .architectures import Architecture
 from .methods import AverageMethod, ClientMethod, ServerMethod
 from .registry import Shelf, find, method_name, names
@@ -51,7 +51,7 @@ class RunConfig(Settings):
 
     section: ClassVar[str] = "run"
 
-    rounds: int = setting(60, "R, the number of rounds", least=1)
+    rounds: int = setting(60, "R, the number of rounds", least=1, most=10**6)
     participation: float = setting(0.2, "share of the clients in a round's cohort", above=0, most=1)
     seed: int = setting(0, "draws the initial model, batch orders, augmentation", least=0)
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one")
@@ -242,14 +242,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     """A configuration file as nested tables.
 
     Raises:
-        FedscopeError: it does not exist or is not TOML.
+        FedscopeError: it does not exist, is no regular file, too long, or not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        return texts.read_toml(path, "a configuration", "mend it, or copy it again")
+    except OSError as error:
         raise FedscopeError(f"{path} cannot be read as a configuration ({error}); give a .toml file") from error
-    except tomllib.TOMLDecodeError as error:
-        raise FedscopeError(f"{path} is not valid TOML: {error}") from error
 
 
 def read_assignments(texts: Iterable[str], example: str = "average.window=3") -> dict[str, dict[str, Any]]:
@@ -269,7 +267,7 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
             raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
         try:
             value = tomllib.loads(f"value = {word.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             value = _loose_number(word.strip())
         tables.setdefault(section, {})[key] = value
     return tables

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoints import FedscopeError, Run
+from ..checkpoints.opening import regular
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,6 +88,8 @@ class Curves:
         import csv
         import json
 
+        for suffix in (".curves.csv", ".curves.json"):
+            regular(Path(f"{base}{suffix}"), "a result of `fedscope curves`")
         try:
             with Path(f"{base}.curves.csv").open(newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))

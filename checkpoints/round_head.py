@@ -1,0 +1,120 @@
+"""All that is small in a round's file: who took part, with what weight, what was measured, which models there are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+
+from . import checksums
+from .gate import refuse_columns
+from .metrics import from_json
+from .round_files import MODELS
+from .round_reading import RoundFile
+
+#: the kinds of numbers of each column, and the type it is read as
+COLUMNS: dict[str, tuple[str, type]] = {
+    "client_ids": ("iu", np.int64),
+    "client_samples": ("iu", np.int64),
+    "client_steps": ("iu", np.int64),
+    "client_loss": ("f", np.float64),
+    "weights": ("f", np.float64),
+}
+# a round has some twenty numbers
+_LONGEST = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The head of a round's file.
+
+    Attributes:
+        columns: by name, [C] each; None where a program left one out.
+        metrics: numbers by name.
+        models: which of ``start``, ``global`` and ``averaged`` there are.
+        has_mean: whether the state of the average over rounds holds the clients' mean.
+        client_states: the names of what clients keep.
+    """
+
+    columns: dict[str, np.ndarray | None]
+    metrics: dict[str, float | int | None]
+    models: tuple[str, ...]
+    has_clients: bool
+    has_mean: bool
+    client_states: tuple[str, ...]
+
+
+def read_head(file: RoundFile, number: int, population: int | None) -> Head:
+    """Read and check a head.
+
+    Args:
+        number: of the round, as the file's name says.
+        population: N, where the run says it.
+
+    Raises:
+        FedscopeError: damaged; another round's file.
+    """
+    there = file.names("")
+    _refuse_another_round(file, number)
+    columns = {name: _column(file, name) if name in there else None for name in COLUMNS}
+    refuse_columns(file.gate, columns, population)
+    states = file.names("state") if "state" in there else []
+    return Head(
+        columns=columns,
+        metrics=_metrics(file),
+        models=tuple(name for name in MODELS if name in there),
+        has_clients="clients" in there,
+        has_mean="average" in states and "clients_mean" in file.names("state/average"),
+        client_states=tuple(file.names("client_state")) if "client_state" in there else (),
+    )
+
+
+def _column(file: RoundFile, name: str) -> np.ndarray:
+    kinds, dtype = COLUMNS[name]
+    column = file.array(name, kinds)
+    if column.ndim != 1:
+        raise file.gate.damaged(f"{name} has shape {column.shape}, not one number a client")
+    if column.dtype.kind == "u" and len(column) and column.max() > np.iinfo(np.int64).max:
+        raise file.gate.damaged(f"{name} has {column.max()}, which is too large")
+    return np.asarray(column, dtype=dtype)
+
+
+def _refuse_another_round(file: RoundFile, number: int) -> None:
+    if not h5py.h5a.exists(file.file.id, b"round"):
+        if file.has_table:
+            raise file.gate.damaged("it lacks its number")
+        return
+    attribute = h5py.h5a.open(file.file.id, b"round")
+    if attribute.shape != () or attribute.dtype.kind not in "iu":
+        raise file.gate.damaged("its number is none")
+    found = np.zeros((), np.int64)
+    attribute.read(found)
+    if found != number:
+        raise file.gate.damaged(f"it holds round {found}, though its name says {number}")
+    file.verify_attribute("@round", checksums.checksum("@round", checksums.NONE, found))
+
+
+def _metrics(file: RoundFile) -> dict[str, float | int | None]:
+    if not h5py.h5a.exists(file.file.id, b"metrics"):
+        if file.has_table:
+            raise file.gate.damaged("it lacks its metrics")
+        return {}
+    text: Any = ""
+    if h5py.h5a.open(file.file.id, b"metrics").get_storage_size() <= _LONGEST:
+        text = file.file.attrs["metrics"]
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise file.gate.damaged("its metrics are no text of numbers")
+    file.verify_attribute("@metrics", checksums.of_text("@metrics", text))
+    try:
+        metrics = from_json(text)
+    except (ValueError, AttributeError, RecursionError):
+        raise file.gate.damaged(f"its metrics are no JSON object ({text:.40})") from None
+    for name, value in metrics.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise file.gate.damaged(f"its metrics say {value!s:.40!r} for {name}, which is no number")
+        if isinstance(value, int) and not math.isfinite(float(value)):
+            raise file.gate.damaged(f"its metrics say a number of {len(str(value))} digits for {name}")
+    return metrics

@@ -1,0 +1,103 @@
+"""Models in a round's file, read into memory: one of them, clients' rows, or one layer of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+import h5py
+import numpy as np
+
+from . import delta
+from .errors import FedscopeError
+from .gate import Stored
+from .layout import Entry
+from .round_reading import RoundFile
+from .weights import Weights
+
+
+def read_model(file: RoundFile, which: str) -> Weights:
+    """``start``, ``global`` or ``averaged``, [P]."""
+    return _read(file, which, None)
+
+
+def read_models(file: RoundFile, group: str, places: Sequence[int]) -> Weights:
+    """The models of a group that has a row a client, [C, P], by the places of their rows."""
+    return _read(file, group, places)
+
+
+def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
+    """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+    entry = next(entry for entry in file.layout.parameters if entry.name == layer)
+    stacked = which == "clients"
+    stored, start = open_entry(file, which, entry, stacked=stacked)
+    for place in range(len(file.ids)) if stacked else (None,):
+        row = np.empty(prod(entry.shape), file.layout.dtype)
+        _row(file, stored, start, place, row)
+        yield row
+
+
+def is_packed(file: RoundFile, path: str) -> bool:
+    """Whether a dataset is stored in another form than it has in memory."""
+    if not file.gate.has(path):
+        return False
+    stored = file.data(path, "biuf")
+    return _is_coded(file, path) or stored.id.get_create_plist().get_nfilters() > 0
+
+
+def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> tuple[Stored, np.ndarray | None]:
+    """An entry of a group of models; and where its rows are differences from ``start``, that, [n].
+
+    Raises:
+        FedscopeError: as the gate; an encoding that is not known.
+    """
+    path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
+    if not file.gate.has(path) or not _is_coded(file, path):
+        return file.data(path, np.dtype(entry.dtype), shape), None
+    encoding = file.file[path].attrs["encoding"]
+    if not isinstance(encoding, str) or encoding != "delta":
+        raise FedscopeError(
+            f"{file.path}: {path} is encoded as {encoding!r:.40}, which this fedscope does not know; upgrade it: "
+            "pip install --upgrade fedscope"
+        )
+    if group != "clients" or entry.kind != "parameter" or not delta.encodes(np.dtype(entry.dtype)):
+        raise file.gate.damaged(f"{path} is said to be differences, which only float32 parameters of clients are")
+    if not file.gate.has("start"):
+        raise file.gate.damaged("its clients are differences from start, which is missing")
+    start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape)
+    return file.data(path, np.dtype(np.int32), shape), start.reshape(-1)
+
+
+def _is_coded(file: RoundFile, path: str) -> bool:
+    return bool(h5py.h5a.exists(file.file.id, b"encoding", obj_name=path.encode()))
+
+
+def _read(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
+    """The given rows of a group, or with None a group's only model."""
+    layout, lead = file.layout, () if places is None else (len(places),)
+    # all of it passes the gate before room is made for any of it
+    opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
+    parameters = np.empty((*lead, layout.size), layout.dtype)
+    buffers: dict[str, np.ndarray] = {}
+    for entry, (stored, start) in zip(layout.entries, opened, strict=True):
+        if entry.kind == "parameter":
+            out = parameters[..., layout.slices[entry.name]]
+        else:
+            buffers[entry.name] = np.empty((*lead, *entry.shape), entry.dtype)
+            out = buffers[entry.name].reshape((*lead, prod(entry.shape)))
+        if places is None:
+            _row(file, stored, start, None, out)
+            continue
+        for i, place in enumerate(places):
+            _row(file, stored, start, place, out[i])
+    return Weights(layout, parameters, buffers)
+
+
+def _row(file: RoundFile, stored: Stored, start: np.ndarray | None, place: int | None, out: Any) -> None:
+    if start is None:
+        file.read(stored, place, out)
+        return
+    coded = np.empty(start.size, np.int32)
+    file.read(stored, place, coded)
+    out[...] = delta.decode(start, coded)

@@ -1,0 +1,201 @@
+"""An open round file: all that is read of it passes the gate, and its checksums once a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from . import checksums
+from .checksums import KIND, NONE, Table
+from .errors import FedscopeError
+from .gate import Gate, Stored
+from .hdf5 import read_row, reading
+from .layout import Layout
+from .opening import regular
+from .round_files import FORMAT, VERSION
+from .verified import VERIFIED, Identity
+
+_WHAT = "a round of a fedscope run"
+
+
+@contextmanager
+def open_round(path: Path, layout: Layout) -> Iterator[RoundFile]:
+    """Open a round's file, without locks.
+
+    Raises:
+        FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
+    """
+    with reading(regular(path, _WHAT), FORMAT, VERSION, _WHAT) as file:
+        yield RoundFile(file, path, layout)
+
+
+class RoundFile:
+    """An open round file, read by path. What its table of checksums says is compared at the first read of a process.
+
+    Args:
+        file: h5py's.
+        layout: of the run's models.
+
+    Attributes:
+        ids: of the cohort, [C], once they are known: what is stacked has a row for each.
+    """
+
+    def __init__(self, file: Any, path: Path, layout: Layout) -> None:
+        self.file, self.path, self.layout = file, path, layout
+        self.gate = Gate(file, path)
+        self.ids: Sequence[int] | np.ndarray = ()
+        self.has_table = checksums.has_table(file)
+        self._identity = Identity.of(path, file.id.get_vfd_handle())
+        self._marks = VERIFIED.marks(self._identity) if self.has_table else {}
+        self._sums: dict[str, dict[int, int]] = {}
+
+    # --- what there is ---
+
+    def names(self, group: str) -> list[str]:
+        """What a group holds, of which nothing may be missing or added since it was written."""
+        found = self.gate.names(group)
+        if self.has_table and f"{group}/" not in self._marks:
+            known = self.table.below(group)
+            here = set(found) - {checksums.NAME}
+            if here != known:
+                lost, added = sorted(known - here), sorted(here - known)
+                place = f"{group}/" if group else ""
+                raise self.gate.damaged(
+                    f"it lacks {place}{lost[0]}" if lost else f"{place}{added[0]} is not what was written"
+                )
+            self._marks[f"{group}/"] = 1
+        return found
+
+    def data(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> Stored:
+        """A dataset that has passed the gate. Raises as :meth:`Gate.dataset`."""
+        return self.gate.dataset(path, types, shape)
+
+    # --- checksums ---
+
+    @property
+    def table(self) -> Table:
+        """The file's checksums.
+
+        Raises:
+            FedscopeError: they are missing or damaged themselves, or of a kind that is not known here.
+        """
+        table = VERIFIED.table(self._identity)
+        if table is None:
+            table = self._read_table()
+            VERIFIED.keep(self._identity, table)
+        return table
+
+    def _read_table(self) -> Table:
+        if not self.gate.has(checksums.NAME):
+            raise self.gate.damaged("its table of checksums is missing")
+        found = self.data(checksums.NAME, "V")
+        names = found.dtype.names or ()
+        if names[:2] != ("path", "client") or len(names) != 3 or len(found.shape) != 1:
+            raise self.gate.damaged(f"{checksums.NAME} is no table of checksums")
+        if names[2] != KIND:
+            raise FedscopeError(
+                f"{self.path} has checksums of the kind {names[2]}, which this fedscope does not know; upgrade it: "
+                "pip install --upgrade fedscope"
+            )
+        wanted = [("path", "S"), ("client", "<i8"), (KIND, "<u8")]
+        if any(not found.dtype[name].str.lstrip("|").startswith(kind) for name, kind in wanted):
+            raise self.gate.damaged(f"{checksums.NAME} is no table of checksums")
+        records = np.empty(found.shape, found.dtype)
+        found.id.read(h5py.h5s.ALL, h5py.h5s.ALL, records, mtype=found.id.get_type())
+        own = np.zeros((), np.uint64)
+        if h5py.h5a.exists(found.id, KIND.encode()):
+            attribute = h5py.h5a.open(found.id, KIND.encode())
+            if attribute.shape == () and attribute.dtype.kind == "u":
+                attribute.read(own)
+        if int(own) != checksums.own_checksum(records):
+            raise self.gate.damaged("its table of checksums is not what was written")
+        return Table(records)
+
+    def wants(self, path: str, place: int = 0) -> bool:
+        """Whether a dataset, or a row of it, is still to be compared with its checksum."""
+        return self.has_table and not self._marks.get(path, 0) >> place & 1
+
+    def is_listed(self, path: str) -> bool:
+        """Whether the table of checksums, where there is one, has a path."""
+        return self.has_table and path in self.table.places
+
+    def expected(self, path: str, client: int) -> int:
+        """The checksum that a value was written with.
+
+        Raises:
+            FedscopeError: it was not written.
+        """
+        if path not in self._sums:
+            self._sums[path] = self.table.of(path)
+        if client not in self._sums[path]:
+            raise self.gate.damaged(f"{_spoken(path, client)} is not in its table of checksums")
+        return self._sums[path][client]
+
+    def compare(self, path: str, place: int, client: int, found: int) -> None:
+        """Compare a checksum with the table, and remember that it is right.
+
+        Raises:
+            FedscopeError: it is not.
+        """
+        if found != self.expected(path, client):
+            raise self.gate.damaged(f"{_spoken(path, client)} is not what was written (its checksum is another)")
+        self._marks[path] = self._marks.get(path, 0) | 1 << place
+
+    def verify(self, stored: Stored, place: int | None, value: np.ndarray) -> None:
+        """Compare what was read, flat, of a dataset or of one of its rows, unless that was done before.
+
+        Args:
+            place: of the row; None for the whole.
+            value: in the dataset's own type, or converted, and then it is read again.
+        """
+        at, shape = (0, stored.shape) if place is None else (place, stored.shape[1:])
+        if not self.wants(stored.path, at):
+            return
+        if value.dtype != stored.dtype.newbyteorder("="):
+            raw = np.empty(value.size, stored.dtype.newbyteorder("="))
+            read_row(stored.id, place, raw)
+            value = raw
+        client = NONE if place is None else int(self.ids[place])
+        self.compare(stored.path, at, client, checksums.checksum(stored.path, client, value.reshape(shape)))
+
+    def verify_attribute(self, path: str, found: int) -> None:
+        """Compare an attribute's checksum, unless that was done before. Raises as :meth:`compare`."""
+        if self.wants(path):
+            self.compare(path, 0, NONE, found)
+
+    # --- what it holds ---
+
+    def read(self, stored: Stored, place: int | None, out: np.ndarray) -> None:
+        """Read a dataset, or a row of it, into ``out`` [n], converted to its dtype, and verify it."""
+        read_row(stored.id, place, out)
+        self.verify(stored, place, out)
+
+    def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
+        """A dataset as an array of its own type, verified."""
+        stored = self.data(path, types, shape)
+        flat = np.empty(int(np.prod(stored.shape, dtype=object)), stored.dtype.newbyteorder("="))
+        self.read(stored, None, flat)
+        return flat.reshape(stored.shape)
+
+    def rows(self, path: str, places: Sequence[int], shape: tuple[int, ...] | None = None) -> np.ndarray:
+        """Rows of a dataset [C, ...] in the order asked for, verified."""
+        stored = self.data(path, "biufc", None if shape is None else (len(self.ids), *shape))
+        if not stored.shape or stored.shape[0] != len(self.ids):
+            raise self.gate.damaged(f"{path} has shape {stored.shape}, but {len(self.ids)} clients took part")
+        made = np.empty((len(places), *stored.shape[1:]), stored.dtype.newbyteorder("="))
+        for row, place in zip(made.reshape(len(places), -1), places, strict=True):
+            self.read(stored, place, row)
+        return made
+
+
+def _spoken(path: str, client: int) -> str:
+    if client == NONE:
+        owner, at, attribute = path.partition("@")
+        return f"{owner or 'the file'}'s {attribute}" if at else path
+    group, _, name = path.partition("/")
+    return f"client {client}'s {name if group == 'clients' else path}"

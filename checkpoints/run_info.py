@@ -1,0 +1,174 @@
+"""``run.json``: what a run says of itself, checked once, so that nothing downstream meets another type."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import FedscopeError, listed, nearest
+from .hdf5 import check_version
+from .opening import regular
+from .texts import read_json
+
+FORMAT, VERSION = "fedscope-run", 1
+#: files that are written once, before ``run.json``, which says their sha256
+SEALED = ("config.toml", "partition.h5")
+_RESTORE = "restore it from a copy"
+
+
+def read_info(path: Path) -> dict[str, Any]:
+    """``run.json`` of a run's folder, checked.
+
+    Raises:
+        FedscopeError: no run there (says which are near), a foreign, damaged or newer file, an entry of another type.
+    """
+    file = path / "run.json"
+    try:
+        info = read_json(file, "a run's run.json", _RESTORE)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FedscopeError(_no_run(path)) from None
+    except OSError as error:
+        raise FedscopeError(f"{file} cannot be read ({error.strerror})") from None
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
+        raise FedscopeError(f'{file} is not a run of fedscope: it does not say "format": "{FORMAT}"')
+    check_version(file, info.get("version"), VERSION)
+    if "layout" not in info:
+        raise FedscopeError(f"{file} has no layout; {_RESTORE}")
+    _check(file, "", info, _ENTRIES)
+    if "data" in info and "source" not in info:
+        lacking = [name for name in ("name", "sha256", "shape") if name not in info["data"]]
+        lacking += [name for name in ("classes",) if name not in info]
+        if lacking:
+            raise FedscopeError(f"{file} does not say {listed(lacking)} of the run's data; {_RESTORE}")
+    return info
+
+
+def seals(path: Path) -> dict[str, str]:
+    """The sha256 of the files that are written once, by name, for ``run.json``; of those that are there."""
+    return {name: _sha256(path / name) for name in SEALED if (path / name).exists()}
+
+
+def refuse_broken_seal(path: Path, name: str, info: Mapping[str, Any]) -> None:
+    """Make sure that a file of a run is, byte for byte, the one that was written with the run.
+
+    Runs that another program or an earlier fedscope recorded have no seals, and pass.
+
+    Raises:
+        FedscopeError: it is not.
+    """
+    recorded = info.get("files", {}).get(name)
+    found = None if recorded is None else _sha256(path / name)
+    if found != recorded:
+        instead = "; for other settings train another run: fedscope train CONFIG.toml" if name == "config.toml" else ""
+        raise FedscopeError(
+            f"{path / name} is not the file that was written with the run (sha256 {found[:12] if found else '-'}..., "
+            f"run.json says {recorded[:12]}...); {_RESTORE}{instead}"
+        )
+
+
+def _sha256(path: Path) -> str:
+    with regular(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- types ---
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**53
+
+
+def _natural(value: Any) -> bool:
+    return value == 0 or _count(value)
+
+
+def _shape(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_count, value)) and len(value) <= 8
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, int | float) for one in value)
+
+
+def _history(value: Any) -> bool:
+    """A list of [last round, configuration]."""
+    return isinstance(value, list) and all(
+        isinstance(one, list) and len(one) == 2 and _count(one[0]) and isinstance(one[1], dict) for one in value
+    )
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_text, value.values()))
+
+
+_DATA = {
+    "name": (_text, "text"),
+    "path": (_text, "text"),
+    "sha256": (_text, "text"),
+    "channel_means": (_numbers, "a list of numbers"),
+    "channel_deviations": (_numbers, "a list of numbers"),
+    "shape": (_shape, "a list of whole numbers from 1 on"),
+    "train": (_natural, "a whole number from 0 on"),
+    "test": (_natural, "a whole number from 0 on"),
+}
+_BRANCH = {
+    "run": (_text, "text"),
+    "round": (_natural, "a whole number from 0 on"),
+    "created": (_text, "text"),
+    "history": (_history, "a list of [last round, configuration]"),
+}
+_ENTRIES: dict[str, tuple[Callable[[Any], bool] | dict[str, Any], str]] = {
+    "created": (_text, "text"),
+    "source": (_text, "text"),
+    "versions": (_texts, "an object of texts"),
+    "device": (_text, "text"),
+    "engine": (_text, "text"),
+    "precision": (_text, "text"),
+    "layout": (lambda value: isinstance(value, list), "a list"),
+    "clients": (_count, "a whole number from 1 on"),
+    "classes": (_count, "a whole number from 1 on"),
+    "files": (_texts, "an object of texts"),
+    "data": (_DATA, "an object"),
+    "branch": (_BRANCH, "an object"),
+}
+
+
+def _check(file: Path, place: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name, (rule, words) in known.items():
+        if name not in found:
+            continue
+        value = found[name]
+        if not (isinstance(value, dict) if isinstance(rule, dict) else rule(value)):
+            said = repr(value)
+            said = said if len(said) <= 40 else f"{said[:40]}..."
+            raise FedscopeError(f"{file} says {place}{name} = {said}, which should be {words}; {_RESTORE}")
+        if isinstance(rule, dict):
+            _check(file, f"{name}.", value, rule)
+
+
+# --- what is near ---
+
+
+def _no_run(path: Path) -> str:
+    if path.is_file():
+        return f"{path} is a file, not a run; a run is a folder with a run.json"
+    here = [entry.name for entry in _folders(path.parent) if (entry / "run.json").is_file()]
+    there = f"{path} is not a run: it has no run.json" if path.is_dir() else f"{path} does not exist"
+    if path.is_dir() and (inside := [entry.name for entry in _folders(path) if (entry / "run.json").is_file()]):
+        return f"{there}; it holds the runs {listed(inside)}"
+    hint = nearest(path.name, here)
+    runs = f"; the runs in {path.parent} are {listed(here)}" if here and not hint else ""
+    return there + hint + runs
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+    except OSError:
+        return []
