@@ -77,6 +77,15 @@ def test_damage_is_refused_or_seen_in_the_weights_only(folder: Path, name: str, 
             np.testing.assert_array_equal(value, STATE[key].numpy())
 
 
+def test_a_zip_file_that_says_it_spans_disks_is_refused(tmp_path: Path) -> None:
+    """zipfile stumbles over it even when it is only asked whether it is one."""
+    spoilt = bytearray(FILES["zip.pt"])
+    spoilt[spoilt.index(b"PK\x06\x07") + 16] = 2
+    (tmp_path / "net.pt").write_bytes(spoilt)
+    with pytest.raises(FedscopeError, match=r"net.pt is truncated or not "):
+        read_file(tmp_path / "net.pt", LAYOUT)
+
+
 def header_of(shape: str) -> bytes:
     """An .npy that declares a shape and holds three numbers."""
     buffer = io.BytesIO()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from fedscope import Line
-from fedscope.checkpoints import read_file
+from fedscope.checkpoints import FedscopeWarning, read_file
 from fedscope.cli.main import run
+from fedscope.cli.options import Source
+from fedscope.cli.sources import Question, pose
 
 CODE = """
 import numpy as np
@@ -46,48 +50,45 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("code_of_mine", None)
 
 
+def asked(*addresses: str, **changes: Any) -> Question:
+    """What the command line makes of models and data, without the drawing that follows."""
+    source = Source("test", None, 0, "cpu", "float32", "code_of_mine:net(5)", "code_of_mine:data")
+    return pose(addresses, replace(source, **changes))
+
+
 def test_what_was_changed_in_reading_a_model_is_said_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = ["--data", "code_of_mine:data"]
-    assert run(["line", "plain.pt", "twice.pt", *LINE, *data, "--out", "plain"]) == 0
-    assert capsys.readouterr().err == ""
-    assert run(["line", "half.bin", "twice.ckpt", *LINE, *data, "--out", "other"]) == 0
+    words = ["line", "half.bin", "twice.ckpt", *LINE, "--data", "code_of_mine:data", "--out", "line"]
+    assert run(words) == 0
     notes = {
         "half.bin": 'the prefix "_orig_mod.module." is taken off its names, 4 tensors of bfloat16 are read as float32',
         "twice.ckpt": 'the prefix "model." is taken off its names',
     }
     assert capsys.readouterr().err == "".join(f"fedscope: {file}: {note}\n" for file, note in notes.items())
-    plain, other = Line.load("plain.nc"), Line.load("other.nc")
-    np.testing.assert_array_equal(other.loss, plain.loss)
-    assert other.attrs["models_read"] == notes
-    assert "models_read" not in plain.attrs
-    assert other.attrs["models_sha256"] == plain.attrs["models_sha256"]
+    kept, plain = Line.load("line.nc").attrs, asked("plain.pt", "twice.pt").settings
+    assert kept["models_read"] == notes
+    assert "models_read" not in plain
+    assert kept["models_sha256"] == plain["models_sha256"]
     # a file that was saved anew without the prefix is the same model, so its result is the same
     torch.save(torch.load("twice.pt"), "twice.ckpt")
-    assert run(["line", "half.bin", "twice.ckpt", *LINE, *data, "--out", "other"]) == 0
-    assert "other.nc holds this result already" in capsys.readouterr().err
+    assert run(words) == 0
+    assert "line.nc holds this result already" in capsys.readouterr().err
 
 
 def test_ones_own_data_and_test_samples_alone_are_measured_as_they_are(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = ["line", "plain.pt", "twice.pt", *LINE]
-    assert run([*files, "--data", "npz:test.npz", "--out", "npz"]) == 0
-    assert "test.npz has no training samples to standardise by: x_test is taken as it is" in capsys.readouterr().err
-    assert run([*files, "--data", "code_of_mine:data", "--out", "own"]) == 0
-    assert run([*files, "--data", "code_of_mine:data(shift=1.0)", "--out", "moved"]) == 0
-    npz, own, moved = (Line.load(f"{name}.nc") for name in ("npz", "own", "moved"))
-    np.testing.assert_array_equal(own.loss, npz.loss)
-    assert not np.array_equal(moved.loss, own.loss)
-    assert own.attrs["data"] == "code_of_mine:data"
-    assert own.attrs["standardised"] is npz.attrs["standardised"] is False
-    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
-    module.load_state_dict(torch.load("plain.pt"))
-    x, y = np.load("test.npz")["x_test"], np.load("test.npz")["y_test"]
-    loss = torch.nn.functional.cross_entropy(module(torch.from_numpy(x).float()), torch.from_numpy(y)).item()
-    assert npz.loss[0][npz.beta.tolist().index(1)] == pytest.approx(loss, rel=1e-5)  # sums in another order
-    capsys.readouterr()
-    for words in (["sharpness", "plain.pt", *LINE[:2]], [*files, "--split", "train"]):
-        assert run([*words, "--data", "code_of_mine:data"]) == 2
+    with pytest.warns(FedscopeWarning, match=r"test.npz has no training samples to standardise by: x_test is taken as"):
+        npz = asked("plain.pt", data="npz:test.npz")
+    own, moved = (asked("plain.pt", data=f"code_of_mine:data{more}") for more in ("", "(shift=1.0)"))
+    given = np.load("test.npz")["x_test"]
+    for question in (npz, own):
+        np.testing.assert_array_equal(question.samples.x.numpy(), given.astype(np.float32))
+        assert question.settings["standardised"] is False
+    np.testing.assert_array_equal(moved.samples.x.numpy(), (given + 1).astype(np.float32))
+    assert own.settings["data"] == "code_of_mine:data"
+    assert npz.settings["data_sha256"] == own.settings["data_sha256"] != moved.settings["data_sha256"]
+    for words in (["sharpness", "plain.pt"], ["line", "plain.pt", "twice.pt", "--split", "train"]):
+        assert run([*words, *LINE[:2], "--data", "code_of_mine:data"]) == 2
         said = capsys.readouterr().err
         assert "code_of_mine:data has no training samples (x_train and y_train are missing)" in said
         assert "give --split test" in said
