@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from .spoiling import CANARY
+from .drawing import CANARY
 from .warm import MEMORY
 
 OUTCOMES = (
