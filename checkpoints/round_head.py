@@ -113,7 +113,7 @@ def _metrics(file: RoundFile) -> dict[str, float | int | None]:
         raise file.gate.damaged(f"its metrics are no JSON object ({text:.40})") from None
     for name, value in metrics.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise file.gate.damaged(f"its metrics say {value!s:.40!r} for {name}, which is no number")
+            raise file.gate.damaged(f"its metrics say {str(value)[:40]!r} for {name}, which is no number")
         if isinstance(value, int) and not math.isfinite(float(value)):
             raise file.gate.damaged(f"its metrics say a number of {len(str(value))} digits for {name}")
     return metrics
