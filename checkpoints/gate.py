@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 
 from .errors import FedscopeError, listed
+from .recording import spoken_size
+from .stored import GZIP
 
-# the most that gzip shrinks anything
-_GZIP = 1_032
 # groups within groups: methods need three; a group that is a member of itself has no end
 _DEEPEST = 12
 
@@ -28,9 +28,16 @@ class Stored(NamedTuple):
     dtype: np.dtype[Any]
 
 
-def damaged(path: Path, what: str) -> FedscopeError:
-    """A round's file in which something is wrong, and what can be done about it."""
-    return FedscopeError(f"{path} is damaged: {what}; {remedy(path)}")
+class DamagedError(FedscopeError):
+    """A round's file in which something is wrong, and what can be done about it.
+
+    Attributes:
+        path: the file; what: is wrong.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} is damaged: {what}; {remedy(path)}")
+        self.path, self.what = path, what
 
 
 def remedy(path: Path) -> str:
@@ -58,9 +65,9 @@ class Gate:
         self.file, self.path = file, path
         self._groups: set[str] = {""}
 
-    def damaged(self, what: str) -> FedscopeError:
-        """See :func:`damaged`."""
-        return damaged(self.path, what)
+    def damaged(self, what: str) -> DamagedError:
+        """See :class:`DamagedError`."""
+        return DamagedError(self.path, what)
 
     def has(self, path: str) -> bool:
         """Whether something has this name.
@@ -126,9 +133,8 @@ class Gate:
         except (KeyError, TypeError, ValueError, RuntimeError, OSError):
             raise self.damaged(f"{path} is no dataset of numbers") from None
         if shape is not None and here != shape:
-            raise FedscopeError(
-                f"{self.path}: {path} has shape {here}, but run.json and the cohort say {shape}; the file is damaged "
-                f"or belongs to another run; {remedy(self.path)}"
+            raise self.damaged(
+                f"{path} has shape {here}, but run.json and the cohort say {shape}; the file may be another run's"
             )
         if not (dtype.kind in types if isinstance(types, str) else dtype.newbyteorder("=") == types):
             wanted = {"iu": "whole numbers", "f": "floating"}.get(types, "numbers") if isinstance(types, str) else types
@@ -145,8 +151,10 @@ class Gate:
         for size in shape:  # Python's integers do not overflow
             declared *= size
         stored = found.get_storage_size()
-        if stored * (_GZIP if made.get_nfilters() else 1) < declared:
-            raise self.damaged(f"{path} declares {declared:,} bytes, but {stored:,} are stored")
+        if stored * (GZIP if made.get_nfilters() else 1) < declared:
+            raise self.damaged(
+                f"{path} declares {spoken_size(declared)}, but the file holds {spoken_size(stored)} of it"
+            )
 
 
 def refuse_columns(gate: Gate, columns: dict[str, np.ndarray | None], population: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from .errors import FedscopeError
 from .gate import Gate, Stored
 from .hdf5 import read_row, reading
 from .layout import Layout
-from .opening import regular
 from .round_files import FORMAT, VERSION
 from .verified import VERIFIED, Identity
 
@@ -24,14 +24,17 @@ _WHAT = "a round of a fedscope run"
 
 
 @contextmanager
-def open_round(path: Path, layout: Layout) -> Iterator[RoundFile]:
+def open_round(path: Path, layout: Layout, *, anew: bool = False) -> Iterator[RoundFile]:
     """Open a round's file, without locks.
+
+    Args:
+        anew: verify also what this process has found right before.
 
     Raises:
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
-    with reading(regular(path, _WHAT), FORMAT, VERSION, _WHAT) as file:
-        yield RoundFile(file, path, layout)
+    with reading(path, FORMAT, VERSION, _WHAT) as file:
+        yield RoundFile(file, path, layout, anew=anew)
 
 
 class RoundFile:
@@ -45,13 +48,13 @@ class RoundFile:
         ids: of the cohort, [C], once they are known: what is stacked has a row for each.
     """
 
-    def __init__(self, file: Any, path: Path, layout: Layout) -> None:
+    def __init__(self, file: Any, path: Path, layout: Layout, *, anew: bool = False) -> None:
         self.file, self.path, self.layout = file, path, layout
         self.gate = Gate(file, path)
         self.ids: Sequence[int] | np.ndarray = ()
         self.has_table = checksums.has_table(file)
         self._identity = Identity.of(path, file.id.get_vfd_handle())
-        self._marks = VERIFIED.marks(self._identity) if self.has_table else {}
+        self._marks = VERIFIED.marks(self._identity) if self.has_table and not anew else {}
         self._sums: dict[str, dict[int, int]] = {}
 
     # --- what there is ---
@@ -163,10 +166,11 @@ class RoundFile:
         client = NONE if place is None else int(self.ids[place])
         self.compare(stored.path, at, client, checksums.checksum(stored.path, client, value.reshape(shape)))
 
-    def verify_attribute(self, path: str, found: int) -> None:
-        """Compare an attribute's checksum, unless that was done before. Raises as :meth:`compare`."""
+    def verify_attribute(self, path: str, value: str | np.ndarray) -> None:
+        """Compare an attribute, a text or a number, unless that was done before. Raises as :meth:`compare`."""
         if self.wants(path):
-            self.compare(path, 0, NONE, found)
+            bits = checksums.of_text(path, value) if isinstance(value, str) else checksums.checksum(path, NONE, value)
+            self.compare(path, 0, NONE, bits)
 
     # --- what it holds ---
 
@@ -178,7 +182,7 @@ class RoundFile:
     def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
         """A dataset as an array of its own type, verified."""
         stored = self.data(path, types, shape)
-        flat = np.empty(int(np.prod(stored.shape, dtype=object)), stored.dtype.newbyteorder("="))
+        flat = np.empty(prod(stored.shape), stored.dtype.newbyteorder("="))
         self.read(stored, None, flat)
         return flat.reshape(stored.shape)
 

@@ -100,7 +100,11 @@ class Run:
             number = self.rounds[number]
         if number not in self._there:
             raise FedscopeError(f"{self.path}@{number}: the run has rounds {spans(self.rounds)}")
-        return Round(round_path(self.path, number), self.layout, str(self.path))
+        return self._round(round_path(self.path, number), str(self.path))
+
+    def _round(self, path: Path, label: str) -> Round:
+        # another program may number its clients as it likes
+        return Round(path, self.layout, label, None if self.is_foreign else self.info.get("clients"))
 
     def files_of(self, number: int) -> tuple[Round, ...]:
         """The files that hold something of a round: its own, and what is kept for a resume beside it.
@@ -110,9 +114,7 @@ class Run:
         """
         paths = [round_path(self.path, number), *(kept_path(self.path, number, part) for part in KEPT_PARTS)]
         return tuple(
-            Round(path, self.layout, str(self.path / path.relative_to(self.path).parent))
-            if part
-            else Round(path, self.layout, str(self.path))
+            self._round(path, str(self.path / path.relative_to(self.path).parent if part else self.path))
             for part, path in enumerate(paths)
             if path.exists()
         )

@@ -10,12 +10,21 @@ import click
 
 
 @click.command("ls", epilog="Example:  fedscope ls runs/ima")
-@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option("--check", "checks", is_flag=True, help="Verify every checksum of runs, and that their files agree.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
-def command(path: Path | None, as_json: bool) -> None:
+def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
     """The runs here (or below a folder), or what one run holds."""
     from ..checkpoints import FedscopeError, Run, find_runs
 
+    if checks:
+        from .checking import check
+
+        check(paths, as_json)
+        return
+    if len(paths) > 1:
+        raise FedscopeError(f"ls shows one run or folder, but {len(paths)} were given; several are for --check")
+    path = paths[0] if paths else None
     if path is not None and (path / "run.json").is_file():
         holdings = describe(Run.open(path))
         if as_json:

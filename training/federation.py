@@ -266,10 +266,15 @@ class Federation:
         return list(self.engine.each(work, [replace(task, start=deployed) for task in tasks]))
 
     def next_start(self, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
-        """What round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``, looked ahead."""
-        from_ = averaged if averaged is not None and self.config.average.restarts(round + 1) else global_
-        ahead = self.config.server.look_ahead(server, from_.parameters)
-        return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
+        """See :func:`next_start`."""
+        return next_start(self.config, round, global_, averaged, server)
+
+
+def next_start(config: Config, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
+    """What round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``, looked ahead."""
+    from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
+    ahead = config.server.look_ahead(server, from_.parameters)
+    return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
 
 
 def _one(cohort: Cohort) -> Cohort:

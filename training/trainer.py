@@ -13,6 +13,7 @@ from ..checkpoints import (
     refuse_occupied,
     versions,
 )
+from .algebra import refuse_contradictions
 from .building import build_module, config_of, data_of, data_to_train_on, facts_of, initial_model, module_of
 from .config import Config
 from .divergence import refuse_divergence
@@ -129,6 +130,7 @@ def resume(
         position = Position(0, initial_model(module))
         if run.rounds:
             position = position_after(run, run.rounds[-1], config, federation)
+            refuse_contradictions(run, run.rounds[-1])
         if position.round and not keep_going:
             last = run.round(position.round)
             refuse_divergence(
