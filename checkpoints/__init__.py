@@ -6,7 +6,7 @@ from .creating import refuse_occupied
 from .durable import WriterLock, write_durably
 from .errors import FedscopeError, FedscopeWarning, nearest
 from .files import read_file, write_file
-from .foreign import reading, refuse_oversize
+from .foreign import expanded, reading, refuse_oversize
 from .layout import Entry, Layout
 from .metrics import COLUMNS
 from .netcdf import Variable, read_netcdf, write_netcdf
@@ -45,6 +45,7 @@ __all__ = [
     "Weights",
     "WriterLock",
     "columns_of",
+    "expanded",
     "find_runs",
     "load_model",
     "mean",

@@ -22,6 +22,7 @@ from .torch_files import read_torch
 from .weights import Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
+WRITTEN = (".pt", ".pth", ".safetensors")
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -87,24 +88,28 @@ def write_file(path: Path | str, weights: Weights) -> None:
     Raises:
         FedscopeError: another kind of file; several models; nothing could be written, with the reason.
     """
+    from safetensors import SafetensorError
+
     path = Path(path)
     if weights.parameters.ndim != 1:
         raise FedscopeError(f"{path} holds one model, but {len(weights)} were given; write them one by one")
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.arrays().items()}
-    match path.suffix.lower():
-        case ".safetensors":
-            from safetensors.numpy import save
-
-            content = save(arrays)
-        case ".pt" | ".pth":
-            content = _torch_bytes(arrays)
-        case _:
-            raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
+    if path.suffix.lower() not in WRITTEN:
+        raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
     try:
+        content = _safetensors_bytes(arrays) if path.suffix.lower() == ".safetensors" else _torch_bytes(arrays)
         with write_durably(path) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
         raise FedscopeError(f"{path} cannot be written ({error.strerror or error}); give another place") from error
+    except (SafetensorError, RuntimeError, TypeError, KeyError) as error:  # a dtype that the format does not have
+        raise FedscopeError(f"{path} cannot be written ({error}); give another ending") from error
+
+
+def _safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    from safetensors.numpy import save
+
+    return save(arrays)
 
 
 def _torch_bytes(arrays: dict[str, np.ndarray]) -> bytes:

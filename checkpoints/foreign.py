@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from .errors import FedscopeError
 # What a file unpacks to may be so many times its size; less than the room is never asked about.
 RATIO, ROOM = 200, 64 * 2**20
 _ENCRYPTED = 0x1
+# What is the system's to say. Others, like "invalid argument", come of places that a damaged file names.
+_SYSTEM = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP)
 
 
 @contextmanager
@@ -36,10 +39,22 @@ def reading(path: Path, what: str) -> Iterator[None]:
             f"{path} asks for more memory than there is ({path.stat().st_size:,} bytes are stored); if it is whole, "
             "read it on a larger machine"
         ) from error
-    except PermissionError as error:
-        raise FedscopeError(f"{path} cannot be read ({error.strerror}); ask for the right to read it") from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _SYSTEM:
+            raise FedscopeError(f"{path} cannot be read: {error.strerror}; check the path and its rights") from error
         raise FedscopeError(f"{path} is truncated or not {what}; copy or save it again") from error
+
+
+def expanded(text: str) -> Path:
+    """A path as it was typed, with ``~`` as the home folder.
+
+    Raises:
+        FedscopeError: the home folder of a user that there is not.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise FedscopeError(f"{text}: there is no such user; write the whole path") from error
 
 
 def refuse_oversize(place: object, declared: int, stored: int) -> None:

@@ -29,7 +29,9 @@ def read_torch(path: Path) -> Any:
     import torch
 
     found, stored = None, path.stat().st_size
-    if zipfile.is_zipfile(path):
+    with reading(path, WHAT):
+        zipped = zipfile.is_zipfile(path)  # raises on some damaged ones
+    if zipped:
         found = members(path, WHAT)
         stored = sum(member.file_size for member in found)
         _refuse_programs(path, [member.filename for member in found])

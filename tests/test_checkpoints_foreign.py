@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from fedscope.checkpoints import FedscopeError, Layout, Weights, read_file, write_file
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, read_file, write_file
 from fedscope.checkpoints.npz import read_npz
 
 torch.manual_seed(0)
@@ -75,6 +75,15 @@ def test_damage_is_refused_or_seen_in_the_weights_only(folder: Path, name: str, 
     if weights is not None and zipfile.is_zipfile(path):
         for key, value in weights.arrays().items():
             np.testing.assert_array_equal(value, STATE[key].numpy())
+
+
+def test_a_zip_file_that_says_it_spans_disks_is_refused(tmp_path: Path) -> None:
+    """zipfile stumbles over it even when it is only asked whether it is one."""
+    spoilt = bytearray(FILES["zip.pt"])
+    spoilt[spoilt.index(b"PK\x06\x07") + 16] = 2
+    (tmp_path / "net.pt").write_bytes(spoilt)
+    with pytest.raises(FedscopeError, match=r"net.pt is truncated or not "):
+        read_file(tmp_path / "net.pt", LAYOUT)
 
 
 def header_of(shape: str) -> bytes:
@@ -203,6 +212,10 @@ def test_what_cannot_be_written_is_said_with_the_reason_and_leaves_nothing(tmp_p
         write_file(tmp_path / "nowhere" / f"net{ending}", weights)
     write_file(tmp_path / f"net{ending}", weights)
     whole = (tmp_path / f"net{ending}").read_bytes()
+    odd = Layout((Entry("w", (2,), "complex64", "parameter"),))
+    if ending == ".safetensors":
+        with pytest.raises(FedscopeError, match=r"odd.safetensors cannot be written \(.*\); give another ending"):
+            write_file(tmp_path / f"odd{ending}", Weights(odd, np.ones(2, "S3"), {}))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:

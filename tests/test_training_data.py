@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -121,6 +121,9 @@ def test_npz_is_read_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"there is no such file"):
         load_data(f"npz:{tmp_path}/nothing.npz")
+    for shelf in ("npz", "folder"):
+        with pytest.raises(FedscopeError, match=r"~nobody-at-all/x: there is no such user; write the whole path"):
+            load_data(f"{shelf}:~nobody-at-all/x")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(FedscopeError, match=r"text.npz is truncated or not an \.npz file; copy or save it again"):
         load_data(f"npz:{tmp_path}/text.npz")
@@ -132,6 +135,28 @@ def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
     with pytest.raises(FedscopeError, match=r"pipe.npz is a named pipe, not an .npz file; give a regular file"):
         load_data(f"npz:{tmp_path}/pipe.npz")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, str]:
+    """A file of data to spoil, its bytes, and the sum of its arrays."""
+    path = tmp_path_factory.mktemp("data") / "toy.npz"
+    np.savez(path, **images((3, 3)))
+    return path, path.read_bytes(), load_data(f"npz:{path}").sha256
+
+
+@settings(max_examples=40)
+@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), cut=st.booleans())
+def test_a_damaged_npz_is_refused_or_the_same_data(toy: tuple[Path, bytes, str], at: int, bit: int, cut: bool) -> None:
+    path, whole, sha256 = toy
+    at %= len(whole)
+    path.write_bytes(whole[:at] if cut else whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+    refusal = ""
+    try:
+        assert load_data(f"npz:{path}").sha256 == sha256
+    except FedscopeError as error:
+        refusal = str(error)
+    assert not cut or "toy.npz is truncated or not an .npz file" in refusal
 
 
 def test_arrays_beside_the_four_are_left_alone(tmp_path: Path) -> None:
@@ -204,6 +229,14 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     folder(tmp_path)
     Image.fromarray(np.zeros((5, 9, 3), np.uint8)).save(tmp_path / "train" / "dog" / "z.png")
     with pytest.raises(FedscopeError, match=r"z\.png has 9 x 5 pixels, the first image 9 x 9"):
+        load_data(f"folder:{tmp_path}")
+    (tmp_path / "train" / "dog" / "z.png").unlink()
+    (tmp_path / "train" / "dog" / "again").symlink_to("..")
+    with pytest.raises(FedscopeError, match=r"train/dog/again is a link to a folder that it lies in; remove it"):
+        load_data(f"folder:{tmp_path}")
+    (tmp_path / "train" / "dog" / "again").unlink()
+    (tmp_path / "train" / "dog" / "z.png").symlink_to("nowhere.png")
+    with pytest.raises(FedscopeError, match=r"z.png cannot be read: No such file or directory; check the path and its"):
         load_data(f"folder:{tmp_path}")
     (tmp_path / "train" / "dog" / "z.png").unlink()
     (tmp_path / "test" / "eel").mkdir()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
+from ...checkpoints import FedscopeError, expanded, reading, refuse_oversize, regular
 from ..dataset import Dataset, standardised
 from ..vision import torchvision_datasets
 
 
 def load(argument: str) -> Dataset:
     """Every image as RGB; all must have one size. Classes are the sub-folders' names, alphabetically."""
-    root = Path(argument).expanduser()
+    root = expanded(argument)
     for split in ("train", "test"):
         if not argument or not (root / split).is_dir():
             raise FedscopeError(
@@ -24,6 +25,7 @@ def load(argument: str) -> Dataset:
     arrays: dict[str, np.ndarray] = {}
     classes: dict[str, list[str]] = {}
     for split in ("train", "test"):
+        _refuse_circles(f"--data folder:{argument}", root / split)
         try:
             folder = torchvision_datasets().ImageFolder(str(root / split))
         except OSError as error:
@@ -38,10 +40,19 @@ def load(argument: str) -> Dataset:
     return standardised(f"folder:{root}", str(root), arrays)
 
 
+def _refuse_circles(place: str, root: Path) -> None:
+    """Refuse links to a folder above them: ImageFolder follows links, and would walk in circles."""
+    for folder, inside, _ in os.walk(root):
+        for link in (Path(folder, name) for name in inside if Path(folder, name).is_symlink()):
+            if link.parent.resolve().is_relative_to(link.resolve()):
+                raise FedscopeError(f"{place}: {link} is a link to a folder that it lies in; remove it")
+
+
 def _pixels(place: str, files: list[Path]) -> np.ndarray:
     """Images of one size as [N, H, W, 3] uint8; sizes are compared before anything is unpacked."""
     from PIL import Image
 
+    stored = sum(_size(path) for path in files)
     x: np.ndarray | None = None
     for i, path in enumerate(files):
         with reading(path, "an image"):
@@ -52,7 +63,6 @@ def _pixels(place: str, files: list[Path]) -> np.ndarray:
             with opened as image:
                 width, height = image.size
                 if x is None:
-                    stored = sum(file.stat().st_size for file in files)
                     refuse_oversize(place, len(files) * height * width * 3, stored)
                     x = np.empty((len(files), height, width, 3), np.uint8)
                 if (height, width) != x.shape[1:3]:
@@ -63,6 +73,11 @@ def _pixels(place: str, files: list[Path]) -> np.ndarray:
                 x[i] = np.asarray(image.convert("RGB"), dtype=np.uint8)
     assert x is not None, "ImageFolder has refused classes without images"
     return x
+
+
+def _size(path: Path) -> int:
+    with reading(path, "an image"):
+        return path.stat().st_size
 
 
 PROVIDES = load

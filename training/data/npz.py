@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
-from ...checkpoints import FedscopeError, FedscopeWarning, npz_names, read_npz
+from ...checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz
 from ..dataset import ARRAYS, Dataset, standardised
 from ..own_data import as_they_are
 
@@ -15,7 +14,7 @@ def load(argument: str) -> Dataset:
 
     A file of ``x_test, y_test`` alone is taken as it is, because there are no training samples to standardise it by.
     """
-    path = Path(argument).expanduser()
+    path = expanded(argument)
     if not argument or not path.exists():
         raise FedscopeError(f"--data npz:{argument}: there is no such file; give the path of an .npz")
     path = path.resolve()
