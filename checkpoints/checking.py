@@ -43,7 +43,8 @@ def check_round(round_: Round) -> Checked:
                 for path, place in file.table.places.items():
                     if "@" not in path:
                         compared += _compare(file, path, file.table.records["client"][place], faults)
-            compared = _walk(file, round_, faults) if compared is None else compared + _walk(file, round_, faults)
+            attributes = _walk(file, round_, faults)
+            compared = None if compared is None else compared + attributes
     except FedscopeError as error:
         faults.append(_clause(error))
     return Checked(compared, tuple(dict.fromkeys(faults)))

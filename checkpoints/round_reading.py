@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +166,11 @@ class RoundFile:
         client = NONE if place is None else int(self.ids[place])
         self.compare(stored.path, at, client, checksums.checksum(stored.path, client, value.reshape(shape)))
 
-    def verify_attribute(self, path: str, found: int) -> None:
-        """Compare an attribute's checksum, unless that was done before. Raises as :meth:`compare`."""
+    def verify_attribute(self, path: str, value: str | np.ndarray) -> None:
+        """Compare an attribute, a text or a number, unless that was done before. Raises as :meth:`compare`."""
         if self.wants(path):
-            self.compare(path, 0, NONE, found)
+            bits = checksums.of_text(path, value) if isinstance(value, str) else checksums.checksum(path, NONE, value)
+            self.compare(path, 0, NONE, bits)
 
     # --- what it holds ---
 
@@ -180,7 +182,7 @@ class RoundFile:
     def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
         """A dataset as an array of its own type, verified."""
         stored = self.data(path, types, shape)
-        flat = np.empty(int(np.prod(stored.shape, dtype=object)), stored.dtype.newbyteorder("="))
+        flat = np.empty(prod(stored.shape), stored.dtype.newbyteorder("="))
         self.read(stored, None, flat)
         return flat.reshape(stored.shape)
 

@@ -152,9 +152,10 @@ def test_no_damaged_file_does_more_than_be_refused(sound: Path, tmp_path: Path) 
         """The numbers that a command computes from sound files, and its memory's peak."""
         if case.words not in kept:
             with copied(sound, tmp_path / f"sound-{case.seed}") as folder:
+                before = fingerprints(folder)
                 ended = played(folder, case)
                 assert ended["status"] == 0, (case, (folder / "stderr").read_text())
-                kept[case.words] = numbers(folder, is_resume(case)), ended["peak"]
+                kept[case.words] = numbers(folder, before, is_resume(case)), ended["peak"]
         return kept[case.words]
 
     def one(seed: int) -> None:

@@ -23,12 +23,9 @@ def position_after(run: Run, round: int, config: Config, federation: Federation)
     memory = RunMemory(run)
     first = config.average.averages_first
     kept = memory.kept(round)
-    try:
-        global_ = memory.row(round)
-    except FedscopeError:
-        raise FedscopeError(
-            f"{run.path} cannot go on after round {round}: its global model is in none of its files"
-        ) from None
+    if not any("global" in place.models for place in run.files_of(round)):
+        raise FedscopeError(f"{run.path} cannot go on after round {round}: its global model is in none of its files")
+    global_ = memory.row(round)
     fresh = fresh_sections(run, round, config)
     average, averaged = kept.average, memory.averaged(round)
     if "average" in fresh:

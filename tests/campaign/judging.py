@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from .spoiling import CANARY
+from .drawing import CANARY
 from .warm import MEMORY
 
 OUTCOMES = (
@@ -76,7 +76,7 @@ def judge(
         lines = [line for line in said.strip().split("\n") if line and " recording up to " not in line]  # how far it is
         sentence = len(lines) == 1 and lines[0].startswith("fedscope: ") and len(lines[0]) < 2000
         return "refused" if sentence or said.startswith("Usage:") else "not one sentence"
-    return "fine" if sound is None or numbers(folder, resumed) == sound else "believed"
+    return "fine" if sound is None or numbers(folder, before, resumed) == sound else "believed"
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
@@ -89,24 +89,29 @@ def fingerprints(folder: Path) -> dict[str, str]:
         if path.is_symlink():
             found[name] = f"-> {path.readlink()}"
         elif path.is_file():
-            found[name] = hashlib.blake2b(path.read_bytes()).hexdigest()
+            found[name] = _digest(path)
         elif not path.is_dir():
             found[name] = "strange"
     # a figure drawn again is no input
     return {name: digest for name, digest in found.items() if not name.endswith((".pdf", ".png", ".html", ".md"))}
 
 
+def _digest(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes()).hexdigest()
+
+
 def _grows(name: str) -> bool:
     return name.startswith("runs/half/") and ("kept/" in name or name.endswith(("metrics.csv", ".tmp")))
 
 
-def numbers(folder: Path, resumed: bool = False) -> dict[str, Any]:
-    """What a command computed, by file and name."""
+def numbers(folder: Path, before: dict[str, str], resumed: bool) -> dict[str, Any]:
+    """What a command computed, by file and name; rounds that lay there before, or are copies of such, it did not."""
+    inputs = set(before.values())
     files = [*folder.glob("out*"), *folder.glob("out/**/*"), *(folder.glob("runs/half/rounds/*.h5") if resumed else ())]
     found: dict[str, Any] = {}
     for path in sorted(files):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file():
+        if not path.is_file() or (path.suffix == ".h5" and _digest(path) in inputs):
             continue
         if path.suffix in (".nc", ".h5"):
             with h5py.File(path, "r") as file:

@@ -1,0 +1,205 @@
+"""Runs checked as a whole: sound ones are said to be, and what contradicts itself is found without checksums too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.cli.main import run as command
+from fedscope.training import Config, branch, resume, train
+from fedscope.training.checking import check_run
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fma": {},
+    "ima": {"average": {"method": "ima", "start": 2, "window": 2}},
+    "scaffold": {"client": {"method": "scaffold"}},
+    "fedacg": {"client": {"method": "fedacg"}, "server": {"method": "fedacg"}},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four short runs, and a branch of one."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, methods in SETTINGS.items():
+        tables = {**methods, "client": {"epochs": 1, **methods.get("client", {})}}
+        rest = {"data": {"clients": 6}, "run": {"rounds": 4, "participation": 0.5, "evaluate_clients": 0}}
+        train(Config.read({**tables, **rest}), folder / name)
+    branch(Run.open(folder / "fma"), 2, {"client": {"method": "scaffold"}}, folder / "branch")
+    return folder
+
+
+@pytest.fixture
+def copy(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
+    def made(name: str) -> Path:
+        shutil.copytree(runs / name, tmp_path / name)
+        return tmp_path / name
+
+    return made
+
+
+def altered(path: Path, number: int, change: Callable[[Any], object]) -> None:
+    """Change a round as a program that writes no checksums would."""
+    with h5py.File(path / f"rounds/{number:05d}.h5", "r+") as file:
+        del file["checksums"], file.attrs["checksums"]
+        change(file)
+
+
+def shift(name: str) -> Callable[[Any], object]:
+    def change(file: Any) -> None:
+        layer = next(iter(file[name]))
+        file[name][layer][0] += 0.25
+
+    return change
+
+
+@pytest.mark.parametrize("name", [*SETTINGS, "branch"])
+def test_runs_are_sound(runs: Path, name: str) -> None:
+    found = check_run(runs / name)
+    assert (found.rounds, found.faults, found.without) == (4, (), ())
+    expected = sum(len(h5py.File(path)["checksums"]) for path in (runs / name).rglob("0*.h5"))
+    assert found.checksums == expected > 100
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "what", "says"),
+    [
+        ("fma", 2, "global", r"rounds/00002\.h5: global is not the mean of its clients with the weights p \(\d"),
+        ("fma", 4, "clients", r"rounds/00004\.h5: global is not the mean of its clients"),
+        ("fma", 3, "start", r"rounds/00003\.h5: start is not the model that round 2 left"),
+        ("ima", 3, "start", r"rounds/00003\.h5: start is not the model that round 2 left"),
+        ("ima", 4, "averaged", r"rounds/00004\.h5: averaged is not the mean of global of rounds 3 to 4 \(off by"),
+        ("fedacg", 3, "start", r"rounds/00003\.h5: start is not the model that round 2 left"),
+        ("branch", 4, "start", r"rounds/00004\.h5: start is not the model that round 3 left"),
+    ],
+)
+def test_models_that_contradict_each_other_are_found_without_checksums(
+    copy: Any, name: str, number: int, what: str, says: str
+) -> None:
+    import re
+
+    path = copy(name)
+    altered(path, number, shift(what))
+    found = check_run(path)
+    assert any(re.match(says, f"{file}: {clause}") for file, clause in found.faults), found.faults
+    assert found.without == (number,)
+
+
+def test_without_checksums_a_run_is_read_and_said_to_have_none(copy: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = copy("ima")
+    for number in range(1, 5):
+        altered(path, number, lambda file: None)
+    assert command(["ls", "--check", str(path)]) == 0
+    assert (
+        capsys.readouterr()
+        .out.strip()
+        .endswith("sound: 4 rounds, no checksums (recorded without them: only sizes, types and sums were looked at)")
+    )
+    assert Run.open(path).round(4).read("averaged").parameters.size
+
+
+def test_files_that_disagree_are_found(copy: Any) -> None:
+    path = copy("fma")
+    text = (path / "metrics.csv").read_text().splitlines()
+    rows = [line.split(",") for line in text]
+    rows[2][rows[0].index("test_loss")] = "0.5"
+    head = [name for name in rows[0] if name != "crc32"]  # as a table without checksums
+    (path / "metrics.csv").write_text("\n".join(",".join(row[: len(head)]) for row in rows) + "\n")
+    altered(path, 3, lambda file: file["client_samples"].__setitem__(0, 1))
+    (path / "rounds/00001.h5").unlink()
+    found = [f"{file}: {clause}" for file, clause in check_run(path).faults]
+    assert any(
+        line.startswith("metrics.csv: it says test_loss = 0.5 of round 2, but the round's file") for line in found
+    )
+    assert any("trained on 1 samples, but partition.h5 gives it" in line for line in found), found
+    assert any(line.startswith("rounds/00001.h5: it is missing") for line in found)
+
+
+def test_the_command_says_all_that_is_wrong_and_ends_with_2(
+    copy: Any, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy("ima")
+    with h5py.File(path / "rounds/00002.h5", "r+") as file:
+        layer = next(iter(file["clients"]))
+        client = file["client_ids"][1]
+        file["clients"][layer][1] = 0
+        file["weights"][:2] += np.array([1e-9, -1e-9])
+    assert command(["ls", "--check", str(runs / "fma"), str(path)]) == 2
+    said = capsys.readouterr()
+    one, other, *faults = said.out.splitlines()
+    assert one.startswith(f"{runs / 'fma'}  sound: 4 rounds, ")
+    assert other.startswith(f"{path}  damaged: 4 rounds, ")
+    assert other.endswith(", 2 faults")
+    assert sorted(faults) == [
+        f"  rounds/00002.h5: client {client}'s {layer} is not what was written (its checksum is another)",
+        "  rounds/00002.h5: weights is not what was written (its checksum is another)",
+    ]
+    assert "1 of 2 runs is damaged" in said.err.replace("runs are", "runs is")
+    assert command(["ls", "--check", str(path.parent), "--json"]) == 2
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["sound"], row["rounds"], len(row["faults"])) == (False, 4, 2)
+
+
+def test_a_broken_run_json_is_a_fault_and_nothing_there_a_mistake(
+    copy: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = copy("fma")
+    (path / "run.json").write_text("{")
+    assert command(["ls", "--check", str(tmp_path)]) == 2
+    assert "run.json is not JSON" in capsys.readouterr().out
+    assert command(["ls", "--check", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere is neither a run nor a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_resume_does_not_go_on_from_altered_weights(runs: Path, tmp_path: Path, checksums: bool) -> None:
+    config = Config.read({"data": {"clients": 6}, "client": {"epochs": 1}, "run": {"rounds": 4, "participation": 0.5}})
+    path = tmp_path / "fma"
+    train(config, path)
+    (path / "rounds/00004.h5").unlink()
+    if checksums:
+        with h5py.File(path / "rounds/00003.h5", "r+") as file:
+            shift("global")(file)
+        sentence = r"00003\.h5 is damaged: global/.* is not what was written .*fedscope train --from .*fma@2$"
+    else:
+        altered(path, 3, shift("global"))
+        sentence = r"00003\.h5 is damaged: global is not the mean of its clients with the weights p .*fma@2$"
+    with pytest.raises(FedscopeError, match=sentence):
+        resume(path)
+    assert Run.open(path).rounds == (1, 2, 3)
+    again = branch(Run.open(path), 2, {}, tmp_path / "again")  # what the sentence advises
+    np.testing.assert_array_equal(again.round(3).clients().parameters, Run.open(path).round(3).clients().parameters)
+    assert not check_run(again.path).faults
+
+
+def test_what_is_kept_beside_rounds_is_checked_too(tmp_path: Path, stop_after: Any) -> None:
+    tables = {
+        "data": {"clients": 6},
+        "client": {"method": "scaffold", "epochs": 1},
+        "run": {"rounds": 4, "participation": 0.5},
+        "record": {"clients": "none", "globals": "none"},
+    }
+    with pytest.raises(KeyboardInterrupt):
+        train(Config.read(tables), tmp_path / "thin", watcher=stop_after(2))
+    path = tmp_path / "thin"
+    assert not check_run(path).faults
+    kept = next((path / "kept" / "clients").iterdir())
+    with h5py.File(kept, "r+") as file:
+        name = next(iter(file["client_state"]))
+        values = file["client_state"][name]
+        values = values[next(iter(values))]
+        values[...] = values[...] + 1
+    found = check_run(path).faults
+    assert len(found) == 3  # a client each
+    assert {file for file, what in found if "is not what was written" in what} == {f"kept/clients/{kept.name}"}
+    (place,) = (place for place in Run.open(path).files_of(int(kept.stem)) if place.path == kept)
+    with pytest.raises(FedscopeError, match=rf"{kept.name} is damaged: client .* is not .*; restore it from a copy$"):
+        place.client_state(name)
