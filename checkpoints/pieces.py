@@ -23,12 +23,13 @@ from . import checksums
 from .errors import FedscopeError, listed, nearest
 from .gate import Stored
 from .round_models import open_entry
+from .round_reading import RoundFile
 from .rounds import Round
 
 # Pieces that the system is told of before they are read.
 AHEAD = 4
 # Bytes that are read and summed in one go.
-_BLOCK = 2**19
+_BLOCK = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,7 @@ def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: 
                 f"{round_.label} has no parameter {layer!r}{hint or '; it has ' + listed(list(layout.slices))}"
             )
     rows = {name: where for name, where in layout.slices.items() if layers is None or name in layers}
-    found = _places(round_, which, rows)
+    found, opened = _places(round_, which, rows)
     file = _File(round_.path.open("rb", buffering=0), round_.path)
     for name, where in rows.items():
         if where.start == where.stop:
@@ -116,7 +117,7 @@ def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: 
         if name in found:
             source, places = file, found[name].places
             if found[name].unverified:
-                _verify(round_, which, name, file, places)
+                _verify(opened, which, name, file, places)
         else:
             source, places = _unpacked(round_, which, name)
         for start in range(0, where.stop - where.start, columns):
@@ -195,8 +196,8 @@ class _Found(NamedTuple):
     unverified: bool
 
 
-def _places(round_: Round, which: str, names: Collection[str]) -> dict[str, _Found]:
-    """Where the rows of parameters begin, of those that can be read as they lie in the file."""
+def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str, _Found], RoundFile]:
+    """Where the rows of parameters begin, of those that can be read as they lie in the file; and the file, closed."""
     found = {}
     stacked = which == "clients"
     with round_.open(stacked=stacked) as file:
@@ -209,10 +210,12 @@ def _places(round_: Round, which: str, names: Collection[str]) -> dict[str, _Fou
                 if rows is not None:
                     unverified = any(file.wants(stored.path, k) for k in range(len(rows)))
                     found[entry.name] = _Found(rows, unverified)
-    return found
+        if any(one.unverified for one in found.values()):
+            _ = file.table  # kept, so that the file need not be opened again for it
+    return found, file
 
 
-def _verify(round_: Round, which: str, name: str, raw: _File, places: Sequence[int]) -> None:
+def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence[int]) -> None:
     """Compare a parameter's rows with their checksums before pieces of them are handed out.
 
     Pieces come in any order and belong to several rows, so the rows are read once more, a block at a time: a block
@@ -221,19 +224,19 @@ def _verify(round_: Round, which: str, name: str, raw: _File, places: Sequence[i
     Raises:
         FedscopeError: a row is not what was written.
     """
-    shape, dtype = next(e.shape for e in round_.layout.parameters if e.name == name), round_.layout.dtype
-    path, block = f"{which}/{name}", np.empty(_BLOCK, np.uint8)
-    with round_.open(stacked=which == "clients") as file:
-        clients = file.ids if which == "clients" else (checksums.NONE,)
-        for k, (place, client) in enumerate(zip(places, clients, strict=True)):
-            if not file.wants(path, k):
-                continue
-            running = checksums.running(path, int(client), dtype, shape)
-            for begin in range(0, prod(shape) * dtype.itemsize, _BLOCK):
-                part = block[: prod(shape) * dtype.itemsize - begin]
-                raw.read(part, place + begin)
-                running.update(part)
-            file.compare(path, k, int(client), running.intdigest())
+    shape, dtype = next(e.shape for e in file.layout.parameters if e.name == name), file.layout.dtype
+    size = prod(shape) * dtype.itemsize
+    path, block = f"{which}/{name}", np.empty(min(size, _BLOCK), np.uint8)
+    clients = file.ids if which == "clients" else (checksums.NONE,)
+    for k, (place, client) in enumerate(zip(places, clients, strict=True)):
+        if not file.wants(path, k):
+            continue
+        running = checksums.running(path, int(client), dtype, shape)
+        for begin in range(0, size, _BLOCK):
+            part = block[: size - begin]
+            raw.read(part, place + begin)
+            running.update(part)
+        file.compare(path, k, int(client), running.intdigest())
 
 
 def _rows(stored: Stored, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:

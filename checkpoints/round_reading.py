@@ -55,6 +55,7 @@ class RoundFile:
         self.has_table = checksums.has_table(file)
         self._identity = Identity.of(path, file.id.get_vfd_handle())
         self._marks = VERIFIED.marks(self._identity) if self.has_table and not anew else {}
+        self._table: Table | None = None
         self._sums: dict[str, dict[int, int]] = {}
 
     # --- what there is ---
@@ -87,11 +88,12 @@ class RoundFile:
         Raises:
             FedscopeError: they are missing or damaged themselves, or of a kind that is not known here.
         """
-        table = VERIFIED.table(self._identity)
-        if table is None:
-            table = self._read_table()
-            VERIFIED.keep(self._identity, table)
-        return table
+        if self._table is None:
+            self._table = VERIFIED.table(self._identity)
+        if self._table is None:
+            self._table = self._read_table()
+            VERIFIED.keep(self._identity, self._table)
+        return self._table
 
     def _read_table(self) -> Table:
         if not self.gate.has(checksums.NAME):

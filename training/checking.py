@@ -115,9 +115,8 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
                     "what it lacks is taken from the rounds",
                 )
     if not run.is_foreign:
-        there = set(run.rounds)
-        for number in range(1, max(there, default=0)):
-            if number not in there:
+        for number in range(1, max(run.rounds, default=0)):
+            if number not in run.rounds:
                 yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
     for part in KEPT_PARTS:
         for number in kept_rounds(run.path, part):
