@@ -49,6 +49,7 @@ def command(runs: tuple[Path, ...], measures: tuple[str, ...], last: int, smooth
     from .sources import identity, open_run
 
     opened = [open_run(path) for path in runs]
+    measures = tuple(dict.fromkeys(measures))
     asked, measured = measures or USUAL, curves(opened)
     measured.drawable(asked, smooth)  # refused before anything is written
     what = "-".join([*(run.name for run in opened), *measures])

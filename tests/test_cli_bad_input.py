@@ -146,6 +146,7 @@ CASES = [
         'is no column of metrics.csv; did you mean "test_loss"? there are train_loss,',
     ),
     ("curves runs/few --measure averaged_test_loss", "few has no numbers of averaged_test_loss, only of train_loss,"),
+    ("curves runs/ima runs/ima", "runs/ima, runs/ima: a run is given twice; give each once"),
     ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
     ("decompose runs/ima@2", "give runs/ima (and --rounds 2)"),

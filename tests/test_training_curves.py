@@ -87,6 +87,9 @@ def test_the_legend_names_what_an_average_over_rounds_adds() -> None:
     assert dot.tolist() == [[8, one.values["averaged_test_loss"][7]]]
     assert behind[:, 0].tolist() == [7, 8, 9, 10, 11, 12]
     np.testing.assert_array_equal(behind[:, 1], one.values["test_loss"][6:])
+    # smoothed, they part as far before as the window reaches
+    smoothed, _, behind = lines(Curves((one,), {}).figure(smoothing=5))[:3]
+    np.testing.assert_allclose(smoothed[smoothed[:, 0] == behind[0, 0]], behind[:1])
     np.testing.assert_array_equal(deployed[6:8, 1], [one.values["test_loss"][6], one.values["averaged_test_loss"][7]])
 
 

@@ -69,9 +69,9 @@ def _draw(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoo
     begin = curve.round[~np.isnan(averaged)][0]
     at = int(np.searchsorted(x, begin))
     axes.plot(x[at], y[at], "o", color=look["color"], markersize=3.5, zorder=4)
-    # where nothing is averaged yet the two are one; the round before the dot is where they part
+    # where nothing is averaged yet the two are one; they part a round before the dot, or a window before it
     x, y = _smooth(curve.round, _shown(measure, curve.values[measure.column]), smoothing)
-    own = slice(max(int(np.searchsorted(x, begin)) - 1, 0), None)
+    own = slice(max(int(np.searchsorted(x, begin)) - 1 - smoothing, 0), None)
     axes.plot(x[own], y[own], color=look["color"], linewidth=0.8, alpha=0.6, zorder=2.5)
     return {"dot", "global"}
 

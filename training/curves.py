@@ -195,7 +195,7 @@ def curves(runs: Sequence[Run], *, attrs: dict[str, Any] | None = None) -> Curve
     """Collect what was measured while training.
 
     Raises:
-        FedscopeError: a run without rounds. That nothing was measured is said when it is drawn.
+        FedscopeError: a run without rounds; one given twice. That nothing was measured is said when it is drawn.
     """
     made = []
     for run in runs:
@@ -205,6 +205,8 @@ def curves(runs: Sequence[Run], *, attrs: dict[str, Any] | None = None) -> Curve
     names = [curve.run for curve in made]
     if len(set(names)) < len(names):
         made = [Curve(str(run.path), c.round, c.values) for run, c in zip(runs, made, strict=True)]
+        if len({curve.run for curve in made}) < len(made):
+            raise FedscopeError(f"{', '.join(curve.run for curve in made)}: a run is given twice; give each once")
     return Curves(tuple(made), dict(attrs or {}))
 
 
