@@ -46,9 +46,12 @@ class Tolerances:
             self.share * self.span, BANDS * self.share * np.where(excess > start, width * excess, start)
         )
         near = np.where(loss <= self.low, ITSELF * self.share * np.abs(loss), np.inf)
-        return np.maximum(np.minimum(allowed, near), self.share * ROUNDING * max(self.span, float(np.abs(loss).max())))
+        least = self.share * ROUNDING * max(self.span, float(np.abs(loss).max()))
+        tolerated: np.ndarray = np.maximum(np.minimum(allowed, near), least)
+        return tolerated
 
     def bands(self, loss: np.ndarray, other: np.ndarray) -> np.ndarray:
         """How many bands of the colour scale lie between two losses; all above the last edge look alike."""
         first, second = (depth(np.clip(values, self.edges[0], self.edges[-1]), self.edges) for values in (loss, other))
-        return np.abs(first - second)
+        between: np.ndarray = np.abs(first - second)
+        return between
