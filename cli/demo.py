@@ -11,7 +11,7 @@ import click
 STEPS: tuple[tuple[str, ...], ...] = (
     ("curves", "{out}/fma", "{out}/ima", "--out", "{out}/curves"),
     ("line", "{out}/fma@last", "{out}/ima@last", "--out", "{out}/line"),
-    ("plane", "{out}/ima", "--rounds", "1,20,last", "--out", "{out}/planes", "--grid", "41"),
+    ("plane", "{out}/ima", "--rounds", "1,20,last", "--grid", "41", "--width", "7in", "--out", "{out}/planes"),
     (
         "plane",
         "{out}/ima@-3/global",

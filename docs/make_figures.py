@@ -24,7 +24,7 @@ DPI, MOST_BYTES = 170, 200_000
 
 
 def planes(demo: Path) -> Figure:
-    """The panels of `fedscope plane demo/ima --rounds 1,20,last`."""
+    """The panels of `fedscope plane demo/ima --rounds 1,20,last --grid 41 --width 7in`, the README's command."""
     files = sorted(demo.glob("planes.round-*.nc"), key=lambda file: int(file.stem.rpartition("-")[2]))
     titles = [f"Round {file.stem.rpartition('-')[2]}" for file in files]
     last = Plane.load(demo / "planes.globals.nc")

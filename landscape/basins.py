@@ -1,4 +1,8 @@
-"""Where models lie in the basin that a plane shows: about its minimum, on one side of it, at its rim."""
+"""Where models lie in the basin that a plane shows: about its minimum, on one side of it, at its rim.
+
+The mean is that of the plane's models. Of three clients it is not the round's global model, which averages all clients;
+Zhou et al. name that as a possible cause of the gap between the mean and the minimum (section 4.1).
+"""
 
 from __future__ import annotations
 
@@ -72,7 +76,10 @@ class Basin:
 
     @property
     def mean(self) -> BasinModel:
-        """The anchors' mean; its distance is the paper's deviation from the centre of the basin."""
+        """The anchors' mean; its distance is the paper's deviation from the centre of the basin.
+
+        Of three clients it is not the global model, a possible cause of that distance (section 4.1).
+        """
         return next(model for model in self.models if model.role == "mean")
 
     @property

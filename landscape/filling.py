@@ -67,6 +67,9 @@ def surfaces_of(
             "points_unknown": made.unknown,
             "held_out_loss_error": made.loss_error,
             "held_out_loss_relative": made.loss_relative,
+            "held_out_loss_low": made.loss_low,
+            "held_out_loss_bands": made.loss_bands,
+            "held_out_beyond": made.beyond,
             "held_out_error_error": made.error_error,
             "held_out_error_rms": made.error_rms,
         }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .levels import depth
 from .paper import SURFACE
 from .plane_marks import is_owner, looks, paths, told_apart
 from .surface import axis_labels, distinct, is_metric, remarks, scale_of
@@ -39,7 +40,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     from plotly.subplots import make_subplots
 
     scale = scale_of([plane], "loss")
-    depth = _depth(plane.loss, scale.edges)
+    heights = depth(plane.loss, scale.edges)
     at = list(range(0, len(scale.edges), max(1, len(scale.edges) // 8)))
     shades = {
         "colorscale": SURFACE.capitalize(),
@@ -59,7 +60,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         specs=[[{"type": "scene"}, {"type": "xy"}]],
         horizontal_spacing=0.06,
     )
-    surface = {"x": plane.a, "y": plane.b, "z": depth, "customdata": data, "hovertemplate": told}
+    surface = {"x": plane.a, "y": plane.b, "z": heights, "customdata": data, "hovertemplate": told}
     light = {"ambient": 0.85, "diffuse": 0.3, "specular": 0.05, "roughness": 0.9}  # colours stay the colour bar's
     bar = {**levels, "x": 1.0, "len": 0.8}
     figure.add_surface(**surface, **shades, colorbar=bar, opacity=0.95, lighting=light, row=1, col=1)
@@ -76,7 +77,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         col=2,
     )
     for models, look, name, line in _groups(plane):
-        heights = [_above(plane, depth, scale.edges, model) for model in models]
+        over = [_above(plane, heights, scale.edges, model) for model in models]
         marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
         common: dict[str, Any] = {
             "x": [model.a for model in models],
@@ -88,7 +89,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
             "hovertemplate": "%{text}<extra></extra>",
         }
         figure.add_scatter3d(
-            z=heights,
+            z=over,
             marker={**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": 2 if line else 5},
             showlegend=False,
             row=1,
@@ -129,19 +130,10 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     return html
 
 
-def _depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Where values lie between the levels, counted in levels; above the last one it goes on as before it."""
-    excess = values - edges[0]
-    start, ratio = edges[1] - edges[0], (edges[-1] - edges[0]) / (edges[-2] - edges[0])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        depth = np.where(excess > start, 1 + np.log(excess / start) / np.log(ratio), excess / start)
-    return np.where(np.isfinite(depth), depth, np.nan)
-
-
-def _above(plane: Plane, depth: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:
+def _above(plane: Plane, heights: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:
     """Over the surface, which would hide a model beside the plane that is better than its projection."""
     row, column = np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))
-    return float(np.nanmax([*_depth(np.array([model.loss]), edges), depth[row, column], 0.0])) + 0.6
+    return float(np.nanmax([*depth(np.array([model.loss]), edges), heights[row, column], 0.0])) + 0.6
 
 
 def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .levels import FEWEST, levels
 from .paper import CHARACTER, SMALL, SURFACE, measured_on, shortened, statistics_of
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.ticker import MaxNLocator
 
     from .planes import Plane, PlaneModel
-
-#: By how much a band's excess grows over the one below, and how few and how many bands there may be.
-RATIO, FEWEST, MOST = 1.4, 10, 32
 
 DISTANCE = "distance ($L_2$)"
 
@@ -72,8 +70,8 @@ def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
 def scale_of(planes: Iterable[Plane], name: str) -> Scale:
     """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them.
 
-    The lowest band holds about a fiftieth of all points. Where few points tower over the rest, the bands end below
-    them, and the colour bar with an arrow.
+    Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
+    :func:`levels`.
     """
     planes = list(planes)
     unit = 1.0 if name == "loss" else 100.0
@@ -87,16 +85,10 @@ def scale_of(planes: Iterable[Plane], name: str) -> Scale:
     if not grid.size:
         return Scale(np.array([0.0, 1.0]), False, label)
     least = float(min(grid.min(), np.min(models[np.isfinite(models)], initial=np.inf)))
-    excess = grid - least
-    top = float(excess.max())
-    end = min(top, 20 * float(np.quantile(excess, 0.9))) or top
-    end = max(end, 1e-9, 1e-6 * abs(least))
     # an error moves in steps of one sample; bands finer than half of one would draw the stairs, not the surface
     step = 50.0 / max(int(plane.attrs.get("samples", 0) or 10**9) for plane in planes) if name == "error" else 0.0
-    start = float(np.clip(np.quantile(excess, 0.02), max(1e-4 * end, step), max(end / 8, step)))
-    end = max(end, 2 * start)
-    bands = int(np.clip(np.log(end / start) / np.log(RATIO), FEWEST if name == "loss" else 3, MOST))
-    return Scale(np.concatenate([[least], least + np.geomspace(start, end, bands)]), top > end * (1 + 1e-9), label)
+    edges, above = levels(grid, least, fewest=FEWEST if name == "loss" else 3, step=step)
+    return Scale(edges, above, label)
 
 
 def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
@@ -216,6 +208,8 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     if interpolated:
         worst = max(float(plane.attrs.get("held_out_loss_error", np.nan)) for plane in planes)
         checked = f"loss checked to {100 * worst:.2g} % of its range"
+        low = max(float(plane.attrs.get("held_out_loss_low", np.nan)) for plane in planes)
+        checked += "" if np.isnan(low) else f", near its minimum to {100 * low:.2g} % of itself"
         parts.append(f"{interpolated:,} of {points:,} points interpolated, {checked}")
     lengths = " and ".join(dict.fromkeys(str(len(plane.path)) for plane in planes if plane.path))
     if lengths:

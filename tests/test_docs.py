@@ -202,6 +202,28 @@ def test_the_tour_of_the_readme_runs_and_prints_what_it_shows(tour: Path) -> Non
     assert {"runs", "figures"} <= {path.name for path in tour.iterdir()}
 
 
+def test_the_first_picture_is_what_the_tours_command_leaves(tour: Path) -> None:
+    """The same panels, markers and words in the same places; numbers after the training differ by processor."""
+    from PIL import Image
+
+    with Image.open(DOCS / "figures" / "planes.png") as kept, Image.open(tour / "figures" / "planes.png") as drawn:
+        high = drawn.height * kept.width / drawn.width
+        assert kept.height == pytest.approx(high, abs=1)
+        here, there = (np.asarray(one.convert("RGB").resize((240, 120)), dtype=float) for one in (kept, drawn))
+    # of 255: a picture with fewer points an inch is off by 2, with two panels exchanged by 8, of half the width by 66
+    assert np.abs(here - there).mean() < 6
+
+
+def test_the_demo_draws_the_first_picture_as_the_tour_does() -> None:
+    from fedscope.cli.demo import STEPS
+
+    asked = [step.text.split()[1:] for step in steps_of(README) if "plane runs/ima --rounds" in step.text]
+    demo = [
+        [word.replace("{out}/", "") for word in step] for step in STEPS if "--rounds" in step and step[0] == "plane"
+    ]
+    assert [[word.rpartition("/")[2] for word in words] for words in asked] == demo
+
+
 @pytest.mark.parametrize(
     "page",
     [

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator, RBFInterpolator
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape import adaptive
+from fedscope.landscape import Plane, adaptive, tolerances
 from fedscope.landscape.adaptive import Measure, Refined, budget, refine
+from fedscope.landscape.levels import depth
+from fedscope.landscape.surface import scale_of
 
 Surface = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -94,6 +96,44 @@ def test_a_finer_tolerance_takes_more_points_and_gets_them_right() -> None:
     assert np.abs(fine.loss - loss).max() < 0.001 * np.ptp(loss) < np.abs(coarse.loss - loss).max()
 
 
+def round_one(power: float, valley: float) -> np.ndarray:
+    """As on the plane of a first round: the loss from 2.7 to 18,428, which grows with a power of the distance."""
+    a, b = axes((51, 51))
+    x, y = a + 0.1, b - 0.05
+    distance = x**2 + 1.7 * y**2 + 0.3 * x * y
+    rise = distance**power + valley * (x**2 + y**2)
+    return 2.7 + (18428 - 2.7) * (rise - rise.min()) / np.ptp(rise)
+
+
+@pytest.mark.parametrize(("power", "valley"), [(2.0, 0.0), (2.5, 0.0), (2.0, 0.02)])
+def test_a_loss_over_four_decades_is_right_near_its_minimum_and_as_drawn(
+    power: float, valley: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the range as the only measure, 0.5 % of it are 92 nats, 34 times the least loss."""
+    loss = round_one(power, valley)
+    low = loss <= np.quantile(loss, 0.1)
+    edges = scale_of([Plane(np.arange(51), np.arange(51), loss, loss, (), 0.0, "none", {})], "loss").edges
+
+    def worst(found: Refined) -> tuple[float, float]:
+        """Of all points: relative error over the lowest tenth, bands of the figure's own colour scale."""
+        relative = np.abs(found.loss - loss)[low] / loss[low]
+        drawn = [depth(np.clip(values, edges[0], edges[-1]), edges) for values in (found.loss, loss)]
+        return float(relative.max()), float(np.abs(drawn[0] - drawn[1]).max())
+
+    found, _ = refined(loss)
+    relative, bands = worst(found)
+    assert relative <= 0.02
+    assert bands <= 0.25
+    assert found.beyond <= 0.5
+    assert max(found.loss_low / 0.02, found.loss_bands / 0.25, found.loss_error / 0.005) <= found.beyond * 1.5
+    assert found.computed.mean() <= 0.15
+    monkeypatch.setattr(tolerances, "BANDS", np.inf)
+    monkeypatch.setattr(tolerances, "ITSELF", np.inf)
+    by_range, _ = refined(loss)
+    assert by_range.loss_error <= 0.0025
+    assert worst(by_range)[0] > 0.02, "a surface on which it makes no difference proves nothing"
+
+
 def test_points_go_where_the_surface_is_hard_to_tell() -> None:
     a, b = axes((51, 51))
     loss = 1 + 0.2 * a + np.maximum(0, 2 * b + 0.3 * a - 0.7)  # a kink
@@ -140,7 +180,8 @@ def test_a_spike_is_either_in_the_surface_or_in_the_report(which: int) -> None:
         # fitted, so that it is in the surface, and points gather about it
         (row, column), (rows, columns) = divmod(at, 51), np.divmod(np.array(calls[4]), 51)
         assert np.median(np.hypot(rows - row, columns - column)) < 10
-        assert np.abs(found.loss - loss).max() < 0.005 * np.ptp(loss)
+        # no smooth surface has a spike: between the points round it, it is more than half the tolerance off
+        assert np.abs(found.loss - loss).max() < 0.01 * np.ptp(loss)
     else:
         assert found.loss_error > 0.5
         assert found.computed.sum() == 390
@@ -157,7 +198,7 @@ def test_held_out_points_are_spread_over_the_surface_and_seeded() -> None:
     assert (np.bincount(ninth, minlength=9) >= 2).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     shape=st.tuples(st.integers(2, 45), st.integers(2, 45)),
     share=st.floats(0.01, 1),
