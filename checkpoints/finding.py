@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from .creating import FILES
@@ -20,29 +21,20 @@ def find_runs(folder: Path | str) -> list[Run]:
     Links are followed, two folders deep. A run that is reached twice is listed once, by its own path rather than by a
     link's.
     """
-    runs = []
-    for place in sorted(_places(Path(folder))):
-        try:
-            runs.append(Run.open(place))
-        except FedscopeError:
-            continue
-    return runs
-
-
-def _places(top: Path) -> Iterator[Path]:
-    """The folders with a ``run.json``, each once: real ones first, then those behind links."""
+    found: list[Run] = []
     seen: set[tuple[int, int]] = set()
-    waiting: list[tuple[Path, int | None]] = [(top, None)]  # a folder, and how deep to go where it was linked
-    while waiting:
+    waiting: list[tuple[Path, int | None]] = [(Path(folder), None)]  # and how deep to go where it was linked
+    while waiting:  # what is no link first, then what lies behind links, then behind the links there
         links: list[tuple[Path, int | None]] = []
         for start, depth in waiting:
-            yield from _below(start, depth, seen, links)
+            found += _below(start, depth, seen, links)
         waiting = sorted(links, key=lambda link: link[0])
+    return sorted(found, key=lambda run: run.path)
 
 
 def _below(
     folder: Path, depth: int | None, seen: set[tuple[int, int]], links: list[tuple[Path, int | None]]
-) -> Iterator[Path]:
+) -> Iterator[Run]:
     try:
         about = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -52,8 +44,12 @@ def _below(
         return
     seen.add((about.st_dev, about.st_ino))
     if any(entry.name == "run.json" for entry in entries):
-        yield folder
-        return
+        run = None
+        with suppress(FedscopeError):  # something else of that name, below which there may be runs
+            run = Run.open(folder)
+        if run is not None:
+            yield run
+            return
     for entry in entries:
         if entry.name.startswith(".") or depth == 0:
             continue

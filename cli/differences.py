@@ -58,7 +58,7 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
     if {"samples", "batch"} <= set(left) and not _typed("batch"):
         left.remove("batch")  # the default hangs on the samples
     special: dict[str, Callable[[], str]] = {
-        "samples": lambda: _samples(kept["samples"], asked["samples"]),
+        "samples": lambda: _samples(kept.get("samples"), asked["samples"]),
         "limit": lambda: _limit(kept.get("limit"), asked["limit"]),
         "run": lambda: _run(kept.get("run"), asked["run"]),
         "addresses": lambda: f"the models {', '.join(kept.get('addresses') or ['(not said)'])}",

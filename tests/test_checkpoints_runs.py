@@ -370,6 +370,8 @@ def test_find_runs_goes_down_but_not_into_runs_or_hidden_folders(tmp_path):
     (tmp_path / "b/figures/inner").mkdir(parents=True)
     (tmp_path / "b/figures/inner/run.json").write_text((tmp_path / "b/run.json").read_text())
     assert found(tmp_path) == ["a/deep", "b"]
+    (tmp_path / "a/run.json").write_text("{}")  # of something else
+    assert found(tmp_path) == ["a/deep", "b"]
 
 
 def found(folder):
