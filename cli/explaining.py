@@ -156,12 +156,13 @@ def compared(
 
     from ..checkpoints import weighted_mean
     from ..decomposition.explaining import Comparison, compare_models
-    from ..training import data_of, module_of
+    from .given import dataset_of, module_for
     from .progress import progress
     from .sources import common_samples
 
-    samples = common_samples([run], data_of(run), replace(source, split="test"))
-    module, found = module_of(run), []
+    dataset = dataset_of([run], source)
+    samples = common_samples([run], dataset, replace(source, split="test"))
+    module, found = module_for(run, source, dataset), []
     for number in rounds:
         round_, key = run.round(number), f"{run.path}@{number} tested"
         if key not in store.done:

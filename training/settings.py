@@ -41,7 +41,8 @@ class Settings:
     section: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))
+        kind: Any = type(self)
+        hints = _hints(kind)
         for key in fields(self):
             place = f"{self.section}.{key.name}"
             value = _of_type(getattr(self, key.name), hints[key.name], place)
