@@ -169,7 +169,7 @@ def normalization_option(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["interpolate", "re-estimate", "keep"]),
         default="interpolate",
         show_default=True,
-        help="Where BatchNorm statistics of points come from; re-estimate measures them on training samples.",
+        help="Where BatchNorm statistics come from; re-estimate measures them on training samples.",
     )
     return option(function)
 
