@@ -175,8 +175,8 @@ SETUPS = {
 
 #: why equal effective rates are not kind to two of the rows
 FROZEN = (
-    "At ten times the rate MIME and MIMELite go further in a round than the others, whose momentum begins at 0 in each; at "
-    "the common rate of"
+    "At ten times the rate MIME and MIMELite go further in a round than the others, whose momentum begins at 0 in each; "
+    "at the common rate of"
 )
 
 #: rows of the tables that were not measured again since the methods' defaults changed

@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     words = ["--clients", "8", "--rounds", "3", "--epochs", "1", "--set", "model.hidden=[8]"]
     for name, extra in (
         ("fma", ["--participation", "0.75", "--method", "fma"]),
-        ("fedsa", ["--participation", "0.75", "--method", "fedsa"]),
+        ("fedsa", ["--participation", "0.75", "--method", "fedsa", "--set", "server.similarity=model"]),
         ("iid", ["--participation", "0.5", "--partition", "iid", "--method", "fma"]),
         ("few", ["--participation", "0.5", "--method", "fma", "--set", "record.clients=every:2"]),
         ("one", ["--participation", "0.125", "--rounds", "1", "--method", "fma"]),
