@@ -228,7 +228,8 @@ ERRORS = st.sampled_from([0.0, 1e-4, 0.01, 0.1, 1.0])
 @given(values=st.lists(NUMBERS, min_size=6, max_size=6), other=st.lists(NUMBERS, min_size=6, max_size=6), error=ERRORS)
 def test_nothing_is_decided_where_intervals_overlap(values, other, error):
     """Recomputed from the readings of each statement, by the definition: two intervals overlap or they do not."""
-    found = explained(made(changes={"heter_bias": tuple(values), "locality": tuple(other)}, error=error))
+    run_ = made(changes={"heter_bias": tuple(values), "locality": tuple(other)}, error=error)
+    found = explained(replace(run_, curves=()))  # relations are tested by themselves, and take longer
     for phase in ("early", "middle", "late"):
         one = found.of(f"greatest-part/{phase}")
         if one.verdict == "undecided":

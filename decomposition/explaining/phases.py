@@ -75,7 +75,7 @@ def spread_rounds(available: Sequence[int], length: int = 0, early: int | None =
     each half of that has two, which is what verdicts need. `length` is the run's, by default the last available.
 
     >>> spread_rounds(range(1, 61))
-    [1, 2, 4, 5, 6, 12, 26, 35, 43, 60]
+    [1, 2, 4, 5, 6, 12, 26, 43, 52, 60]
     >>> spread_rounds([1, 15, 30])
     [1, 15, 30]
     """
