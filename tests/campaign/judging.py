@@ -114,8 +114,11 @@ def numbers(folder: Path, before: dict[str, str], resumed: bool) -> dict[str, An
         if not path.is_file() or (path.suffix == ".h5" and _digest(path) in inputs):
             continue
         if path.suffix in (".nc", ".h5"):
-            with h5py.File(path, "r") as file:
-                file.visititems(lambda key, item, name=name: found.update(_values(f"{name}:{key}", item)))
+            try:
+                with h5py.File(path, "r") as file:
+                    file.visititems(lambda key, item, name=name: found.update(_values(f"{name}:{key}", item)))
+            except (OSError, RuntimeError, KeyError) as error:  # what a command writes can be read
+                found[name] = str(error)
         elif path.suffix == ".json":
             found[name] = repr(_bare(json.loads(path.read_text().replace(str(folder), ""))))
         elif path.suffix == ".csv":
