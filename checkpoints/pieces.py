@@ -218,11 +218,7 @@ def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str
 def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence[int]) -> None:
     """Compare a parameter's rows with their checksums before pieces of them are handed out.
 
-    Pieces come in any order and belong to several rows, so the rows are read once more, a block at a time: a block
-    stays in the processor's cache, and its second reading comes from the system's.
-
-    Raises:
-        FedscopeError: a row is not what was written.
+    Pieces come in any order and belong to several rows, so rows are read once more, in blocks that stay in the cache.
     """
     shape, dtype = next(e.shape for e in file.layout.parameters if e.name == name), file.layout.dtype
     size = prod(shape) * dtype.itemsize

@@ -294,7 +294,8 @@ def rewrite(name: str, number: int, keep: int, broken: int | None = None) -> lis
     if broken is not None:
         rows.parameters[broken] = np.nan
     start, global_ = round_.read("start"), round_.read("global")
-    of_clients = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
+    p = round_.weights / round_.weights[:keep].sum()
+    of_clients = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, p)
     round_.path.unlink()
     write_round(round_.path, RoundRecord(number, start, rows, global_, None, *(values[:keep] for values in of_clients)))
     return [int(k) for k in of_clients[0][:keep]]
