@@ -26,10 +26,8 @@ from .round_models import open_entry
 from .round_reading import RoundFile
 from .rounds import Round
 
-# Pieces that the system is told of before they are read.
-AHEAD = 4
-# Bytes that are read and summed in one go.
-_BLOCK = 2**18
+# Pieces that the system is told of before they are read; bytes that are read and summed in one go.
+AHEAD, _BLOCK = 4, 2**18
 
 
 @dataclass(frozen=True, eq=False)
