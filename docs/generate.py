@@ -175,7 +175,7 @@ SETUPS = {
 
 #: why equal effective rates are not kind to two of the rows
 FROZEN = (
-    "At ten times the rate MIME and MIMELite go further in a round than the others, whose momentum begins at 0 in each; "
+    "At ten times the rate MIME and MIMELite go further in a round than others, whose momentum begins at 0 in each; "
     "at the common rate of"
 )
 
