@@ -13,6 +13,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.training import Config, Replayer, branch, branch_notes, merge, preset, presets, resume, train
+from fedscope.training.checking import check_run
 from fedscope.training.registry import find, names
 
 SMALL = {
@@ -97,6 +98,14 @@ def test_a_branch_to_the_same_method_is_the_run_itself(whole: Any, tmp_path: Pat
     assert again.info["branch"]["run"] == str(run.path.resolve())
     assert again.info["branch"]["round"] == 3
     assert branch_notes(run, 3, config(method)) == []
+
+
+@pytest.mark.parametrize("method", presets())
+def test_a_run_of_every_method_is_found_sound(whole: Any, method: str) -> None:
+    found = check_run(whole(method).path)
+    assert found.faults == ()
+    assert found.without == ()
+    assert found.checksums > 100
 
 
 def test_every_method_that_is_accepted_is_also_played(whole: Any) -> None:
