@@ -12,7 +12,7 @@ from .errors import FedscopeError
 from .layout import Layout
 from .metrics import write_table
 from .partition import Partition
-from .run_info import FORMAT, VERSION, seals
+from .run_info import FORMAT, VERSION, sealed
 from .runs import KEPT_NAME, KEPT_PARTS, kept_path, kept_rounds, round_path, visible_rounds
 from .texts import read_json
 
@@ -46,7 +46,7 @@ def create_run(
         write_table(path / "metrics.csv", ())
         with write_durably(path / "run.json") as temporary:
             head = {"format": FORMAT, "version": VERSION}
-            said = {**head, **info, **head, "files": seals(path)}
+            said = sealed(path, {**head, **info, **head})
             temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
         sync(path.parent)
     except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,30 @@ def read_info(path: Path) -> dict[str, Any]:
         lacking += [name for name in ("classes",) if name not in info]
         if lacking:
             raise FedscopeError(f"{file} does not say {listed(lacking)} of the run's data; {_RESTORE}")
+    if info.get("files", {}).get(file.name, "") not in ("", _own(info)):
+        raise FedscopeError(
+            f"{file} is not as it was written (its own sha256 does not fit what it says); {_RESTORE}, or take "
+            f'"{file.name}" out of its "files" if you edited it yourself'
+        )
     return info
 
 
-def seals(path: Path) -> dict[str, str]:
-    """The sha256 of the files that are written once, by name, for ``run.json``; of those that are there."""
-    return {name: _sha256(path / name) for name in SEALED if (path / name).exists()}
+def sealed(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``run.json`` says, with ``files``: the sha256 of the files that are written once, by name, of those that are
+    there, and of itself, which is that of the rest as JSON with sorted keys and no spaces."""
+    files = {name: _sha256(path / name) for name in SEALED if (path / name).exists()}
+    said: dict[str, Any] = json.loads(json.dumps({**info, "files": files}))
+    files["run.json"] = _own(said)
+    return {**said, "files": files}
+
+
+def _own(info: Mapping[str, Any]) -> str:
+    files = {name: value for name, value in info.get("files", {}).items() if name != "run.json"}
+    try:
+        text = json.dumps({**info, "files": files}, sort_keys=True, separators=(",", ":"))
+    except RecursionError:  # nested deeper than anything that was written
+        text = ""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def refuse_broken_seal(path: Path, name: str, info: Mapping[str, Any]) -> None:

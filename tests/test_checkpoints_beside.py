@@ -49,7 +49,7 @@ def run(tmp_path: Path) -> Path:
 def changed(path: Path, **entries: Any) -> None:
     """run.json with other entries."""
     info = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps({**info, **entries}))
+    (path / "run.json").write_text(json.dumps({**info, "files": {}, **entries}))
 
 
 # --- run.json ---
@@ -149,6 +149,7 @@ def test_a_pipe_in_the_place_of_a_file_is_no_hang(run: Path, name: str) -> None:
 
 def test_the_run_says_the_sha256_of_what_is_written_once(run: Path) -> None:
     said = json.loads((run / "run.json").read_text())["files"]
+    assert said.pop("run.json")
     assert said == {n: hashlib.sha256((run / n).read_bytes()).hexdigest() for n in ("config.toml", "partition.h5")}
 
 
@@ -161,6 +162,37 @@ def test_one_changed_bit_of_them_is_seen(run: Path, name: str, remedy: str) -> N
     (run / name).write_bytes(data)
     with pytest.raises(FedscopeError, match=f"{name} is not the file that was written with the run .*copy{remedy}"):
         getattr(Run.open(run), name.split(".")[0])
+
+
+def test_every_changed_character_of_run_json_is_seen_or_changes_nothing(run: Path) -> None:
+    text = (run / "run.json").read_text()
+    said = Run.open(run).info
+    believed = 0
+    for at in range(len(text)):
+        other = text[:at] + ("8" if text[at] != "8" else "9") + text[at + 1 :]
+        (run / "run.json").write_text(other)
+        try:
+            found = Run.open(run).info
+        except FedscopeError:
+            continue
+        believed += 1  # the name of the entry that holds the sha256, and no other
+        assert {**found, "files": {}} == {**said, "files": {}} | {
+            name: value for name, value in found.items() if name not in said
+        }
+    assert believed <= len("files") + len("run.json")
+    (run / "run.json").write_text(json.dumps(json.loads(text)))  # other spaces say the same
+    assert Run.open(run).info == said
+
+
+def test_an_entry_that_its_owner_changed_is_said_with_the_way_to_keep_it(run: Path) -> None:
+    info = json.loads((run / "run.json").read_text())
+    info["device"] = "cuda"
+    (run / "run.json").write_text(json.dumps(info))
+    with pytest.raises(FedscopeError, match=r'copy, or take "run\.json" out of its "files" if you edited it yourself$'):
+        Run.open(run)
+    del info["files"]["run.json"]
+    (run / "run.json").write_text(json.dumps(info))
+    assert Run.open(run).info["device"] == "cuda"
 
 
 def test_a_run_that_says_no_sha256_is_read(run: Path) -> None:

@@ -335,7 +335,7 @@ def test_what_a_foreign_run_lacks_is_said(tmp_path):
     import h5py
 
     run = create(tmp_path / "ima", 1)
-    (run.path / "run.json").write_text(json.dumps({**run.info, "source": "flower 1.20"}))
+    (run.path / "run.json").write_text(json.dumps({**run.info, "files": {}, "source": "flower 1.20"}))
     for part in ("config.toml", "partition.h5", "metrics.csv"):
         (run.path / part).unlink()
     with h5py.File(run.path / "rounds/00001.h5", "a") as file:

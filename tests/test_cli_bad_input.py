@@ -431,7 +431,7 @@ def test_a_replaced_run_of_another_program_is_another_run(runs: Path) -> None:
     assert not _same("run", [said], [{**said, "created": "another day"}])
     info = json.loads(Path("runs/ima/run.json").read_text())
     foreign = {key: value for key, value in info.items() if key not in ("created", "versions")}
-    Path("runs/ima/run.json").write_text(json.dumps({**foreign, "source": "another program"}))
+    Path("runs/ima/run.json").write_text(json.dumps({**foreign, "files": {}, "source": "another program"}))
     before = identity(Run.open("runs/ima"))
     assert identity(Run.open("runs/ima")) == before
     file = Path("runs/ima/rounds/00002.h5")
@@ -446,7 +446,7 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
 
     info = json.loads(Path("runs/ima/run.json").read_text())
     del info["data"]
-    Path("runs/ima/run.json").write_text(json.dumps({**info, "source": "another program"}))
+    Path("runs/ima/run.json").write_text(json.dumps({**info, "files": {}, "source": "another program"}))
     for name in ("config.toml", "partition.h5", "metrics.csv"):
         Path("runs/ima", name).unlink()
     words = ["line", "runs/ima@1/global", "runs/ima@2/global", "--points", "3", "--out", "line"]

@@ -216,7 +216,7 @@ def test_runs_on_other_data_are_refused_before_anything_is_computed(
         FedscopeError, match=r"runs/ima and runs/kept were trained on .*; ask for one of them at a time"
     ):
         said(capsys, "runs/ima", "runs/kept", *QUICK, "--out", "e")
-    info["data"]["sha256"] = "another"
+    info["data"]["sha256"], info["files"] = "another", {}
     Path("runs/fma/run.json").write_text(json.dumps(info))
     with pytest.raises(FedscopeError, match=r"runs/ima and runs/fma were trained on different data; ask for one"):
         said(capsys, "runs/ima", "runs/fma", *QUICK, "--out", "e")

@@ -179,7 +179,7 @@ def without_start(run_: Path) -> None:
 
 def foreign(run_: Path) -> None:
     info = json.loads((run_ / "run.json").read_text())
-    (run_ / "run.json").write_text(json.dumps({**info, "source": "flower 1.0"}))
+    (run_ / "run.json").write_text(json.dumps({**info, "files": {}, "source": "flower 1.0"}))
     (run_ / "partition.h5").unlink()
 
 

@@ -37,7 +37,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(folder / "own/r", folder / place / "r")
         info = json.loads((folder / place / "r/run.json").read_text())
         del info["data"]
-        (folder / place / "r/run.json").write_text(json.dumps({**info, "source": "flower 1.0"}))
+        (folder / place / "r/run.json").write_text(json.dumps({**info, "files": {}, "source": "flower 1.0"}))
         for file in files:
             (folder / place / "r" / file).unlink()
     (folder / "nets_elsewhere.py").write_text(NET)

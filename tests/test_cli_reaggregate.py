@@ -231,7 +231,7 @@ def test_mistakes_end_in_one_sentence(
     shutil.copytree("runs/fma", "runs/foreign")
     Path("runs/foreign/config.toml").unlink()
     info: dict[str, Any] = json.loads(Path("runs/foreign/run.json").read_text())
-    Path("runs/foreign/run.json").write_text(json.dumps({**info, "source": "Flower"}))
+    Path("runs/foreign/run.json").write_text(json.dumps({**info, "files": {}, "source": "Flower"}))
     with pytest.raises(FedscopeError, match=message) as caught:
         said(capsys, *words)
     assert "\n" not in str(caught.value)

@@ -182,7 +182,7 @@ def without_start(run_: Path) -> None:
 
 def foreign(run_: Path) -> None:
     info = json.loads((run_ / "run.json").read_text())
-    (run_ / "run.json").write_text(json.dumps({**info, "source": "flower 1.0"}))
+    (run_ / "run.json").write_text(json.dumps({**info, "files": {}, "source": "flower 1.0"}))
     (run_ / "config.toml").unlink()
 
 
@@ -218,7 +218,7 @@ def test_no_subsets_are_a_wrong_number(runs: Path, capsys: pytest.CaptureFixture
 
 def other_data(run_: Path) -> None:
     info = json.loads((run_ / "run.json").read_text())
-    info["data"]["sha256"] = "0" * 64
+    info["data"]["sha256"], info["files"] = "0" * 64, {}
     (run_ / "run.json").write_text(json.dumps(info))
 
 

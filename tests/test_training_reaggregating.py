@@ -183,7 +183,7 @@ def test_buffers_are_averaged_as_in_training(runs: Any, tmp_path: Path) -> None:
     more = (Entry("mean", (3,), "float32", "buffer"), Entry("seen", (), "int64", "buffer"))
     layout = Layout((*plain.layout.entries, *more))
     info = json.loads((plain.path / "run.json").read_text())
-    (plain.path / "run.json").write_text(json.dumps({**info, "layout": layout.to_json()}))
+    (plain.path / "run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
     rng = np.random.default_rng(0)
     count = len(before.client_ids)
     held = {"mean": rng.normal(size=(count, 3)).astype(np.float32), "seen": 7 + np.arange(count)}
@@ -230,7 +230,7 @@ def test_clients_that_diverged_are_told_by_parameters_and_by_buffers(runs: Any, 
     before = run.round(2)
     layout = Layout((*run.layout.entries, Entry("mean", (3,), "float32", "buffer")))
     info = json.loads((run.path / "run.json").read_text())
-    (run.path / "run.json").write_text(json.dumps({**info, "layout": layout.to_json()}))
+    (run.path / "run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
     count = len(before.client_ids)
     parameters, mean = before.clients().parameters, np.zeros((count, 3), np.float32)
     parameters[0, 5], mean[2, 1] = np.inf, np.nan
@@ -304,7 +304,7 @@ def test_a_run_of_another_program_is_refused(runs: Any, tmp_path: Path) -> None:
     shutil.copytree(runs("fma").path, tmp_path / "flower")
     (tmp_path / "flower" / "config.toml").unlink()
     info = json.loads((tmp_path / "flower" / "run.json").read_text())
-    (tmp_path / "flower" / "run.json").write_text(json.dumps({**info, "source": "Flower 1.9"}))
+    (tmp_path / "flower" / "run.json").write_text(json.dumps({**info, "files": {}, "source": "Flower 1.9"}))
     with pytest.raises(FedscopeError, match=r"flower has no config\.toml, which this needs: .* by Flower 1\.9"):
         reaggregating_config(Run.open(tmp_path / "flower"), 1, "fedsa")
 
