@@ -46,7 +46,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pat
     return folder
 
 
-@pytest.mark.drawn
 @pytest.mark.parametrize(("command", "ends"), ASKED.values(), ids=ASKED)
 def test_foreign_files_stay(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

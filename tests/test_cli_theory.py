@@ -226,7 +226,9 @@ def test_a_cut_table_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixtur
     said(capsys, *words)
     whole = Path("t.theory.csv").read_text()
     Path("t.theory.csv").write_text(whole[:300])
-    with pytest.raises(FedscopeError, match=r"t\.theory\.csv is not whole.*; compute it again with --force"):
+    with pytest.raises(
+        FedscopeError, match=r"t\.theory\.csv is damaged: row \d+ has not \d+ fields; compute it again with --force"
+    ):
         said(capsys, *words, "--redraw")
     said(capsys, *words, "--force")
     assert Path("t.theory.csv").read_text() == whole

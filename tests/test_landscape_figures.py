@@ -97,7 +97,6 @@ def test_the_same_data_make_the_same_bytes(tmp_path: Path, drawn: dict[str, tupl
     again = {
         "plane 3.5": surface().figure(3.5),
         "line 7.0": two_pairs().figure(7.0, "A title"),
-        "panels 3.5": panels(3.5),
     }
     for name, figure in again.items():
         first = save_figure(drawn[name][0], tmp_path / "first")

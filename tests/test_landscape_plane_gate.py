@@ -15,7 +15,7 @@ from fedscope.landscape import read_surface, write_surface
 from fedscope.landscape.planes import Plane, PlaneModel
 
 A, B = np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0])
-MODEL = PlaneModel("ima@3", 1.0, 0.5, 0.0, 0.1, 0.2, 0.1, 0.2, "anchor")
+MODEL = PlaneModel("ima@3", 1.0, 0.5, 0.0, 0.1, 0.2, 0.1, 0.2, "anchor", 0.3, 0.4)
 PLANE = Plane(A, B, np.ones((2, 3)), np.zeros((2, 3)), (MODEL,), 0.1, "none", {"split": "test", "samples": 3})
 
 

@@ -189,5 +189,5 @@ def test_files_that_are_no_configuration_are_refused(tmp_path: Path) -> None:
         read_toml(tmp_path / "nothing.toml")
     bad = tmp_path / "bad.toml"
     bad.write_text("[run\nrounds = 3")
-    with pytest.raises(FedscopeError, match=r"bad\.toml is not valid TOML: .*line 1"):
+    with pytest.raises(FedscopeError, match=r"bad\.toml is not TOML: .*line 1"):
         read_toml(bad)

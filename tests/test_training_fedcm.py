@@ -68,7 +68,7 @@ def test_the_first_round_steps_by_a_times_the_gradient(small: Any, close: Any) -
     close(trained.weights.parameters, slower.weights.parameters, 1e-13)
 
 
-@given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-3, 10)), min_size=1, max_size=6))
+@given(parts=st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-3, 10)), min_size=1, max_size=6))
 def test_clients_that_follow_one_direction_give_it_back_however_far_they_go(
     parts: list[tuple[int, float]], close: Any
 ) -> None:

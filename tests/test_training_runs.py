@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, weighted_mean
-from fedscope.training import Config, Replayer, merge, preset, resume, train
+from fedscope.training import Config, Replayer, config_of, merge, preset, resume, train
 from fedscope.training.watching import Unwatched
 
 SMALL = {
@@ -109,13 +109,17 @@ def test_the_number_of_workers_changes_nothing(ima: Run, tmp_path: Path, workers
     same(ima, train(config(), tmp_path / "run", workers=workers))
 
 
-@pytest.mark.parametrize("globals_", ["all", "none", "every:3"])
+@pytest.fixture(scope="module", params=["all", "none", "every:3"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    settings = config(record={"globals": request.param, "clients": "every:2"})
+    return train(settings, tmp_path_factory.mktemp("whole") / "ima")
+
+
 @pytest.mark.parametrize("stop", [0, 2, 3, 4, 6])
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
-    stop_after: Any, ima: Run, tmp_path: Path, stop: int, globals_: str
+    stop_after: Any, ima: Run, whole: Run, tmp_path: Path, stop: int
 ) -> None:
-    settings = config(record={"globals": globals_, "clients": "every:2"})
-    whole = train(settings, tmp_path / "whole")
+    settings = config_of(whole)
     with pytest.raises(KeyboardInterrupt):
         train(settings, tmp_path / "cut", watcher=stop_after(stop))
     cut = Run.open(tmp_path / "cut")

@@ -93,8 +93,9 @@ def config_of(run: Run) -> Config:
         FedscopeError: the run came from another program and has none; a setting that this fedscope does not take.
     """
     run.require("config.toml")
+    stored = run.config or {}
     try:
-        return Config.recorded(run.config or {})
+        return Config.recorded(stored)
     except FedscopeError as error:
         raise FedscopeError(f"{run.path / 'config.toml'}: {error}") from None
 
