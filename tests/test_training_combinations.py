@@ -96,7 +96,7 @@ def play(config: Config) -> list[RoundRecord]:
 
 
 def some(client: str) -> list[tuple[str, str]]:
-    """Each server once, averages in turn, another turn for each client: over all clients every pair of methods meets."""
+    """Each server once, averages in turn, from another one on for each client: in all, every pair of methods meets."""
     turn = CLIENTS.index(client)
     return [(server, AVERAGES[(turn + k) % len(AVERAGES)]) for k, server in enumerate(SERVERS)]
 
