@@ -204,6 +204,20 @@ def digits_read_once() -> Iterator[None]:
         assert read("").sha256 == digits.load("").sha256, "a test has changed the digits that all share"
 
 
+@pytest.fixture(scope="module")
+def few_digits() -> Iterator[None]:
+    """A fifth of the digits in their place, for modules that train many federations to compare them bit for bit."""
+    from fedscope.training.data import digits
+    from fedscope.training.dataset import standardised
+
+    whole = digits.load("")
+    arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}
+    few = standardised("digits", "", {name: values[::5] for name, values in arrays.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digits, "PROVIDES", lambda argument: few)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests of the command line build every figure but do not draw it: the file holds what would be drawn, as a digest

@@ -318,8 +318,10 @@ RUNS = (
 )
 
 
-@pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
-@pytest.mark.parametrize("shown", [(0,), (0, 1), (0, 1, 2), (0, 3)])
+@pytest.mark.parametrize(
+    ("shown", "width"),
+    [((0,), 2.0), ((0, 1), 2.0), ((0, 1, 2), 2.0), ((0,), 3.5), ((0, 1, 2), 3.5), ((0, 3), 3.5), ((0, 1, 2), 7.0)],
+)
 def test_words_of_a_figure_neither_touch_nor_are_cut(width, shown):
     title = "A title that is longer than the figure is wide, so that it needs more lines than one"
     figure = result(*(RUNS[i] for i in shown)).figure(width, title)

@@ -40,6 +40,7 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 #: pages that take longer than a few seconds
 SLOW = {
+    "formats.md",
     "methods.md",
     "howto/own-data.md",
     "howto/subsets.md",

@@ -21,6 +21,8 @@ from fedscope.training.clients.fedbabu import FedBABU
 from fedscope.training.methods import History
 from fedscope.training.registry import find
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = {
     "data": {"clients": 5},
     "model": {"hidden": [8]},

@@ -16,6 +16,8 @@ from fedscope.training import Config, Replayer, branch, branch_notes, merge, pre
 from fedscope.training.checking import check_run
 from fedscope.training.registry import find, names
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = {
     "data": {"clients": 5, "client_test": 0.2},
     "model": {"hidden": [8]},
