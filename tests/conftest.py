@@ -271,7 +271,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callab
             key, _, setting = value.partition("=")
             asked[f"{flag} {key}=" if flag == "--set" else f"{flag} "] = setting if flag == "--set" else value
         asked_words = [word for start in sorted(asked) for word in f"{start}{asked[start]}".split(" ", 1)]
-        kept = store / hashlib.sha256(" ".join(asked_words).encode()).hexdigest()[:16]
+        from fedscope.training import load_data
+
+        data = load_data(asked.get("--data ", "digits")).sha256  # some modules train on few digits
+        kept = store / hashlib.sha256(" ".join([data, *asked_words]).encode()).hexdigest()[:16]
         with FileLock(f"{kept}.lock"):
             if not kept.is_dir():
                 assert run(["train", *asked_words, "--out", f"{kept}.new"]) == 0

@@ -16,6 +16,8 @@ from fedscope.checkpoints import Run, load_model, write_file
 from fedscope.cli.main import run
 from fedscope.landscape import Line, Plane, write_surface
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = [
     "--clients", "8", "--participation", "0.5", "--rounds", "5", "--epochs", "2",
     "--set", "model.hidden=[16]", "--set", "run.evaluate_clients=40",
@@ -163,13 +165,11 @@ def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(
-        said(capsys, "line", "runs/fma@last", "runs/ima@last", "--limit", "100", "--json", "--points", "9")
-    )
+    out = json.loads(said(capsys, "line", "runs/fma@last", "runs/ima@last", "--limit", "50", "--json", "--points", "9"))
     line = Line.load(next(path for path in out["files"] if path.endswith(".nc")))
     assert out["barrier"] == line.barrier.tolist()
     assert Path(out["files"][0]).parent == Path("runs/fma/figures")
-    assert line.attrs["samples"] == 100
+    assert line.attrs["samples"] == 50
     assert line.attrs["addresses"] == ["runs/fma@last", "runs/ima@last"]
     assert line.attrs["versions"]["fedscope"]
     assert 0.0 in line.beta

@@ -16,6 +16,8 @@ from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
 from fedscope.training import Config, merge, preset, train
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL: dict[str, Any] = {
     "data": {"clients": 4},
     "model": {"hidden": [8]},

@@ -18,6 +18,8 @@ from fedscope.cli.disperse import command
 from fedscope.cli.main import run
 from fedscope.decomposition.dispersion import Dispersion, round_sentence
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = ["--partition", "dirichlet:1", "--epochs", "2", "--set", "run.evaluate_clients=0"]
 RUNS = {
     "ima": ["--method", "ima", "--clients", "16", "--participation", "0.5", "--rounds", "4",

@@ -17,6 +17,8 @@ from fedscope.cli.embeddings import asked_of, embedded, tell
 from fedscope.cli.options import Output
 from fedscope.decomposition.embedding import Embedding
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:

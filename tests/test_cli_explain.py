@@ -20,6 +20,8 @@ from fedscope.decomposition.explaining import Comparison, Explanation, compare_m
 from fedscope.decomposition.similarity import ClientCKA
 from fedscope.training import data_of, module_of
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 QUICK = ["--rounds", "1,last", "--draws", "local:3"]
 FILES = ["html", "md", "explain.json", "factors.csv", "clients.csv", "factors.json", "pdf", "png"]
 
@@ -252,7 +254,7 @@ def test_a_subset_and_test_data_say_so(runs: Path, capsys: pytest.CaptureFixture
         made = Explanation.load(f"s{number}")
         assert any("with the error over samples added in quadrature" in note for note in made.notes)
         # what is compared on test data is limited as all samples are
-        count = "60" if "--limit" in words else "360"
+        count = "60" if "--limit" in words else "72"
         assert f"On {count} test samples it has" in made.of("better-than-clients").sentence
 
 

@@ -20,6 +20,8 @@ from fedscope.decomposition.forgetting import Forgetting, mean_over_clients
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from fedscope.cli.main import run
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 NET = """
 from torch import nn
 

@@ -38,6 +38,9 @@ ASKED = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("trained")

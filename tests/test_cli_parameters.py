@@ -18,6 +18,8 @@ from fedscope.cli.main import run
 from fedscope.cli.parameters import command
 from fedscope.decomposition.parameters import ParameterMap, Parameters, most_skewed, parse_place
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = ["--clients", "8", "--rounds", "4", "--set", "model.hidden=[16]"]
 
 

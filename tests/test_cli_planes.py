@@ -17,6 +17,8 @@ from fedscope.cli.preview import Preview
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 TRAIN = [
     "train", "--clients", "8", "--participation", "0.5", "--rounds", "5", "--epochs", "2", "--out", "runs/ima",
     "--set", "model.hidden=[8]", "--set", "average.start=3",
@@ -213,7 +215,7 @@ def test_a_clients_own_data_are_its_rows_of_the_training_data(here: Path, capsys
         (["--split", "train"], "--split test (not train)"),
         (["--limit", "50"], "60 samples (--limit asks for 50)"),
         (["--limit", "50", "--seed", "1"], "60 samples (--limit asks for 50) and --seed 0 (not 1)"),
-        (["--limit", "2000"], "60 samples (--limit asks for 360)"),
+        (["--limit", "2000"], "60 samples (--limit asks for 72)"),
     ],
 )
 def test_a_result_is_not_taken_for_that_of_another_question(

@@ -14,6 +14,8 @@ from fedscope.checkpoints import FedscopeError, load_model, write_file
 from fedscope.cli.sharpness import command
 from fedscope.landscape.curvature import Sharpness
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 QUICK = ["--limit", "60", "--draws", "2", "--probes", "2", "--top", "2"]
 
 

@@ -19,6 +19,8 @@ from fedscope.decomposition.subsets import Subsets
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = [
     "--clients", "8", "--participation", "0.5", "--rounds", "4", "--epochs", "2",
     "--set", "model.hidden=[16]", "--partition", "dirichlet:1",

@@ -22,6 +22,8 @@ from fedscope.decomposition import Synergy, synergy
 from fedscope.decomposition.label_agreement import label_agreement, overlap
 from fedscope.decomposition.synergy_words import sentence
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:

@@ -16,6 +16,8 @@ from fedscope.checkpoints import FedscopeError, RoundRecord, Run, Weights, write
 from fedscope.cli.updates import command
 from fedscope.decomposition.updates import ClientUpdates
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
