@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_file, write_round
-from fedscope.cli.cka import command
-from fedscope.cli.main import run
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.similarity import ClientCKA, ModelCKA
 
 
@@ -40,7 +39,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["cka", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 
@@ -235,6 +234,6 @@ def test_mistakes_end_in_one_sentence(
 def test_a_file_that_does_not_exist_is_said_before_what_it_lacks(runs: Path) -> None:
     Path("b.pt").touch()
     with pytest.raises(FedscopeError, match=r"^a\.pt does not exist; \. has b\.pt$"):
-        command.main(["b.pt", "a.pt"], standalone_mode=False)
+        fedscope.main(["cka", "b.pt", "a.pt"], standalone_mode=False)
     with pytest.raises(FedscopeError, match=r"^b\.pt is a plain file, which does not say its data; give --data"):
-        command.main(["b.pt", "b.pt"], standalone_mode=False)
+        fedscope.main(["cka", "b.pt", "b.pt"], standalone_mode=False)

@@ -14,8 +14,7 @@ import pytest
 from scipy import stats
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.disperse import command
-from fedscope.cli.main import run
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.dispersion import Dispersion, round_sentence
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -54,7 +53,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["disperse", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 

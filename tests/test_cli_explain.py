@@ -13,8 +13,7 @@ import pytest
 import fedscope.decomposition as decomposition
 import fedscope.decomposition.similarity as similarity
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
-from fedscope.cli.explain import command
-from fedscope.cli.main import run
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.explaining import Comparison, Explanation, compare_models, explain
 from fedscope.decomposition.similarity import ClientCKA
@@ -64,7 +63,7 @@ def by_hand(run: Run, number: int) -> list[Comparison]:
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["explain", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 

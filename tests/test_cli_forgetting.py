@@ -14,8 +14,7 @@ import pytest
 import xarray
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.forgetting import command
-from fedscope.cli.main import run
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.forgetting import Forgetting, mean_over_clients
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
@@ -42,7 +41,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["forgetting", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
-from fedscope.cli.main import run
-from fedscope.cli.parameters import command
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.parameters import ParameterMap, Parameters, most_skewed, parse_place
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -49,7 +48,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["parameters", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_round
-from fedscope.cli.main import run
-from fedscope.cli.reaggregate import command
+from fedscope.cli.main import fedscope, run
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
@@ -45,7 +44,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["reaggregate", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 
@@ -193,7 +192,7 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
 
 def test_it_needs_a_server(runs: Path) -> None:
     with pytest.raises(click.MissingParameter) as caught:
-        command.main(["runs/fma@2"], standalone_mode=False)
+        fedscope.main(["reaggregate", "runs/fma@2"], standalone_mode=False)
     assert caught.value.format_message() == "Missing option '--server'."
 
 

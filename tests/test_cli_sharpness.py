@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedscope.checkpoints import FedscopeError, load_model, write_file
-from fedscope.cli.sharpness import command
+from fedscope.cli.main import fedscope
 from fedscope.landscape.curvature import Sharpness
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -37,7 +37,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["sharpness", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 

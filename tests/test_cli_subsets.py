@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import run
-from fedscope.cli.subsets import command
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.subsets import Subsets
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
@@ -44,7 +43,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["subsets", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
-from fedscope.cli.main import run
-from fedscope.cli.synergy import command
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition import Synergy, synergy
 from fedscope.decomposition.label_agreement import label_agreement, overlap
 from fedscope.decomposition.synergy_words import sentence
@@ -49,7 +48,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["synergy", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 

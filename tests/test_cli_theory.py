@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import run
-from fedscope.cli.theory import command
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.theory import (
     Theory,
     client_bounds,
@@ -52,7 +51,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["theory", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 
@@ -154,7 +153,7 @@ def test_an_interrupted_analysis_goes_on(
     monkeypatch.setattr(theory, "locality_gaps", counted)
     words = ["runs/fma", *QUICK, "--kernel", "none", "--out", "t"]
     with pytest.raises(click.Abort):
-        command.main(words, standalone_mode=False)
+        fedscope.main(["theory", *words], standalone_mode=False)
     said(capsys, *words, "--rounds", "1,2,3")  # other rounds, and another one's clients shrunk
     assert asked == [1, 2, 3, 3, 3]
     assert not Path("t.theory.json.partial").exists()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, Weights, write_round
-from fedscope.cli.updates import command
+from fedscope.cli.main import fedscope
 from fedscope.decomposition.updates import ClientUpdates
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -44,7 +44,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    command.main(list(words), standalone_mode=False)
+    fedscope.main(["updates", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 
