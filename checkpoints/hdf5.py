@@ -38,13 +38,13 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
     except OSError as error:
         raise FedscopeError(_unreadable(path, what, error)) from error
     with file:
-        found = file.attrs.get("format")
-        if format is not None and found != format:
-            says = "does not say its format" if found is None else f"says {found!r}"
-            raise FedscopeError(f'{path} is not {what}: it {says}, not "{format}"')
-        if format is not None:
-            check_version(path, file.attrs.get("version"), version)
         try:
+            found = file.attrs.get("format")
+            if format is not None and found != format:
+                says = "does not say its format" if found is None else f"says {found!r}"
+                raise FedscopeError(f'{path} is not {what}: it {says}, not "{format}"')
+            if format is not None:
+                check_version(path, file.attrs.get("version"), version)
             yield file
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             raise FedscopeError(f"{path} is damaged: {_first_line(error)}; restore it from a copy") from error

@@ -110,6 +110,26 @@ def test_a_run_of_every_method_is_found_sound(whole: Any, method: str) -> None:
     assert found.checksums > 100
 
 
+@pytest.mark.parametrize(("method", "what"), [("scaffold", "client"), ("fedadam", "server")])
+def test_a_state_that_is_gone_with_the_last_round_is_missed(
+    stop_after: Any, tmp_path: Path, method: str, what: str
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(config(method, record={"clients": "none"}), tmp_path / "cut", watcher=stop_after(3))
+    for file in (tmp_path / "cut").rglob("00003.h5"):
+        file.unlink()
+    for place in [tmp_path / "cut/rounds/00002.h5", *(tmp_path / "cut/kept").rglob("00002.h5")]:
+        with h5py.File(place, "r+") as file:
+            for name in ("state", "checksums"):
+                if name in file:
+                    del file[name]
+            file.attrs.pop("checksums", None)
+    with pytest.raises(
+        FedscopeError, match=rf"after round 2: what the {what} method keeps \(.*\) is in none of its files"
+    ):
+        resume(tmp_path / "cut")
+
+
 def test_every_method_that_is_accepted_is_also_played(whole: Any) -> None:
     """Only averages that nobody starts from, and Ditto, whose own models stand beside, leave FMA's globals alone."""
     plain = whole("fma").round("last").read("global").parameters

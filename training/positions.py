@@ -18,7 +18,8 @@ def position_after(run: Run, round: int, config: Config, federation: Federation)
     had averaged the history.
 
     Raises:
-        FedscopeError: the round's ``global``, or what an average over rounds looks back at, is in none of its files.
+        FedscopeError: the round's ``global``, what a method keeps, or what an average over rounds looks back at, is in
+            none of its files.
     """
     memory = RunMemory(run)
     first = config.average.averages_first
@@ -38,6 +39,15 @@ def position_after(run: Run, round: int, config: Config, federation: Federation)
         restarts = averaged is not None and config.average.restarts(round + 1)
         server = config.server.init((averaged if averaged is not None and restarts else global_).parameters)
     window = config.average.window_size()
+    needed = {"server": (config.server.init(global_.parameters), server)}
+    if "client" not in fresh:
+        needed["client"] = (config.client.begin(global_, federation.facts), kept.sent)
+    for shelf, (begun, found) in needed.items():
+        if lacking := sorted(set(begun) - set(found)):
+            raise FedscopeError(
+                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({', '.join(lacking)}) is "
+                "in none of its files; restore the missing rounds and kept/ from a copy, or train anew"
+            )
     return Position(
         round=round,
         start=federation.next_start(round, global_, averaged, server),

@@ -32,7 +32,7 @@ OUTCOMES = (
 GOOD = ("fine", "refused")
 #: files that commands may write, and what says when and from what a result was made
 WRITTEN = ("out", "figures", "stdout", "stderr", ".writer")
-ABOUT = ("attrs", "created", "versions", "provenance", "seconds", "crc32")
+ABOUT = ("attrs", "created", "versions", "provenance", "seconds", "crc32", "run.json")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ def judge(
     if any(after.get(name) != digest for name, digest in before.items() if not (resumed and _grows(name))):
         return "changed an input"
     if ended["status"] == 2:
-        lines = [line for line in said.strip().split("\n") if line and " recording up to " not in line]  # how far it is
+        # what it is about to do, said before it reads
+        begun = (" recording up to ", " replays of local training (")
+        lines = [line for line in said.strip().split("\n") if line and not any(words in line for words in begun)]
         sentence = len(lines) == 1 and lines[0].startswith("fedscope: ") and len(lines[0]) < 2000
         return "refused" if sentence or said.startswith("Usage:") else "not one sentence"
     return "fine" if sound is None or numbers(folder, before, resumed) == sound else "believed"
