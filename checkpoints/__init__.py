@@ -6,7 +6,7 @@ from .creating import refuse_occupied
 from .durable import WriterLock, write_durably
 from .errors import FedscopeError, FedscopeWarning, nearest
 from .files import read_file, write_file
-from .finding import find_runs, size_of
+from .finding import find_run_folders, find_runs, size_of
 from .foreign import expanded, reading, refuse_oversize
 from .layout import Entry, Layout
 from .metrics import COLUMNS
@@ -47,6 +47,7 @@ __all__ = [
     "WriterLock",
     "columns_of",
     "expanded",
+    "find_run_folders",
     "find_runs",
     "load_model",
     "mean",

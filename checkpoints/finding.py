@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from .creating import FILES
 from .errors import FedscopeError
 from .runs import KEPT_NAME, Run
+
+T = TypeVar("T")
 
 #: how far below a linked folder runs are looked for: a link may lead to a whole disk
 LINKED_DEPTH = 2
@@ -21,20 +24,43 @@ def find_runs(folder: Path | str) -> list[Run]:
     Links are followed, two folders deep. A run that is reached twice is listed once, by its own path rather than by a
     link's.
     """
-    found: list[Run] = []
+    return sorted(_walk(Path(folder), _opened), key=lambda run: run.path)
+
+
+def find_run_folders(folder: Path | str) -> list[Path]:
+    """The folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged, beside which rounds still lie."""
+    return sorted(_walk(Path(folder), _kept))
+
+
+def _opened(folder: Path) -> Run | None:
+    with suppress(FedscopeError):  # something else of that name, below which there may be runs
+        return Run.open(folder)
+    return None
+
+
+def _kept(folder: Path) -> Path | None:
+    return folder if (folder / "rounds").is_dir() or _opened(folder) is not None else None
+
+
+def _walk(top: Path, take: Callable[[Path], T | None]) -> list[T]:
+    found: list[T] = []
     seen: set[tuple[int, int]] = set()
-    waiting: list[tuple[Path, int | None]] = [(Path(folder), None)]  # and how deep to go where it was linked
+    waiting: list[tuple[Path, int | None]] = [(top, None)]  # and how deep to go where it was linked
     while waiting:  # what is no link first, then what lies behind links, then behind the links there
         links: list[tuple[Path, int | None]] = []
         for start, depth in waiting:
-            found += _below(start, depth, seen, links)
+            found += _below(start, depth, take, seen, links)
         waiting = sorted(links, key=lambda link: link[0])
-    return sorted(found, key=lambda run: run.path)
+    return found
 
 
 def _below(
-    folder: Path, depth: int | None, seen: set[tuple[int, int]], links: list[tuple[Path, int | None]]
-) -> Iterator[Run]:
+    folder: Path,
+    depth: int | None,
+    take: Callable[[Path], T | None],
+    seen: set[tuple[int, int]],
+    links: list[tuple[Path, int | None]],
+) -> Iterator[T]:
     try:
         about = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -43,13 +69,9 @@ def _below(
     if (about.st_dev, about.st_ino) in seen:
         return
     seen.add((about.st_dev, about.st_ino))
-    if any(entry.name == "run.json" for entry in entries):
-        run = None
-        with suppress(FedscopeError):  # something else of that name, below which there may be runs
-            run = Run.open(folder)
-        if run is not None:
-            yield run
-            return
+    if any(entry.name == "run.json" for entry in entries) and (run := take(folder)) is not None:
+        yield run
+        return
     for entry in entries:
         if entry.name.startswith(".") or depth == 0:
             continue
@@ -57,7 +79,7 @@ def _below(
             if entry.is_dir():
                 links.append((folder / entry.name, LINKED_DEPTH if depth is None else depth - 1))
         elif entry.is_dir():
-            yield from _below(folder / entry.name, None if depth is None else depth - 1, seen, links)
+            yield from _below(folder / entry.name, None if depth is None else depth - 1, take, seen, links)
 
 
 def size_of(run: Run) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
     from ..training.checking import check_run
     from .progress import progress
 
-    runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_below(path)))
+    runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:
         raise FedscopeError(f"there are no runs below {', '.join(map(str, paths)) or Path().resolve()}; give a run")
     broken, rows = [], []
@@ -46,21 +45,17 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
         )
 
 
-def runs_below(path: Path) -> Iterator[Path]:
-    """A run, or all runs below a folder, those with a broken ``run.json`` too; hidden folders are left out.
+def runs_at(path: Path) -> list[Path]:
+    """A run, or all runs below a folder as ``ls`` finds them, and those with a damaged ``run.json``.
 
     Raises:
         FedscopeError: no such folder.
     """
-    from ..checkpoints import FedscopeError
+    from ..checkpoints import FedscopeError, find_run_folders
 
     if not path.is_dir():
         raise FedscopeError(f"{path} is neither a run nor a folder; give a run, or a folder that holds runs")
-    for place, folders, files in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if "run.json" in files:
-            yield Path(place)
-            folders.clear()
+    return [path] if (path / "run.json").is_file() else find_run_folders(path)
 
 
 def lines_of(run: Path, found: Soundness) -> Iterator[str]:

@@ -159,6 +159,20 @@ def test_a_broken_run_json_is_a_fault_and_nothing_there_a_mistake(
     assert "nowhere is neither a run nor a folder" in capsys.readouterr().err
 
 
+def test_the_runs_below_a_folder_are_those_of_ls_and_damaged_ones(
+    copy: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (copy("ima") / "run.json").write_text("{")
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    copy("fma").rename(elsewhere)
+    (tmp_path / "linked").symlink_to(elsewhere)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/run.json").write_text('{"of": "another program"}')
+    assert command(["ls", "--check", "--json", str(tmp_path)]) == 2
+    rows = json.loads(capsys.readouterr().out)
+    assert [(Path(row["run"]).name, row["sound"]) for row in rows] == [("ima", False), ("linked", True)]
+
+
 @pytest.mark.parametrize("checksums", [True, False])
 def test_a_resume_does_not_go_on_from_altered_weights(runs: Path, tmp_path: Path, checksums: bool) -> None:
     config = Config.read({"data": {"clients": 6}, "client": {"epochs": 1}, "run": {"rounds": 4, "participation": 0.5}})
