@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +22,9 @@ LOCK_NAME = ".writer"
 def write_durably(path: Path | str) -> Iterator[Path]:
     """Write a file so that it is seen whole or not at all, whatever happens.
 
-    Yields a temporary path ``.NAME.tmp`` in the same folder; what was written there is fsynced, renamed to ``path`` and
-    the folder fsynced. On an error the temporary file is removed and an earlier ``path`` stays as it was.
+    Yields a new temporary file ``.NAME.RANDOM.tmp`` in the same folder, which is nobody else's and no link; what was
+    written there is fsynced, renamed to ``path`` and the folder fsynced. On an error the temporary file is removed and
+    an earlier ``path`` stays as it was.
 
     Raises:
         DiskFullError: nothing more fits; a FedscopeError.
@@ -32,21 +34,38 @@ def write_durably(path: Path | str) -> Iterator[Path]:
     ...     with write_durably(Path(folder, "a.txt")) as temporary:
     ...         _ = temporary.write_text("whole")
     ...     temporary.name, Path(folder, "a.txt").read_text()
-    ('.a.txt.tmp', 'whole')
+    ('.a.txt....tmp', 'whole')
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary: Path | None = None
     try:
+        temporary = _new_beside(path)
         yield temporary
         sync(temporary)
         temporary.replace(path)
     except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         if disk_is_full(error):
             raise DiskFullError(f"{path} cannot be written: the disk is full; make room, or write elsewhere") from error
         raise
     sync(path.parent)
+
+
+def _new_beside(path: Path) -> Path:
+    """An empty file of a name that nobody can foresee, with the rights that the user's other new files have."""
+    while True:
+        # a name ends at 255 bytes
+        temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.tmp")
+        try:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        except FileExistsError:
+            continue
+        except OSError as error:
+            error.filename = str(path)  # which the user knows
+            raise
+        return temporary
 
 
 def sync(path: Path) -> None:

@@ -16,7 +16,7 @@ class Partial:
     """An append-only store of finished parts, one JSON line each; the first line says which question they answer.
 
     A torn last line (a kill while writing) is left out; a store of another question (``fingerprint``) starts afresh,
-    with a warning.
+    with a warning. Without a path parts are kept as long as the object.
 
     Attributes:
         done: finished parts by key.
@@ -29,8 +29,8 @@ class Partial:
     {'7': [0.5, 0.1]}
     """
 
-    def __init__(self, path: Path | str, fingerprint: Mapping[str, Any]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path | str | None, fingerprint: Mapping[str, Any]) -> None:
+        self.path = None if path is None else Path(path)
         self._head = json.dumps(fingerprint, sort_keys=True)
         self._file: TextIO | None = None
         self.done: dict[str, Any] = {}
@@ -38,6 +38,8 @@ class Partial:
 
     def _read(self) -> int:
         """Take over the finished parts; returns how many bytes of the file are good."""
+        if self.path is None:
+            return 0
         try:
             content = regular(self.path, "the store of an interrupted analysis").read_bytes()
         except FileNotFoundError:
@@ -67,13 +69,17 @@ class Partial:
 
     def add(self, key: str, value: Any) -> None:
         """Keep one finished part (what JSON holds, NaN and infinities too)."""
+        line = json.dumps({"key": key, "value": value}) + "\n"
+        if self.path is None:  # the same numbers as from a file
+            self.done[key] = json.loads(line)["value"]
+            return
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("a", encoding="utf-8")
             self._file.truncate(self._whole)
             if not self._whole:
                 self._file.write(self._head + "\n")
-        self._file.write(json.dumps({"key": key, "value": value}) + "\n")
+        self._file.write(line)
         self._file.flush()
         self.done[key] = value
 
@@ -87,7 +93,8 @@ class Partial:
     def finish(self) -> None:
         """Remove the file: the result is safe elsewhere."""
         self.close()
-        self.path.unlink(missing_ok=True)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
         self._whole = 0
 
     def __enter__(self) -> Partial:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .options import Count, Output, Source, output_options, source_options
+from ..asking.source import Source
+from .options import Count, Output, output_options, source_options
 
 if TYPE_CHECKING:
+    from ..asking.models import Posed
     from ..checkpoints import Run
     from ..decomposition.similarity import ClientCKA, ModelCKA, RoundCKA
-    from .sources import Question
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Asked:
     batch: int | None
     source: Source
 
-    def minibatch(self, question: Question) -> int:
+    def minibatch(self, question: Posed) -> int:
         """Samples of a minibatch, at most."""
         from ..decomposition.similarity import usual_batch
 
         return self.batch or usual_batch(len(question.samples))
 
-    def of(self, question: Question) -> dict[str, Any]:
+    def of(self, question: Posed) -> dict[str, Any]:
         """The same as arguments."""
         device, seed, precision = question.settings["device"], self.source.seed, self.source.precision
         own = {"layers": self.layers, "estimator": self.estimator, "batch": self.minibatch(question), "seed": seed}
@@ -107,10 +108,11 @@ def command(
 
 def _runs(paths: Sequence[Path], rounds: str | None, asked: Asked, output: Output) -> None:
     """The clients of whole runs over rounds: a result a run and layer, a figure a layer."""
+    from ..asking.models import pose
+    from ..asking.names import slug
+    from ..asking.runs import client_rounds, open_runs
     from ..decomposition.similarity import clients_sentence, draw_clients
-    from .names import slug
     from .results import FIGURE, figures, kinds, refuse_taken, say
-    from .sources import client_rounds, open_runs, pose
 
     opened = open_runs(paths)
     names = [run.name for run in opened]
@@ -139,18 +141,18 @@ def _runs(paths: Sequence[Path], rounds: str | None, asked: Asked, output: Outpu
 
 
 def _run(
-    run: Run, numbers: list[int], files: list[Path], question: Question, asked: Asked, output: Output
+    run: Run, numbers: list[int], files: list[Path], question: Posed, asked: Asked, output: Output
 ) -> list[ClientCKA]:
     """One run's results, one a layer."""
     from dataclasses import replace
     from math import nan
 
+    from ..asking.runs import identity
     from ..checkpoints import Partial
     from ..decomposition.similarity import ClientCKA, RoundCKA, round_similarity
     from .factors import error_curves
     from .progress import progress
     from .results import obtain_all
-    from .sources import identity
 
     # a run of another program may have no metrics
     curves = error_curves(run) if (run.path / "metrics.csv").exists() else ()
@@ -190,12 +192,12 @@ def _run(
 
 def _models(models: tuple[str, ...], asked: Asked, output: Output) -> None:
     """Any models: a matrix a layer."""
+    from ..asking.models import expand, pose
+    from ..asking.names import base_for
     from ..checkpoints import FedscopeError, parse_address
     from ..decomposition.similarity import ModelCKA, model_similarity, models_sentence
-    from .names import base_for
     from .progress import progress
     from .results import FIGURE, figures, kinds, obtain_all, say
-    from .sources import expand, pose
 
     addresses = [address for given in models for address in expand(given)]
     parsed = [parse_address(address) for address in addresses]
@@ -248,7 +250,7 @@ def _cohort(run: Run, number: int) -> list[int]:
     return ids
 
 
-def _settings(question: Question, asked: Asked) -> dict[str, Any]:
+def _settings(question: Posed, asked: Asked) -> dict[str, Any]:
     """The provenance of a result; refuses too few samples before anything is computed."""
     from ..decomposition.similarity import minibatches
 

@@ -44,9 +44,9 @@ def command(runs: tuple[Path, ...], measures: tuple[str, ...], last: int, smooth
     """
     from dataclasses import replace
 
+    from ..asking.runs import identity, open_run
     from ..training import USUAL, Curves, curves
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import identity, open_run
 
     opened = [open_run(path) for path in runs]
     measures = tuple(dict.fromkeys(measures))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .options import Output, Source, output_options, source_options
+from ..asking.source import Source
+from .options import Output, output_options, source_options
 
 if TYPE_CHECKING:
     from ..decomposition import Decomposition, Outputs
@@ -75,15 +76,15 @@ def command(
 
     --split train takes all clients' training data (the paper's D).
     """
+    from ..asking.runs import client_rounds, identity, open_runs, refuse_other_data, refuse_replays
+    from ..asking.samples import given_settings, refuse_nameless
     from ..checkpoints import FedscopeError, Partial, versions
     from ..decomposition import Decomposition
     from ..training import resolve_device
     from .decomposing import Asked, decompose_runs
     from .draws import groups_of, parse_draws
     from .factors import as_numbers, sentence
-    from .given import given_settings, refuse_nameless, refuse_replays
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import client_rounds, identity, open_runs, refuse_other_data
 
     models = ("global", "averaged") if of == "both" else (of,)
     asked = Asked(parse_draws(draws), models, loss, outputs, on)
@@ -161,7 +162,7 @@ def refuse_idle_options(asked: Asked, source: Source) -> None:
 
 def default_base(run: Path, names: list[str], rounds: str, asked: Asked, source: Source) -> Path:
     """``RUN/figures/decompose-<what>``, where what is not the default is part of the name."""
-    from .names import slug
+    from ..asking.names import slug
 
     usual = {"local:4", "global", "squared", "probabilities", "all"}
     chosen = [str(asked.draws).replace(":", ""), "-".join(asked.models), asked.loss, asked.outputs, asked.on]

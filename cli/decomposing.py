@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..asking.samples import global_training_data
+from ..asking.source import Source
 from .draws import Draws
-from .factors import error_curves, global_training_data
-from .options import Source
+from .factors import error_curves
 
 if TYPE_CHECKING:
     from torch import nn
@@ -106,10 +107,10 @@ def decompose_runs(
     Raises:
         FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
     """
+    from ..asking.samples import dataset_of, module_for, refuse_without_partition
     from ..checkpoints import FedscopeError
     from ..decomposition import RoundFactors, RunFactors
     from ..training import Replayer
-    from .given import dataset_of, module_for, refuse_without_partition
     from .replaying import replays_of
 
     run = runs[0]

@@ -72,12 +72,12 @@ def command(
     Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
     clients on the share whose skewness D'Agostino's test rejects.
     """
+    from ..asking.runs import identity, open_runs
     from ..checkpoints import Partial, versions
     from ..decomposition.dispersion import Dispersion, refuse_rate, round_numbers, round_sentence
     from ..training import resolve_device
     from .dispersing import asked_rounds, default_base, dispersed, looked_into, maps_of, refuse_unequal
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import identity, open_runs
 
     if embed is not None:
         refuse_given(["fdr"], f"belongs to the test of skewness; leave it out with --embed {embed}")

@@ -40,8 +40,8 @@ def asked_rounds(runs: Sequence[Run], rounds: str | None) -> list[tuple[Run, int
     Raises:
         FedscopeError: a round that a run does not have; without clients, or with only one.
     """
+    from ..asking.runs import client_rounds
     from ..decomposition.dispersion import count_clients
-    from .sources import client_rounds
 
     asked = [(run, number) for run in runs for number in client_rounds(run, rounds)]
     for run, number in asked:
@@ -104,7 +104,7 @@ def maps_of(
 
 def default_base(runs: Sequence[Run], rounds: str | None, layers: Sequence[str], fdr: float) -> Path:
     """``RUN/figures/disperse-<what>``, where what is not the default is part of the name."""
-    from .names import fitting, slug
+    from ..asking.names import fitting, slug
 
     words = [
         *(run.name for run in runs[1:]),

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import Output, parse_rounds
+from ..asking.runs import parse_rounds
+from .options import Output
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
@@ -62,13 +63,13 @@ def asked_of(
         FedscopeError: rounds or layers that do not exist, rounds without clients, runs of different models or of one
             name, an unknown method, a perplexity that is not less than the number of models.
     """
+    from ..asking.names import fitting, slug
+    from ..asking.runs import open_runs
     from ..checkpoints import FedscopeError
     from ..decomposition.embedding.maps import known_method, settled_perplexity
     from ..decomposition.embedding.points import known_layers, models_of
     from ..decomposition.embedding.result import refuse_few
     from ..training import resolve_device
-    from .names import fitting, slug
-    from .sources import open_runs
 
     known_method(method)
     if method != "tsne" and perplexity is not None:
@@ -91,11 +92,11 @@ def embedded(asked: Asked, output: Output) -> Embedding:
     Raises:
         FedscopeError: models that are not finite, or all the same; another result in the way.
     """
+    from ..asking.runs import identity
     from ..checkpoints import Partial, versions
     from ..decomposition.embedding import Embedding, embed, gram
     from .progress import progress
     from .results import PAGE, kinds, obtain
-    from .sources import identity
 
     question: dict[str, Any] = {
         "run": [identity(run) for run in asked.runs],

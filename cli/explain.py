@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Count, Output, Source, output_options, parse_rounds, refuse_given, source_options
+from ..asking.runs import parse_rounds
+from ..asking.source import Source
+from .options import Count, Output, output_options, refuse_given, source_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
@@ -44,15 +46,15 @@ def command(
 
     The page is printed and written as .md and .html, beside the decomposition's own files and figure.
     """
+    from ..asking.runs import identity, open_runs, refuse_other_data, refuse_replays
+    from ..asking.samples import given_settings, refuse_nameless
     from ..checkpoints import write_durably
     from ..decomposition import Decomposition
     from ..decomposition.explaining import last_early
     from ..training import resolve_device
     from .draws import groups_of, parse_draws
     from .explaining import decomposed, explained, kept_explanation
-    from .given import given_settings, refuse_nameless, refuse_replays
     from .results import PAGE, figures, kinds, obtain, say, write_page
-    from .sources import identity, open_runs, refuse_other_data
 
     asked = parse_draws(draws)
     if output.redraw:
@@ -158,7 +160,7 @@ def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def default_base(runs: Sequence[Run], rounds: str | None, draws: Draws, source: Source) -> Path:
     """``RUN/figures/explain-<what>``, where what is not the default is part of the name."""
-    from .names import slug
+    from ..asking.names import slug
 
     special = [] if str(draws) == "local:4" else [str(draws).replace(":", "")]
     names = [run.name for run in runs[1:]]

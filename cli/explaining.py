@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..asking.source import Source
 from .draws import Draws
-from .options import Source
 
 if TYPE_CHECKING:
     from ..checkpoints import Partial, Run
@@ -32,11 +32,10 @@ def decomposed(
     partial: Path,
 ) -> Decomposition:
     """The decomposition, exactly as ``fedscope decompose`` makes it; finished rounds are kept in ``partial``."""
+    from ..asking.samples import common_samples, dataset_of
     from ..checkpoints import Partial
     from ..decomposition import Decomposition
     from .decomposing import Asked, decompose_runs
-    from .given import dataset_of
-    from .sources import common_samples
 
     runs = [run for group in groups for run in group]
     if len(runs) > 1:
@@ -110,10 +109,9 @@ def similarity(
     with two clients or more, where it exists. Finished rounds are kept in ``store``."""
     from math import isfinite
 
+    from ..asking.samples import common_samples, dataset_of, module_for
     from ..decomposition.similarity import LEAST, minibatches, round_similarity, usual_batch
-    from .given import dataset_of, module_for
     from .progress import progress
-    from .sources import common_samples
 
     dataset = dataset_of([run], source)
     samples = common_samples([run], dataset, source)
@@ -154,11 +152,10 @@ def compared(
     the global model where both were recorded. Finished rounds are kept in ``store``."""
     from dataclasses import replace
 
+    from ..asking.samples import common_samples, dataset_of, module_for
     from ..checkpoints import weighted_mean
     from ..decomposition.explaining import Comparison, compare_models
-    from .given import dataset_of, module_for
     from .progress import progress
-    from .sources import common_samples
 
     dataset = dataset_of([run], source)
     samples = common_samples([run], dataset, replace(source, split="test"))

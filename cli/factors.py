@@ -5,23 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..checkpoints import Partition, Run
+    from ..checkpoints import Run
     from ..decomposition import ErrorCurve, RoundFactors, RunFactors
-    from ..landscape import Samples
-    from ..training import Dataset
-
-
-def global_training_data(dataset: Dataset, partition: Partition) -> Samples:
-    """D: all clients' training data, without what clients keep aside as their test part."""
-    from dataclasses import replace
-
-    import numpy as np
-
-    samples = dataset.samples("train")
-    rows = np.unique(np.concatenate(partition.clients))
-    if len(rows) == len(samples.y):
-        return samples
-    return replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)
 
 
 def error_curves(run: Run) -> tuple[ErrorCurve, ...]:

@@ -35,8 +35,8 @@ def command(file: Path, split: str | None, output: Output) -> None:
     from dataclasses import replace
     from hashlib import sha256
 
+    from ..asking.names import slug
     from ..landscape import Plane
-    from .names import slug
     from .results import PAGE, figures, kinds, obtain, say
 
     base = output.out or Path("figures", f"import-{slug(file.name)}")

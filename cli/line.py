@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Count, Output, Source, normalization_option, output_options, source_options
+from ..asking.source import Source
+from .options import Count, Output, normalization_option, output_options, source_options
 
 if TYPE_CHECKING:
     from ..landscape import Line
@@ -46,12 +47,12 @@ def command(
 
     import numpy as np
 
+    from ..asking.models import calibration_of, calibration_settings, pose
+    from ..asking.names import base_for
     from ..checkpoints import FedscopeError
     from ..landscape import Line, betas_on, line
-    from .names import base_for
     from .progress import progress
     from .results import FIGURE, figures, kinds, obtain, precision_words, say
-    from .sources import calibration_of, calibration_settings, pose
 
     addresses = clients_of(models) if clients else models
     points = points or (11 if clients else 81)

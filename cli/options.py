@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..asking.source import Source
+
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -67,19 +69,6 @@ class Base(click.Path):
         """The path."""
         path: Path = Path(str(super().convert(value, param, ctx)))
         return path.with_suffix("") if path.suffix in self.ENDS else path
-
-
-@dataclass(frozen=True)
-class Source:
-    """On what the models are measured, and how."""
-
-    split: str
-    limit: int | None
-    seed: int
-    device: str
-    precision: str
-    model: str | None = None
-    data: str | None = None
 
 
 @dataclass(frozen=True)
@@ -190,38 +179,6 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result."),
     ]
     return _gathered(function, "output", Output, options)
-
-
-def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str = "--rounds") -> list[int]:
-    """``1,20,last``, ``-1`` or ``all`` as recorded round numbers, ascending, without repeats.
-
-    Raises:
-        FedscopeError: a word that is no round, a round that the run does not have.
-    """
-    from ..checkpoints import FedscopeError
-
-    if not available:
-        raise FedscopeError(f"{run} has no rounds yet; train it first: fedscope train --resume {run}")
-    if text.strip() == "all":
-        return list(available)
-    rounds: set[int] = set()
-    for word in text.split(","):
-        word = word.strip()
-        try:
-            number = available[-1] if word == "last" else int(word)
-        except ValueError:
-            raise FedscopeError(f"{option} {text}: {word!r} is not a round; write numbers, last or all") from None
-        if number < 0 and -number <= len(available):
-            number = available[number]
-        if number not in available:
-            first, last = available[0], available[-1]
-            raise FedscopeError(
-                f"{option} {text}: {run} has no round {number}; it has "
-                + (f"{first} to {last}" if first < last else f"round {last} only")
-                + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
-            )
-        rounds.add(number)
-    return sorted(rounds)
 
 
 def refuse_given(names: Sequence[str], why: str) -> None:

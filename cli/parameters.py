@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .options import Count, Output, output_options, parse_rounds, refuse_given
+from ..asking.runs import parse_rounds
+from .options import Count, Output, output_options, refuse_given
 
 if TYPE_CHECKING:
     from ..checkpoints import Round, Run
@@ -80,8 +81,8 @@ def command(
     The first RUN's clients make the densities; the global models of further RUNs are marked in them. Give branches of
     one run (fedscope train --from RUN@ROUND), whose clients are the same, to compare servers.
     """
+    from ..asking.runs import open_run
     from ..checkpoints import FedscopeError, recorded_clients
-    from .sources import open_run
 
     opened = [open_run(path, "--round") for path in runs]
     asked = parse_rounds(number, opened[0].rounds, str(opened[0].path), option="--round")
@@ -107,6 +108,7 @@ def draw_densities(
     runs: Sequence[Run], rounds: Sequence[Round], names: Sequence[str], top: int, seed: int, output: Output
 ) -> None:
     """Densities of single parameters: compute or read, draw, and say."""
+    from ..asking.runs import identity
     from ..checkpoints import FedscopeError
     from ..decomposition.parameters import Parameters, most_skewed, parse_place, read_values, refer, refuse_other_layout
     from ..decomposition.parameters.result import MOST
@@ -114,7 +116,6 @@ def draw_densities(
     from ..decomposition.parameters.words import sentences
     from .progress import progress
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import identity
 
     first = rounds[0]
     for run, round_ in zip(runs[1:], rounds[1:], strict=True):
@@ -190,11 +191,11 @@ def draw_tsne(
     output: Output,
 ) -> None:
     """A map of many parameters: compute or read, draw, and say."""
+    from ..asking.runs import identity
     from ..decomposition.parameters import ParameterMap, map_parameters
     from ..training import resolve_device
     from .progress import progress
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import identity
 
     base = output.out or run.path / "figures" / f"parameters-tsne-{round_.number}"
     settings: dict[str, Any] = {

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import Source
+from ..asking.source import Source
 
 if TYPE_CHECKING:
+    from ..asking.models import Posed
     from ..landscape import Samples
-    from .sources import Question
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Part:
     settings: dict[str, Any]
 
 
-def parts_of(question: Question, source: Source, data_of: str | None) -> list[Part]:
+def parts_of(question: Posed, source: Source, data_of: str | None) -> list[Part]:
     """The sets of samples that --split and --data-of ask for.
 
     Args:
@@ -40,8 +40,8 @@ def parts_of(question: Question, source: Source, data_of: str | None) -> list[Pa
     Raises:
         FedscopeError: data of clients of no run, of two runs, of clients that there are not.
     """
+    from ..asking.samples import describe_samples, limited
     from ..checkpoints import FedscopeError
-    from .sources import describe_samples, limited
 
     if data_of is not None:
         if not question.runs:
@@ -56,7 +56,7 @@ def parts_of(question: Question, source: Source, data_of: str | None) -> list[Pa
     return parts
 
 
-def _cohort(question: Question) -> list[int]:
+def _cohort(question: Posed) -> list[int]:
     """The clients among the models, each once, all of one run."""
     from ..checkpoints import FedscopeError, parse_address
 
@@ -71,7 +71,7 @@ def _cohort(question: Question) -> list[int]:
     return list(dict.fromkeys(k for address in clients for k in address.clients))
 
 
-def _numbers(data_of: str, question: Question) -> list[int]:
+def _numbers(data_of: str, question: Posed) -> list[int]:
     from ..checkpoints import FedscopeError
 
     run = question.runs[0]
@@ -99,11 +99,11 @@ def _numbers(data_of: str, question: Question) -> list[int]:
     return numbers
 
 
-def _of_client(question: Question, source: Source, k: int) -> Part:
+def _of_client(question: Posed, source: Source, k: int) -> Part:
     import torch
 
+    from ..asking.samples import describe_samples
     from ..checkpoints import FedscopeError
-    from .sources import describe_samples
 
     run = question.runs[0]
     if question.dataset.sha256 != run.info.get("data", {}).get("sha256"):

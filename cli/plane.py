@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Count, Output, Source, normalization_option, output_options, source_options
+from ..asking.source import Source
+from .options import Count, Output, normalization_option, output_options, source_options
 
 if TYPE_CHECKING:
     from .surfaces import Drawn, Panel, Survey
@@ -72,8 +73,8 @@ def command(
     """
     from dataclasses import replace
 
+    from ..asking.models import expand
     from ..checkpoints import FedscopeError
-    from .sources import expand
     from .surfaces import Survey
 
     kinds = [name for name, asked in (("clients", clients), ("trajectory", trajectory), ("random", random)) if asked]
@@ -129,7 +130,7 @@ def _panel(models: tuple[str, ...], kinds: list[str], rounds: str | None, shown:
 
 
 def _name(models: tuple[str, ...], kinds: list[str], output: Output) -> Path:
-    from .names import base_for
+    from ..asking.names import base_for
 
     if kinds == ["trajectory"]:
         return output.out or Path(models[0]) / "figures" / "plane-trajectory"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Base, Output, Source, source_options
+from ..asking.source import Source
+from .options import Base, Output, source_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
@@ -63,12 +64,13 @@ def command(
     keeps a state starts anew unless --from-state is given. Averages over rounds are left out. All clients are read at
     once.
     """
+    from ..asking.runs import identity
+    from ..asking.samples import common_samples, describe_samples
     from ..checkpoints import recorded_clients
     from ..training import data_of, resolve_device
     from ..training.reaggregated import Reaggregation, model_files
     from ..training.registry import canonical
     from .results import obtain, say
-    from .sources import common_samples, describe_samples, identity
     from .synergy import open_round
 
     run, number = open_round(round_)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Count, Output, Source, output_options, source_options
+from ..asking.source import Source
+from .options import Count, Output, output_options, source_options
 
 if TYPE_CHECKING:
     from ..landscape.curvature import Curvature, Sharpness
@@ -56,12 +57,12 @@ def command(
     A model is RUN@ROUND[/WHICH] or a file; a RUN stands for those of its --rounds. The loss is that of the training
     data, which methods like FedSAM say to be flatter; --split test measures the other. --seed also draws directions.
     """
+    from ..asking.models import pose
+    from ..asking.names import base_for
     from ..checkpoints import FedscopeError
     from ..landscape.curvature import Sharpness, sharpness
-    from .names import base_for
     from .progress import progress
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import pose
 
     if source.precision != "float32":
         raise FedscopeError(
@@ -112,9 +113,9 @@ def addresses_of(models: tuple[str, ...], rounds: str | None) -> list[str]:
     Raises:
         FedscopeError: rounds that a run does not have; rounds where no run is given.
     """
+    from ..asking.models import expand
+    from ..asking.runs import open_run, parse_rounds
     from ..checkpoints import FedscopeError
-    from .options import parse_rounds
-    from .sources import expand, open_run
 
     whole = [given for given in models if "@" not in Path(given).name and Path(given).is_dir()]
     if rounds is not None and not whole:

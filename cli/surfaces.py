@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import Output, Source, parse_rounds
+from ..asking.models import Posed, calibration_of, calibration_settings, pose
+from ..asking.runs import open_run, parse_rounds
+from ..asking.source import Source
+from .options import Output
 from .parts import Part, parts_of
 from .results import PAGE, kinds, obtain_all
-from .sources import Question, calibration_of, calibration_settings, open_run, pose
 
 if TYPE_CHECKING:
     from ..landscape import Plane, Span
@@ -116,7 +118,7 @@ def compute(panel: Panel, base: Path, survey: Survey, source: Source, output: Ou
     return [Drawn(panel, part, at, plane) for part, at, plane in zip(parts, bases, planes, strict=True)]
 
 
-def span_of(kind: str, question: Question, count: int, seed: int) -> Span:
+def span_of(kind: str, question: Posed, count: int, seed: int) -> Span:
     """The plane that a panel asks for, from its first ``count`` models."""
     from ..landscape import along_trajectory, near_clients, random_directions, through_models
 

@@ -67,13 +67,13 @@ def command(
     FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), whatever method trained the
     run. A layer of all clients is read at once: at most 0.19 GB for 20 of ResNet-18.
     """
+    from ..asking.runs import identity
     from ..checkpoints import FedscopeError, Round, recorded_clients
     from ..decomposition import Synergy, synergy
     from ..decomposition.label_agreement import label_agreement
     from ..decomposition.synergies import Criteria
     from ..decomposition.synergy_words import as_numbers, sentence
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import identity
 
     run, number = open_round(round_)
     recorded: Round = recorded_clients(run, number, start=False)

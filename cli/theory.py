@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Count, Output, Source, output_options, source_options
+from ..asking.source import Source
+from .options import Count, Output, output_options, source_options
 
 if TYPE_CHECKING:
+    from ..asking.models import Posed
     from ..checkpoints import Partial, Run
     from ..decomposition import Outputs
     from ..decomposition.theory import ClientBound, Gap, Theory
     from ..landscape import Samples
     from .replaying import Replays
-    from .sources import Question
 
 #: ε of shrunk clients, besides 1
 SHRINK = tuple(2.0**-i for i in range(1, 7))
@@ -69,13 +70,14 @@ def command(
     its data and all clients', in the neural tangent kernel. --split is of Lemma 1; the kernel is always of the training
     data. --seed draws the subsets and the projection.
     """
+    from ..asking.models import pose
+    from ..asking.names import slug
+    from ..asking.runs import identity, open_run, parse_rounds
+    from ..asking.samples import describe_samples
     from ..checkpoints import FedscopeError, Partial, recorded_clients, rounds_with_clients, versions
     from ..decomposition.theory import Theory, as_numbers, kernel_rows, sentence
-    from .names import slug
-    from .options import parse_rounds
     from .replaying import replays_of
     from .results import FIGURE, figures, kinds, obtain, say
-    from .sources import describe_samples, identity, open_run, pose
 
     if source.precision != "float32":
         raise FedscopeError(
@@ -134,7 +136,7 @@ def command(
 
 def some_rounds(text: str | None, asked: Sequence[int], have: Sequence[int], option: str, run: str) -> list[int]:
     """Rounds of a part of the analysis: the last one asked for by default, nothing for ``none``."""
-    from .options import parse_rounds
+    from ..asking.runs import parse_rounds
 
     if text is None or text.strip() == "last":
         return [asked[-1]]
@@ -173,15 +175,15 @@ def refuse_without_partition(run: Run, split: str, kernels: Sequence[int], count
         )
 
 
-def samples_of(question: Question, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
+def samples_of(question: Posed, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
     """The samples of Lemma 1.
 
     Raises:
         FedscopeError: the partition is used, but is of other data.
     """
+    from ..asking.samples import global_training_data
     from ..checkpoints import FedscopeError
     from ..decomposition.theory import refuse_outside
-    from .factors import global_training_data
 
     if run.partition is None or (source.split == "test" and not kernels):
         return question.samples
@@ -200,7 +202,7 @@ def samples_of(question: Question, run: Run, source: Source, kernels: Sequence[i
 
 
 def lemma(
-    run: Run, number: int, shrunk: bool, question: Question, samples: Samples, settings: dict[str, Any], store: Partial
+    run: Run, number: int, shrunk: bool, question: Posed, samples: Samples, settings: dict[str, Any], store: Partial
 ) -> list[Gap]:
     """The gap of a round, and of its shrunk clients; finished ones are kept in ``store``."""
     from ..decomposition.theory import Gap, locality_gaps
@@ -231,7 +233,7 @@ def lemma(
 def theorem(
     run: Run,
     number: int,
-    question: Question,
+    question: Posed,
     count: int,
     cost: Replays,
     seed: int,

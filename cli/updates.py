@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Output, output_options, parse_rounds
+from ..asking.runs import parse_rounds
+from .options import Output, output_options
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
@@ -32,10 +33,10 @@ def command(runs: tuple[Path, ...], rounds: str, output: Output) -> None:
 
     An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated.
     """
+    from ..asking.names import slug
+    from ..asking.runs import open_runs
     from ..decomposition.updates import as_numbers, draw_updates, sentence, write_table
-    from .names import slug
     from .results import FIGURE, figures, kinds, refuse_taken, say
-    from .sources import open_runs
 
     opened = open_runs(runs)
     asked = [rounds_of(run, rounds) for run in opened]
@@ -60,11 +61,11 @@ def command(runs: tuple[Path, ...], rounds: str, output: Output) -> None:
 
 def _run(run: Run, numbers: list[int], file: Path, output: Output) -> ClientUpdates:
     """One run's result."""
+    from ..asking.runs import identity
     from ..checkpoints import Partial
     from ..decomposition.updates import ClientUpdates, RoundUpdates, geometry, update_products
     from .progress import progress, within
     from .results import obtain
-    from .sources import identity
 
     settings: dict[str, Any] = {"run": identity(run), "rounds": numbers}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,8 +123,10 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
         for extension in formats:
             path = Path(f"{base}.{extension}")
             path.parent.mkdir(parents=True, exist_ok=True)
+            drawn = BytesIO()  # a disk that is full breaks matplotlib's writers in ways of their own
+            figure.savefig(drawn, format=extension, dpi=DPI, metadata=unsaid.get(extension))
             with write_durably(path) as temporary:
-                figure.savefig(temporary, format=extension, dpi=DPI, metadata=unsaid.get(extension))
+                temporary.write_bytes(drawn.getvalue())
             written.append(path)
     return tuple(written)
 

@@ -151,7 +151,7 @@ def test_a_stopped_analysis_goes_on(
 
     words = ["forgetting", "runs/fma", "--rounds", "1,3,4"]
     assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.count_answers, []
+    real, calls = package.round_answers, []
 
     def stopping(*args: object, **kwargs: object) -> object:
         calls.append(1)
@@ -159,7 +159,7 @@ def test_a_stopped_analysis_goes_on(
             raise KeyboardInterrupt
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(package, "count_answers", stopping)
+    monkeypatch.setattr(package, "round_answers", stopping)
     assert run([*words, "--out", "cut"]) == 130
     assert not Path("cut.nc").exists()
     assert run([*words, "--out", "cut"]) == 0

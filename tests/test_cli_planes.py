@@ -328,8 +328,8 @@ def test_mistakes_are_told_in_one_sentence(
 
 
 def test_a_run_of_one_round_is_said_to_have_one() -> None:
+    from fedscope.asking.runs import parse_rounds
     from fedscope.checkpoints import FedscopeError
-    from fedscope.cli.options import parse_rounds
 
     with pytest.raises(FedscopeError, match=r"^--rounds 9: a has no round 9; it has round 2 only$"):
         parse_rounds("9", (2,), "a")

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from fedscope import Line
+from fedscope.asking.models import Posed, pose
+from fedscope.asking.source import Source
 from fedscope.checkpoints import FedscopeWarning, read_file
 from fedscope.cli.main import run
-from fedscope.cli.options import Source
-from fedscope.cli.sources import Question, pose
 
 CODE = """
 import numpy as np
@@ -50,7 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("code_of_mine", None)
 
 
-def asked(*addresses: str, **changes: Any) -> Question:
+def asked(*addresses: str, **changes: Any) -> Posed:
     """What the command line makes of models and data, without the drawing that follows."""
     source = Source("test", None, 0, "cpu", "float32", "code_of_mine:net(5)", "code_of_mine:data")
     return pose(addresses, replace(source, **changes))

@@ -120,7 +120,7 @@ def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
 
     words = ["subsets", "runs/ima", "--rounds", "1,3,4", "--subsets", "3"]
     assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.average_subsets, []
+    real, calls = package.round_subsets, []
 
     def stopping(*args: object, **kwargs: object) -> object:
         calls.append(1)
@@ -128,7 +128,7 @@ def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
             raise KeyboardInterrupt
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(package, "average_subsets", stopping)
+    monkeypatch.setattr(package, "round_subsets", stopping)
     assert run([*words, "--out", "cut"]) == 130
     assert not Path("cut.subsets.csv").exists()
     # other rounds are another question of the same parts; another number of subsets is not
@@ -197,7 +197,8 @@ def test_the_start_is_not_needed(runs: Path, capsys: pytest.CaptureFixture[str])
     [
         (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3, 4 have"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
-        (["runs/fma@4"], r"runs/fma@4 names a model, but a whole run is asked for; give runs/fma \(and --rounds 4\)"),
+        (["runs/fma@4/global"], r"runs/fma@4/global names a model, but a whole run is asked for; give runs/fma \("),
+        (["runs/fma@4", "--rounds", "1"], r"runs/fma@4 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/fma", "--sizes", "5"], r"--sizes 5: runs/fma@1 has 4 clients, so there is no average of 5; .* 1 to 4"),
         (["runs/fma", "--sizes", "0,1"], r"--sizes 0,1: runs/fma@1 has 4 clients, so there is no average of 0"),
         (["runs/fma", "--sizes", "1,x"], r"--sizes 1,x: 'x' is no number; write 1,2,5,10 or all"),

@@ -9,6 +9,7 @@ from .engine import Engine, resolve_device
 from .federation import Federation
 from .lineage import config_at
 from .measures import MEASURES, USUAL, measure_of
+from .own_data import taken_data
 from .presets import canonical_method, preset, presets
 from .replays import Replayer
 from .splitting import partition
@@ -48,5 +49,6 @@ __all__ = [
     "recorded_tables",
     "resolve_device",
     "resume",
+    "taken_data",
     "train",
 ]

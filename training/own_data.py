@@ -32,16 +32,28 @@ def load_own(text: str) -> Dataset:
         FedscopeError: what :class:`~fedscope.training.calls.Call` refuses; something else than data is returned.
     """
     call = Call.parse("--data", text)
-    returned, place = call(), f"--data {text}: {call.spoken}"
-    if isinstance(returned, Dataset):
-        return replace(returned, name=text, path="")
+    return _taken(call(), text, f"--data {text}: {call.spoken} returned")
+
+
+def taken_data(given: Any) -> Dataset:
+    """Data that are handed over, in one of the forms that a function of the user's own may return.
+
+    Raises:
+        FedscopeError: something else than data; inputs or labels that no network takes.
+    """
+    return _taken(given, type(given).__name__, f"data: {type(given).__name__} gave")
+
+
+def _taken(given: Any, name: str, place: str) -> Dataset:
+    if isinstance(given, Dataset):
+        return replace(given, name=name, path="") if ":" in name else given
     try:
-        arrays = _arrays(place, returned)
+        arrays = _arrays(place, given)
     except (FedscopeError, MemoryError):
         raise
     except Exception as error:  # the user's own Dataset, as it is read
-        raise FedscopeError(f"{place} returned data that cannot be read: {said(error)}") from error
-    return as_they_are(text, "", arrays, inputs=True)
+        raise FedscopeError(f"{place} data that cannot be read: {said(error)}") from error
+    return as_they_are(name, "", arrays, inputs=True)
 
 
 def as_they_are(name: str, path: str, arrays: Mapping[str, np.ndarray], *, inputs: bool) -> Dataset:
@@ -109,20 +121,20 @@ def _arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     if isinstance(returned, Mapping):
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
         if unknown:
-            raise FedscopeError(f"{place} returned {', '.join(unknown)}; name them x_train, y_train, x_test, y_test")
-        return {key: _array(f"{place} returned {key}", value) for key, value in returned.items()}
+            raise FedscopeError(f"{place} {', '.join(unknown)}; name them x_train, y_train, x_test, y_test")
+        return {key: _array(f"{place} {key}", value) for key, value in returned.items()}
     pair = isinstance(returned, tuple | list) and len(returned) == 2
     if pair and all(map(_is_split, returned)):
         splits = dict(zip(("train", "test"), returned, strict=True))
     elif pair or _is_items(returned):
         splits = {"test": returned}
     else:
-        raise FedscopeError(f"{place} returned {kind(returned)}, which are no data; {_FORMS}")
+        raise FedscopeError(f"{place} {kind(returned)}, which are no data; {_FORMS}")
     arrays = {}
     for split, given in splits.items():
         x, y = _read_items(place, given) if _is_items(given) else given
-        arrays[f"x_{split}"] = _array(f"{place} returned an x_{split}", x)
-        arrays[f"y_{split}"] = _array(f"{place} returned a y_{split}", y)
+        arrays[f"x_{split}"] = _array(f"{place} an x_{split}", x)
+        arrays[f"y_{split}"] = _array(f"{place} a y_{split}", y)
     return arrays
 
 
@@ -144,14 +156,14 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
     xs, ys = [], []
     for i, item in enumerate(drawn):
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise FedscopeError(f"{place} returned data whose item {i} is {kind(item)}; give pairs (x, y)")
-        xs.append(_array(f"{place} returned data: x of item {i}", item[0]))
-        ys.append(_array(f"{place} returned data: y of item {i}", item[1]))
+            raise FedscopeError(f"{place} data whose item {i} is {kind(item)}; give pairs (x, y)")
+        xs.append(_array(f"{place} data: x of item {i}", item[0]))
+        ys.append(_array(f"{place} data: y of item {i}", item[1]))
         if xs[i].shape[batched:] != xs[0].shape[batched:]:
             shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
-            raise FedscopeError(f"{place} returned data with items of shapes {shapes}; give all one shape")
+            raise FedscopeError(f"{place} data with items of shapes {shapes}; give all one shape")
     if not xs:
-        raise FedscopeError(f"{place} returned data without a sample; give at least one")
+        raise FedscopeError(f"{place} data without a sample; give at least one")
     join = np.concatenate if batched else np.stack
     return join(xs), join(ys)
 

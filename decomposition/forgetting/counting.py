@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import FedscopeError, Partition, Round, Weights
 from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
 from ..diverged import diverged_rows
-from ..membership import Members
+from ..membership import Members, membership_labels, membership_train
 from .records import Answers, Counts
 
 # A multiple of the batches that suit convolutions (50) and linear layers (1000) on a CPU, so that none is a remainder.
@@ -120,6 +121,28 @@ def count_answers(
         before_others=before_others,
         after_others=after_others,
         diverged=diverged_rows(clients),
+    )
+
+
+def round_answers(
+    module: torch.nn.Module, samples: Samples, round_: Round, partition: Partition, **settings: Any
+) -> Answers:
+    """The right answers of a recorded round; a client's own samples are those that it trained on, of test data those of
+    its classes. ``settings`` are those of :func:`count_answers`."""
+    ids, y = round_.client_ids, samples.y.numpy()
+    trained = samples.split == "train"
+    counts = partition.label_counts
+    members = membership_train(partition, ids, samples.indices) if trained else membership_labels(counts, ids, y)
+    return count_answers(
+        module,
+        samples,
+        round_.read("start"),
+        round_.clients(),
+        members,
+        number=round_.number,
+        client_ids=ids,
+        labels=counts[ids],
+        **settings,
     )
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from ...checkpoints.results import Kept
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Answers(Kept):
     """Counts of samples by client and true class, int64 [K, classes], for one ``round`` with ``client_ids`` [K].
 
     ``own``: samples that are the client's, ``others``: those that are not. Of these ``before_own`` and
@@ -33,15 +33,3 @@ class Answers:
     before_others: Counts
     after_others: Counts
     diverged: Flags | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers, for the store of an interrupted analysis."""
-        known = (one.name for one in fields(self) if getattr(self, one.name) is not None)
-        return {name: np.asarray(getattr(self, name)).tolist() for name in known}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Answers:
-        """The inverse of :meth:`to_json`."""
-        lists = {name: own for name, own in value.items() if name != "round"}
-        arrays = {name: np.array(own, dtype=bool if name == "diverged" else np.int64) for name, own in lists.items()}
-        return cls(round=int(value["round"]), **arrays)

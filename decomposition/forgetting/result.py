@@ -1,4 +1,4 @@
-"""Accuracies before and after local training: a result that saves, loads and draws itself."""
+"""Accuracies before and after local training, of clients over rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Variable
-from ...landscape.storing import read_result, write_result
+from ...checkpoints.errors import listed
+from ...checkpoints.results import ArrayResult, along
+from ..diverged import diverged_words
 from .records import Answers, Counts, Flags
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ DIVERGED = "1 for clients whose model is not finite"
 
 
 @dataclass(frozen=True, eq=False)
-class Forgetting:
+class Forgetting(ArrayResult):
     """What local training does to the clients of R rounds, K in each, by true class.
 
     Attributes:
@@ -49,6 +51,13 @@ class Forgetting:
         diverged: clients whose model after local training holds a NaN or an infinity, bool [R, K]; where its outputs
             are NaN, they count as wrong. None in results from before it was kept.
     """
+
+    command = kind = "forgetting"
+    needed = {
+        **{"round": "round", "client_ids": "round client"},
+        **dict.fromkeys((*COUNTS, *ACCURACIES), "round client class"),
+    }
+    optional = {"diverged": "round client"}
 
     rounds: Counts
     client_ids: Counts
@@ -113,41 +122,82 @@ class Forgetting:
         ids = [] if self.diverged is None else self.client_ids[i][self.diverged[i]].tolist()
         return [int(client) for client in ids]
 
-    def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: dimensions ``round``, ``client`` (place in the cohort) and ``class``."""
-        dims = ("round", "client", "class")
-        diverged = {} if self.diverged is None else {"diverged": (dims[:2], self.diverged, {"long_name": DIVERGED})}
-        write_result(
-            Path(path),
-            "forgetting",
-            coords={"round": (("round",), self.rounds, {"long_name": "round"})},
-            variables={
-                "client_ids": (dims[:2], self.client_ids, {"long_name": "client"}),
-                **{name: _variable(dims, getattr(self, name), about) for name, about in COUNTS.items()},
-                **{name: _variable(dims, getattr(self, name), about) for name, about in ACCURACIES.items()},
-                **diverged,
-            },
-            attrs=self.attrs,
-        )
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``round``, ``client`` (place in the cohort) and ``class``."""
+        about = {**COUNTS, **ACCURACIES}
+        variables = {
+            "client_ids": along("round client", self.client_ids, "client"),
+            **{name: along("round client class", getattr(self, name), words, "1") for name, words in about.items()},
+        }
+        if self.diverged is not None:
+            variables["diverged"] = along("round client", self.diverged, DIVERGED)
+        return {"round": along("round", self.rounds, "round")}, variables
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            FedscopeError: no such file, or not a result of forgetting.
-        """
-        needed = ("round", "client_ids", *COUNTS, *ACCURACIES)
-        values, attrs = read_result(Path(path), "forgetting", needed, ("diverged",))
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """The inverse of :meth:`arrays`."""
         flags = values.pop("diverged", None)
         diverged = None if flags is None else np.asarray(flags, np.bool_)
         return cls(values.pop("round"), **values, attrs=attrs, diverged=diverged)
+
+    @property
+    def run(self) -> str:
+        """The run's name, "" where it is not known."""
+        return Path(self.attrs.get("run", {}).get("path", "")).name
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """The last round's change by client and class, below the means over rounds; ``width`` in inches."""
         from .figure import draw_forgetting
 
         return draw_forgetting(self, width, title)
+
+    def summary(self) -> str:
+        """Every round in words: what clients gain, what they lose, and what they forget."""
+        return "\n".join(self._sentence(i) for i in range(len(self.rounds)))
+
+    def _sentence(self, i: int) -> str:
+        def shown(values: Array, sign: int) -> str:
+            mean, stderr = (100 * float(value[i]) for value in mean_over_clients(values))
+            if np.isnan(mean):
+                return "unknown"
+            return f"{sign * mean:+.3g}" + ("" if np.isnan(stderr) else f" ± {stderr:.2g}") + " points"
+
+        own, others = shown(self.own_gain, 1), shown(self.others_loss, -1)
+        known, forgotten = int(self.known[i].sum()), int(self.forgotten[i].sum())
+        clients = self.client_ids.shape[1]
+        over = f"mean of {clients} clients ± standard error" if clients > 1 else "one client"
+        begin = f"{self.run}, round {self.rounds[i]}: local training changes the accuracy on a client's own data by "
+        diverged = diverged_words(self.diverged_in(i), int(self.rounds[i]))
+        broken = f"; {diverged}, and NaN outputs count as wrong" if diverged else ""
+        if not self.others[i].any():
+            return f"{begin}{own} and no sample is the others' ({over}){broken}"
+        said = (
+            f"{begin}{own} and on the others' by {others} ({over}); {forgotten} of {known} pairs of client and class "
+            "known before are forgotten entirely"
+        )
+        without = self.client_ids[i][self.own[i].sum(axis=1) == 0]
+        if len(without):
+            said += f"; client{'s' if len(without) > 1 else ''} {listed(without.tolist())} without own samples here"
+        return said + broken
+
+    def findings(self) -> dict[str, Any]:
+        """Every round's means over clients, and the clients' own."""
+        return {"rounds": [self._numbers(i) for i in range(len(self.rounds))]}
+
+    def _numbers(self, i: int) -> dict[str, Any]:
+        gain, loss = self.own_gain, self.others_loss
+        said: dict[str, Any] = {"round": int(self.rounds[i])}
+        for name, values in (("own_gain", gain), ("others_loss", loss)):
+            mean, stderr = mean_over_clients(values)
+            said |= {name: float(mean[i]), f"{name}_stderr": float(stderr[i])}
+        clients = zip(self.client_ids[i].tolist(), gain[i].tolist(), loss[i].tolist(), strict=True)
+        return {
+            **said,
+            "known": int(self.known[i].sum()),
+            "forgotten": int(self.forgotten[i].sum()),
+            "diverged": self.diverged_in(i),
+            "clients": [{"client": k, "own_gain": own, "others_loss": others} for k, own, others in clients],
+        }
 
 
 def mean_over_clients(values: Array) -> tuple[Array, Array]:
@@ -165,10 +215,6 @@ def mean_over_clients(values: Array) -> tuple[Array, Array]:
         squares = np.where(there, values - mean[:, None], 0.0) ** 2
         stderr = np.sqrt(squares.sum(axis=1) / (count - 1) / count)
     return mean, stderr
-
-
-def _variable(dims: tuple[str, ...], values: np.ndarray, about: str) -> Variable:
-    return dims, values, {"long_name": about, "units": "1"}
 
 
 def _share(right: Counts, of: Counts) -> Array:

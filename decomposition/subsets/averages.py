@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from math import comb
+from typing import Any
 
 import numpy as np
 import torch
 
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import FedscopeError, Round, Weights
 from ...landscape.evaluator import Evaluator
 from ...landscape.replica import Replica
 from ...landscape.samples import Samples
+from ..diverged import diverged_rows
 from .choosing import choose
-from .result import SizeRow
+from .result import RoundSubsets, SizeRow
 
 
 def average_subsets(
@@ -49,7 +51,7 @@ def average_subsets(
         clients: [C, P].
         shares: [C], what p is proportional to: the clients' numbers of samples, or ones.
         sizes: the m, in the order of the rows.
-        seed: key of the draws; a size's subsets hang on it and on the size alone.
+        seed: key of the draws; a size's subsets depend on it and on the size alone.
         device, precision, workers: as for :class:`~fedscope.landscape.Evaluator`.
         progress: called with (averages done, averages in all).
 
@@ -103,6 +105,21 @@ def average_subsets(
         size_row(m, comb(count, m), own_loss, own_error)
         for m, own_loss, own_error in zip(sizes, np.split(loss, ends), np.split(error, ends), strict=True)
     )
+
+
+def round_subsets(
+    module: torch.nn.Module, samples: Samples, round_: Round, *, run: str, weights: str = "samples", **settings: Any
+) -> RoundSubsets:
+    """The averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
+
+    Args:
+        weights: ``samples``, so that p is proportional to the clients' numbers of samples, or ``uniform``.
+    """
+    clients, n = round_.clients(), round_.client_samples
+    shares = n if weights == "samples" else np.ones(len(n))
+    rows = average_subsets(module, samples, clients, shares, **settings)
+    diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
+    return RoundSubsets(run, round_.number, len(n), rows, diverged)
 
 
 def size_row(m: int, population: int, loss: np.ndarray, error: np.ndarray) -> SizeRow:

@@ -1,14 +1,14 @@
-"""Averages of subsets of clients over rounds and runs: a result that saves, loads and draws itself."""
+"""Averages of subsets of clients over rounds and runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, astuple, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from .tables import read_tables, write_tables
+from ...checkpoints.results import Kept, Table, TableResult, number, truth
+from ..diverged import diverged_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class SizeRow:
+class SizeRow(Kept):
     """Averages of ``m`` clients: over ``subsets`` of them, all there are where ``exhaustive``.
 
     ``error``: share misclassified, 0..1; ``loss``: mean cross-entropy in nats. ``std`` is over the subsets, ``stderr``
@@ -40,7 +40,7 @@ class SizeRow:
 
 
 @dataclass(frozen=True)
-class RoundSubsets:
+class RoundSubsets(Kept):
     """One round of a run: C ``clients``, and a row a size, ascending.
 
     ``diverged``: the ids of the clients whose model holds a NaN or an infinity; so does every average with one of them,
@@ -71,20 +71,33 @@ class RoundSubsets:
             found = row.m
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers, for the store of an interrupted analysis; floats survive exactly."""
-        return asdict(self)
+    def summary(self, split: str) -> str:
+        """The round in words: the error of one, of all, and how many are enough."""
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> RoundSubsets:
-        """The inverse of :meth:`to_json`."""
-        sizes = tuple(SizeRow(**row) for row in value["sizes"])
-        return cls(**{**value, "sizes": sizes, "diverged": tuple(value.get("diverged", ()))})
+        def shown(i: int) -> str:
+            row = self.sizes[i]
+            spread = "" if row.error_stderr is None else f" ± {100 * row.error_stderr:.2g}"
+            return f"{100 * row.error_mean:.3g}{spread} %"
+
+        first, last = self.sizes[0].m, self.sizes[-1].m
+        begin = f"{self.run}, round {self.round}: "
+        diverged = diverged_words(self.diverged, self.round)
+        whose = "it" if len(self.diverged) == 1 else "one of them"
+        broken = f"; {diverged}, nor are averages with {whose}, and NaN outputs count as wrong" if diverged else ""
+        if self.clients == 1:
+            return f"{begin}a cohort of one client, so nothing is averaged; {split} error {shown(0)}{broken}"
+        of = "a single client" if first == 1 else f"averages of {first}"
+        if len(self.sizes) == 1:
+            return f"{begin}{split} error of {of} {shown(0)}{broken}"
+        last_of = f"the average of all {last}" if last == self.clients else f"averages of {last}"
+        enough = self.enough()
+        said = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
+        return f"{begin}{split} error of {of} {shown(0)}, of {last_of} {shown(-1)}{said}{broken}"
 
 
 @dataclass(frozen=True)
-class Subsets:
-    """How error and loss of an average hang on the number of models in it.
+class Subsets(TableResult):
+    """How error and loss of an average depend on the number of models in it.
 
     ``weights`` is ``samples`` (p proportional to the clients' numbers of samples) or ``uniform``; ``attrs`` the
     provenance: data, split, samples, seed, subsets asked for, device, versions.
@@ -92,9 +105,23 @@ class Subsets:
     Raises:
         FedscopeError: two rounds that could not be told apart.
 
-    >>> list(Subsets((RoundSubsets("ima", 1, 10, ()),), "samples").rows())
+    >>> list(Subsets((RoundSubsets("ima", 1, 10, ()),), "samples").sizes())
     []
     """
+
+    command = "subsets"
+    suffixes = (".subsets.csv", ".subsets.json")
+    format = "fedscope-subsets"
+    tables = (
+        Table(
+            ".subsets.csv",
+            {
+                **{"run": str, "round": int, "weights": str, "m": int, "subsets": int, "exhaustive": truth},
+                **dict.fromkeys(("error_mean", "error_std", "error_stderr"), number),
+                **dict.fromkeys(("loss_mean", "loss_std", "loss_stderr", "error_min", "error_max"), number),
+            },
+        ),
+    )
 
     rounds: tuple[RoundSubsets, ...]
     weights: str
@@ -102,30 +129,40 @@ class Subsets:
 
     def __post_init__(self) -> None:
         named = [(one.run, one.round) for one in self.rounds]
-        for run, number in named:
-            if named.count((run, number)) > 1:
+        for run, round_ in named:
+            if named.count((run, round_)) > 1:
                 raise FedscopeError(
-                    f"round {number} of {run} is there twice, and its rows could not be told apart; rename one of two "
+                    f"round {round_} of {run} is there twice, and its rows could not be told apart; rename one of two "
                     "runs with the same name"
                 )
 
-    def rows(self) -> Iterator[tuple[RoundSubsets, SizeRow]]:
+    def sizes(self) -> Iterator[tuple[RoundSubsets, SizeRow]]:
         """Every size of every round."""
         return ((one, row) for one in self.rounds for row in one.sizes)
 
-    def save(self, base: Path | str) -> list[Path]:
-        """Write BASE.subsets.csv (tidy, a row a size, empty where a value does not exist) and BASE.subsets.json
-        (provenance); returns their paths. Floats survive."""
-        return write_tables(self, Path(base))
+    def rows(self) -> list[Any]:
+        """BASE.subsets.csv: a row a size, empty where a value does not exist."""
+        return [[(one.run, one.round, self.weights, *astuple(row)) for one, row in self.sizes()]]
+
+    def head(self) -> dict[str, Any]:
+        """The rounds, and what their rows do not say."""
+        names = ("run", "round", "clients", "diverged")
+        return {
+            "weights": self.weights,
+            "rounds": [{name: getattr(one, name) for name in names} for one in self.rounds],
+        }
 
     @classmethod
-    def load(cls, base: Path | str) -> Subsets:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: a file is missing or is no such result.
-        """
-        return read_tables(Path(base))
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        sizes: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in tables[0]:
+            sizes.setdefault((row["run"], row["round"]), []).append(row)
+        rounds = (
+            RoundSubsets.from_json({**one, "sizes": sizes.get((one["run"], one["round"]), [])})
+            for one in head["rounds"]
+        )
+        return cls(tuple(rounds), head["weights"], head["attrs"])
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Error against m, a line a round and a run, in bands of one standard deviation; ``width`` in inches.
@@ -136,3 +173,16 @@ class Subsets:
         from .figure import draw_subsets
 
         return draw_subsets(self, width, title)
+
+    def summary(self) -> str:
+        """Every round's error of one, of all, and how many are enough."""
+        return "\n".join(one.summary(str(self.attrs.get("split", ""))) for one in self.rounds)
+
+    def findings(self) -> dict[str, Any]:
+        """Every round's sizes."""
+        names = ("run", "round", "clients", "diverged")
+        rounds = [
+            {**{name: getattr(one, name) for name in names}, "sizes": [asdict(row) for row in one.sizes]}
+            for one in self.rounds
+        ]
+        return {"rounds": rounds}

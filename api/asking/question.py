@@ -1,0 +1,155 @@
+"""A question: what is asked, prepared without computing, and answered by one result."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+
+from ..checkpoints import nearest, versions
+from ..checkpoints.results import Result
+from .source import Measured
+from .work import Work
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Result)
+A = TypeVar("A", bound=Result, covariant=True)
+
+
+@dataclass(frozen=True)
+class Ready(Generic[R]):
+    """A computation whose models and samples are there.
+
+    Attributes:
+        settings: of each result that it gives: all that its numbers hang on.
+        compute: given the provenance of each, gives the results.
+    """
+
+    settings: Sequence[Mapping[str, Any]]
+    compute: Callable[[list[dict[str, Any]], Work], Sequence[R]]
+
+
+@dataclass(frozen=True)
+class Part(Generic[R]):
+    """One computation of a question: results that are computed together, each in files of its own.
+
+    Attributes:
+        kind: of the results.
+        prepare: opens what is needed, which may take a while and load torch.
+        ends: what stands behind the base in the names of each result's files.
+    """
+
+    kind: type[R]
+    prepare: Callable[[], Ready[R]]
+    ends: tuple[str, ...] = ("",)
+
+    @cached_property
+    def ready(self) -> Ready[R]:
+        """Prepared once."""
+        return self.prepare()
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Of each result, as a file gives them back."""
+        return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
+
+    def answer(self, work: Work) -> list[R]:
+        """The results."""
+        said = versions()
+        return list(self.ready.compute([{**own, "versions": said} for own in self.settings], work))
+
+
+@dataclass(frozen=True)
+class Question(Generic[A]):
+    """What is asked, checked as far as that needs no models and no samples.
+
+    Attributes:
+        folder: where results lie by default; name: what they are called there.
+        parts: the computations.
+        join: the answer, of all their results in order.
+        drawn, paged: what stands behind the base in the names of the answer's figures and pages.
+    """
+
+    folder: Path
+    name: str
+    parts: tuple[Part[Any], ...]
+    join: Callable[[list[Any]], A]
+    drawn: tuple[str, ...] = ("",)
+    paged: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Of all results, in order."""
+        return tuple(end for part in self.parts for end in part.ends)
+
+    def answer(self, work: Work | None = None) -> A:
+        """Compute it. With ``Work(keep=PATH)`` the same question goes on from what an interrupted one had finished; of
+        several computations each keeps its own, ``PATH.1``, ...
+
+        Raises:
+            FedscopeError: whatever the question refuses.
+        """
+        work, results = work or Work(), []
+        for i, part in enumerate(self.parts):
+            keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
+            results += part.answer(Work(keep, work.progress, work.preview))
+        return self.join(results)
+
+
+def one(
+    kind: type[R],
+    folder: Path,
+    name: str,
+    prepare: Callable[[], tuple[Mapping[str, Any], Callable[[dict[str, Any], Work], R]]],
+) -> Question[R]:
+    """A question with one result; ``prepare`` gives its settings and what computes it of its provenance."""
+
+    def ready() -> Ready[R]:
+        settings, compute = prepare()
+        return Ready([settings], lambda attrs, work: [compute(attrs[0], work)])
+
+    parts = (Part(kind, ready),)
+    return Question(folder, name, parts, lambda results: cast(R, results[0]), kind.drawn, kind.paged)
+
+
+class Asks(Protocol[P, A]):
+    """A public function, and the same as a question that is not answered yet."""
+
+    def __call__(self, *args: P.args, **settings: P.kwargs) -> A:
+        """The answer."""
+        ...
+
+    def prepare(self, *args: P.args, **settings: P.kwargs) -> Question[A]:
+        """The question: ``prepare(...).answer(Work(keep=PATH))`` survives interruptions."""
+        ...
+
+
+def question(prepare: Callable[P, Question[A]]) -> Asks[P, A]:
+    """A function that prepares a question, as one that answers it.
+
+    Raises (what it makes):
+        TypeError: a setting that does not exist; names the nearest.
+    """
+    parameters = inspect.signature(prepare).parameters.values()
+    known = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD}
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        known |= set(Measured.__annotations__)
+
+    @wraps(prepare)
+    def checked(*args: P.args, **settings: P.kwargs) -> Question[A]:
+        for name in settings:
+            if name not in known:
+                hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"
+                raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
+        return prepare(*args, **settings)
+
+    @wraps(prepare)
+    def ask(*args: P.args, **settings: P.kwargs) -> A:
+        return checked(*args, **settings).answer()
+
+    ask.prepare = checked  # type: ignore[attr-defined]
+    return cast(Asks[P, A], ask)

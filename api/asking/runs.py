@@ -1,0 +1,204 @@
+"""Runs and rounds, as a user names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
+
+if TYPE_CHECKING:
+    from ..checkpoints import Round
+
+#: an opened run, or its folder
+RunLike = Run | str | Path
+#: ``1,20,last``, ``all``, a number, or several of these; None for a question's own default
+Rounds = str | int | Sequence[int | str] | None
+
+
+def said(rounds: Rounds) -> str | None:
+    """Rounds as a command line has them.
+
+    >>> said([1, 20, "last"]), said(7), said(None)
+    ('1,20,last', '7', None)
+    """
+    if rounds is None or isinstance(rounds, str):
+        return rounds
+    return str(rounds) if isinstance(rounds, int) else ",".join(map(str, rounds))
+
+
+def open_run(run: RunLike, option: str = "--rounds") -> Run:
+    """A run, where a whole one is asked for; ``option`` is what names its rounds.
+
+    Raises:
+        FedscopeError: no run; an address of one of its models.
+    """
+    if isinstance(run, Run):
+        return run
+    folder, at, rest = str(run).rpartition("@")
+    if at and not Path(run).exists() and Path(folder, "run.json").is_file():
+        raise FedscopeError(f"{run} names a model, but a whole run is asked for; give {folder} (and {option} {rest})")
+    return Run.open(run)
+
+
+def asked_of(runs: RunLike | Sequence[RunLike], rounds: Rounds) -> tuple[list[Run], list[str | None]]:
+    """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
+
+    Raises:
+        FedscopeError: no run; two of one name; a run with rounds of its own beside ``rounds``; one model of a run.
+    """
+    given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
+    opened: list[Run] = []
+    asked: list[str | None] = []
+    for run in given:
+        folder, at, rest = ("", "", "") if isinstance(run, Run) else str(run).rpartition("@")
+        if at and "/" not in rest and not Path(str(run)).exists() and Path(folder, "run.json").is_file():
+            if rounds is not None:
+                raise FedscopeError(f"{run} names its rounds, and so does --rounds {said(rounds)}; leave one out")
+            opened.append(Run.open(folder))
+            asked.append(rest)
+        else:
+            opened.append(open_run(run))
+            asked.append(said(rounds))
+    refuse_one_name(opened)
+    return opened, asked
+
+
+def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
+    """A run and its one round: ``RUN@40``, or a run and ``rounds=40``; its clients were recorded.
+
+    Raises:
+        FedscopeError: no run, no round or several, a model of the round, a round without its clients.
+    """
+    if rounds is None and not isinstance(run, Run) and "@" not in str(run):
+        hint = f", as in {run}@last" if (Path(run) / "run.json").is_file() else ", as in runs/ima@40"
+        raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
+    if not isinstance(run, Run) and "/" in str(run).rpartition("@")[2] and "@" in str(run) and not Path(run).exists():
+        raise FedscopeError(
+            f"{run} names a model, but all clients of a round are asked for; give {str(run).rpartition('/')[0]}"
+        )
+    (opened,), (asked,) = asked_of(run, rounds)
+    numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
+    if len(numbers) != 1:
+        raise FedscopeError(f"{opened.path}: one round is asked for, but {asked} are {len(numbers)}; give one of them")
+    return opened, recorded_clients(opened, numbers[0], start=False)
+
+
+def open_runs(runs: Sequence[RunLike]) -> list[Run]:
+    """Whole runs that are told apart by their names.
+
+    Raises:
+        FedscopeError: as :func:`open_run`; two of one name.
+    """
+    opened = [open_run(run) for run in runs]
+    refuse_one_name(opened)
+    return opened
+
+
+def refuse_one_name(runs: Sequence[Run]) -> None:
+    """Refuse runs that could not be told apart by their names.
+
+    Raises:
+        FedscopeError: two of one name.
+    """
+    names = [run.name for run in runs]
+    for name in names:
+        if (count := names.count(name)) > 1:
+            same = len({run.path.resolve() for run in runs if run.name == name}) < count
+            raise FedscopeError(
+                f"{count} of the runs are called {name!r}; rename a folder"
+                + (", and give a run only once" if same else "")
+            )
+
+
+def identity(run: Run) -> dict[str, Any]:
+    """What tells this run from another that has stood in the same folder.
+
+    A run of another program does not say when it was made: its files do.
+    """
+    import hashlib
+
+    said = {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
+    if said["created"] is not None:
+        return said
+    files = [file.stat() for file in sorted((run.path / "rounds").glob("*.h5"))]
+    told = repr(([(file.st_size, file.st_mtime_ns) for file in files], run.info)).encode()
+    return {**said, "files": hashlib.sha256(told).hexdigest()}
+
+
+def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
+    """The rounds asked for, where their clients are needed: ``all`` are those whose clients were recorded, and without
+    a word it is the first and the last of these, or with ``last`` the last.
+
+    Raises:
+        FedscopeError: rounds that the run does not have, or of which it did not record the clients.
+    """
+    have = rounds_with_clients(run)
+    if rounds is None and have:
+        return [have[-1]] if last else sorted({have[0], have[-1]})
+    asked = "last" if rounds is None else rounds
+    found = parse_rounds(asked, have if have and asked.strip() == "all" else run.rounds, str(run.path))
+    for number in found:
+        recorded_clients(run, number, start=False)
+    return found
+
+
+def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str = "--rounds") -> list[int]:
+    """``1,20,last``, ``-1`` or ``all`` as recorded round numbers, ascending, without repeats.
+
+    Raises:
+        FedscopeError: a word that is no round, a round that the run does not have.
+    """
+    if not available:
+        raise FedscopeError(f"{run} has no rounds yet; train it first: fedscope train --resume {run}")
+    if text.strip() == "all":
+        return list(available)
+    rounds: set[int] = set()
+    for word in text.split(","):
+        word = word.strip()
+        try:
+            number = available[-1] if word == "last" else int(word)
+        except ValueError:
+            raise FedscopeError(f"{option} {text}: {word!r} is not a round; write numbers, last or all") from None
+        if number < 0 and -number <= len(available):
+            number = available[number]
+        if number not in available:
+            first, last = available[0], available[-1]
+            raise FedscopeError(
+                f"{option} {text}: {run} has no round {number}; it has "
+                + (f"{first} to {last}" if first < last else f"round {last} only")
+                + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
+            )
+        rounds.add(number)
+    return sorted(rounds)
+
+
+def refuse_other_data(runs: Sequence[Run]) -> None:
+    """Refuse runs whose numbers would not lie on one axis; of those that do not say their data --data does.
+
+    Raises:
+        FedscopeError: they were trained on different data.
+    """
+    said = [(run, seen) for run in runs if (seen := run.info.get("data", {}).get("sha256")) is not None]
+    for run, seen in said[1:]:
+        if seen != said[0][1]:
+            raise FedscopeError(
+                f"{said[0][0].path} and {run.path} were trained on different data; ask for one of them at a time"
+            )
+
+
+def refuse_replays(runs: Sequence[Run], instead: str) -> None:
+    """Refuse draws by replay of runs whose local training is not known.
+
+    Args:
+        instead: what to give, for the sentence.
+
+    Raises:
+        FedscopeError: a run without a configuration.
+    """
+    for run in runs:
+        if run.is_foreign and run.config is None:
+            raise FedscopeError(
+                f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed; give {instead}"
+            )

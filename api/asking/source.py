@@ -1,0 +1,64 @@
+"""On what models are measured, and how: the settings that most questions share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from .checks import at_least, chosen
+
+SPLITS, PRECISIONS = ("test", "train", "both"), ("float32", "tf32", "bf16")
+
+
+class Measured(TypedDict, total=False):
+    """Settings that most questions take by keyword; those that a question does not need it does not have.
+
+    Attributes:
+        split: ``test`` or ``train``; of whole runs ``train`` is all clients' training data.
+        limit: a seeded, stratified subset of so many samples.
+        seed: of what is drawn.
+        data: what to measure on, where that is not the run's own: a data set's name (``digits``, ``npz:PATH``,
+            ``folder:PATH``, ``module:factory``), a pair of arrays (x, y), a ``torch.utils.data.Dataset`` or
+            ``DataLoader``, or a :class:`fedscope.training.Dataset`.
+        model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``) or an
+            ``nn.Module``.
+        device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one.
+        precision: ``float32``, ``tf32`` or ``bf16``.
+    """
+
+    split: str
+    limit: int | None
+    seed: int
+    data: Any
+    model: Any
+    device: str
+    precision: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """The same, each with its value; see :class:`Measured`."""
+
+    split: str
+    limit: int | None = None
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "float32"
+    model: Any = None
+    data: Any = None
+
+    @classmethod
+    def of(cls, split: str, given: Mapping[str, Any]) -> Source:
+        """What was given, and the question's own split where none was.
+
+        Raises:
+            FedscopeError: a value that there is not.
+        """
+        source = cls(**{"split": split, **given})
+        chosen("split", source.split, SPLITS)
+        chosen("precision", source.precision, PRECISIONS)
+        at_least("seed", source.seed, 0)
+        if source.limit is not None:
+            at_least("limit", source.limit, 1)
+        return source

@@ -1,0 +1,87 @@
+"""How a computation is watched, and where it keeps what it has finished; the one loop over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ..checkpoints import Partial, versions
+from ..checkpoints.results import Kept
+
+#: called with (done, of)
+Report = Callable[[int, int], None]
+
+#: what a result says and a store of finished rounds does not hang on: asking for more of them goes on with those
+ROUNDS = ("rounds",)
+
+
+T = TypeVar("T", bound=Kept)
+
+
+@contextmanager
+def silent(label: str) -> Iterator[Report]:
+    """Progress that nobody watches."""
+    yield lambda done, of: None
+
+
+@dataclass(frozen=True)
+class Work:
+    """One computation at work.
+
+    Attributes:
+        keep: the file of what is finished, from which the same question goes on; None keeps nothing.
+        progress: given a label, a context that gives what is told of (done, of).
+        preview: the base beside which a picture may be drawn meanwhile; None for none.
+    """
+
+    keep: Path | None = None
+    progress: Callable[[str], AbstractContextManager[Report]] = silent
+    preview: Path | None = None
+
+    def store(self, settings: Mapping[str, Any], *loose: str) -> Partial:
+        """What is finished of the question with these settings; those named ``loose`` are not part of it."""
+        question = {key: value for key, value in settings.items() if key not in loose}
+        return Partial(self.keep, {**question, "versions": versions()})
+
+    def each(self, label: str, tasks: Iterable[Task[T]], store: Partial) -> list[T]:
+        """Every task's answer: from the store where it is there, else computed and kept."""
+        tasks = list(tasks)
+        whole, before = sum(task.size for task in tasks), 0
+        answers: list[T] = []
+        with self.progress(label) as report:
+            for task in tasks:
+                if task.key not in store.done:
+                    store.add(task.key, task.compute(within(report, before, whole)).to_json())
+                answers.append(task.kind.from_json(store.done[task.key]))
+                before += task.size
+                report(before, whole)
+        return answers
+
+
+@dataclass(frozen=True)
+class Task(Generic[T]):
+    """A part of the work, a round mostly.
+
+    Attributes:
+        key: of its answer in the store.
+        kind: of its answer.
+        compute: given how to report progress in its own units, gives its answer.
+        size: how many of these units it takes.
+    """
+
+    key: str
+    kind: type[T]
+    compute: Callable[[Report], T]
+    size: int = 1
+
+
+def within(report: Report, before: int, whole: int) -> Report:
+    """Progress of a part as progress of the whole, of which ``before`` is done already."""
+
+    def tell(done: int, of: int) -> None:
+        report(before + done, whole)
+
+    return tell

@@ -1,0 +1,155 @@
+"""What every result can do, whichever question it answers and however it is kept."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from ..errors import FedscopeError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Result(ABC):
+    """The answer to a question: numbers, and what they were made from.
+
+    A result is kept under a base, a path without an extension. A subclass says how (:class:`TableResult`,
+    :class:`ArrayResult`) and gives :meth:`figure`, :meth:`summary` and :meth:`findings`.
+
+    Attributes:
+        attrs: provenance: runs, data, split, samples, seed, device, precision, versions.
+        command: of the command line that asks the same, for sentences.
+        suffixes: of its files; the last one is written last, so that a result that has it is whole.
+        drawn, paged: what stands behind the base in the names of its figures and pages.
+    """
+
+    command: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    drawn: ClassVar[tuple[str, ...]] = ("",)
+    paged: ClassVar[tuple[str, ...]] = ()
+    attrs: Mapping[str, Any]
+
+    @abstractmethod
+    def save(self, base: Path | str) -> list[Path]:
+        """Write its files durably, and return their paths. Floats survive exactly.
+
+        Raises:
+            FedscopeError: they cannot be written; the disk is full.
+        """
+
+    @classmethod
+    @abstractmethod
+    def load(cls, base: Path | str) -> Self:
+        """The inverse of :meth:`save`.
+
+        Raises:
+            FedscopeError: a file is missing, damaged, or of another kind or version.
+        """
+
+    @classmethod
+    def paths(cls, base: Path | str) -> list[Path]:
+        """Where its files lie, the one that says that it is whole last; ``base`` may have that one's suffix."""
+        base = Path(base)
+        stem = base.name.removesuffix(cls.suffixes[-1])
+        return [base.with_name(stem + suffix) for suffix in cls.suffixes]
+
+    def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
+        """Write what is only another form of the numbers beside their files, and return its paths; most have none.
+
+        Args:
+            again: False leaves what is there as it is.
+        """
+        return []
+
+    @abstractmethod
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """The figure for a paper; ``width`` in inches.
+
+        Raises:
+            FedscopeError: there is nothing to draw.
+        """
+
+    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+        """All figures by what stands behind the base in their names; ``drawing`` is what this figure can be asked."""
+        return {"": self.figure(width, title, **drawing)}
+
+    def pages(self, title: str | None = None) -> dict[str, str]:
+        """Web pages by what stands behind the base in their names; most results have none."""
+        return {}
+
+    @abstractmethod
+    def summary(self) -> str:
+        """What was found, in one sentence a part, with its numbers and their errors."""
+
+    def numbers(self) -> dict[str, Any]:
+        """What was found, as plain JSON types: what ``--json`` prints, less its ``files``."""
+        return {name: plain(value) for name, value in self.findings().items()}
+
+    @abstractmethod
+    def findings(self) -> dict[str, Any]:
+        """The same with NaN, tuples and arrays as they are."""
+
+    def to_pandas(self) -> Any:
+        """Its tables as data frames.
+
+        Raises:
+            FedscopeError: it is kept as arrays; pandas is not installed.
+        """
+        raise FedscopeError(f"a result of {self.command} is kept as arrays; take to_xarray() instead")
+
+    def to_xarray(self) -> Any:
+        """Its arrays, with their dimensions and attributes.
+
+        Raises:
+            FedscopeError: it is kept as tables; xarray is not installed.
+        """
+        raise FedscopeError(f"a result of {self.command} is kept as tables; take to_pandas() instead")
+
+    def _repr_html_(self) -> str:
+        """The sentence and the figure, for a notebook."""
+        from base64 import b64encode
+        from html import escape
+        from io import BytesIO
+
+        said = "".join(f"<p>{escape(line)}</p>" for line in self.summary().splitlines())
+        drawn = ""
+        for figure in self.figures().values():
+            picture = BytesIO()
+            figure.savefig(picture, format="png", dpi=150)
+            drawn += f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">'
+        return said + drawn
+
+
+def plain(value: Any) -> Any:
+    """What strict readers of JSON take: NaN and infinities become None, arrays lists, tuples lists.
+
+    >>> plain({"loss": (1.5, float("nan"))})
+    {'loss': [1.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers
+        return plain(value.tolist())
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def of_installed(package: str, extra: str) -> Any:
+    """A package that fedscope does without.
+
+    Raises:
+        FedscopeError: it is not installed.
+    """
+    from importlib import import_module
+
+    try:
+        return import_module(package)
+    except ImportError:
+        raise FedscopeError(f"{package} is not installed; pip install 'fedscope[{extra}]'") from None

@@ -1,0 +1,142 @@
+"""Results as tables: CSV files, and the JSON beside them that says what they are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from csv import Error as NoTable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from ..errors import FedscopeError, listed
+from ..tables import AGAIN, read_csv, read_info, write_csv, write_info
+from .result import Result, of_installed
+
+
+def number(text: str) -> float | None:
+    """A field that may be empty.
+
+    >>> number("0.5"), number("")
+    (0.5, None)
+    """
+    return float(text) if text else None
+
+
+def truth(text: str) -> bool:
+    """A field that is True or False.
+
+    >>> truth("True"), truth("False")
+    (True, False)
+    """
+    return {"True": True, "False": False}[text]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One CSV file of a result.
+
+    Attributes:
+        suffix: of its name, ``.subsets.csv``.
+        columns: their names, and how a field of each is read: ``str``, ``int``, ``float``, :func:`number` where it may
+            be empty, :func:`truth`.
+    """
+
+    suffix: str
+    columns: Mapping[str, Callable[[str], Any]]
+
+    def read(self, path: Path, command: str) -> list[dict[str, Any]]:
+        """Its rows, by column.
+
+        Raises:
+            FedscopeError: other columns, a damaged file, a field that is no such value.
+        """
+        rows = []
+        for line, row in enumerate(read_csv(path, tuple(self.columns), command), start=2):
+            try:
+                rows.append({name: reader(row[name]) for name, reader in self.columns.items()})
+            except (ValueError, KeyError):
+                bad = next(name for name, reader in self.columns.items() if not _reads(reader, row[name]))
+                raise FedscopeError(f"{path} is damaged: {bad} in line {line} is {row[bad][:40]!r}; {AGAIN}") from None
+        return rows
+
+
+class TableResult(Result):
+    """A result that is kept as tidy CSV files and a JSON file with what they do not say; fields that do not exist are
+    empty.
+
+    Attributes:
+        format: what the JSON file says that it is; version: of that format.
+        tables: the CSV files, in the order of :attr:`suffixes`, whose last one is the JSON file.
+    """
+
+    format: ClassVar[str]
+    version: ClassVar[int] = 1
+    tables: ClassVar[tuple[Table, ...]]
+
+    @abstractmethod
+    def rows(self) -> Sequence[Iterable[Sequence[Any]]]:
+        """The rows of every table."""
+
+    @abstractmethod
+    def head(self) -> dict[str, Any]:
+        """What the JSON file says besides ``attrs``."""
+
+    @classmethod
+    @abstractmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The result of what :meth:`head` and :meth:`rows` gave; a :class:`LookupError`, :class:`TypeError` or
+        :class:`ValueError` says that they do not fit each other."""
+
+    def save(self, base: Path | str) -> list[Path]:
+        """Write the tables, then the JSON file; returns their paths. Floats survive."""
+        paths = self.paths(base)
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        for path, table, rows in zip(paths, self.tables, self.rows(), strict=False):
+            write_csv(path, tuple(table.columns), rows)
+        write_info(paths[-1], self.format, self.version, {**self.head(), "attrs": dict(self.attrs)})
+        return [*paths, *self.derive(base)]
+
+    @classmethod
+    def load(cls, base: Path | str) -> Self:
+        """The inverse of :meth:`save`.
+
+        Raises:
+            FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
+        """
+        paths = cls.paths(base)
+        names = listed([path.name for path in paths])
+        for path in reversed(paths):
+            if not path.exists():
+                raise FedscopeError(
+                    f"{path} does not exist: a result of {cls.command} is {names} in one folder; {AGAIN}"
+                )
+        head = read_info(paths[-1], cls.format, cls.version, cls.command)
+        tables = [table.read(path, cls.command) for table, path in zip(cls.tables, paths, strict=False)]
+        try:
+            return cls.of_tables(head, *tables)
+        except (LookupError, TypeError, ValueError, AttributeError, NoTable) as error:
+            raise FedscopeError(
+                f"{names} in {paths[-1].parent} do not fit each other, so one was changed or cut; {AGAIN}"
+            ) from error
+
+    def to_pandas(self) -> Any:
+        """Its table as a data frame; of several, a dictionary of them by what their files are called.
+
+        Raises:
+            FedscopeError: pandas is not installed.
+        """
+        pandas = of_installed("pandas", "frames")
+        frames = {
+            table.suffix.strip(".").removesuffix(".csv"): pandas.DataFrame(list(rows), columns=list(table.columns))
+            for table, rows in zip(self.tables, self.rows(), strict=True)
+        }
+        return frames if len(frames) > 1 else next(iter(frames.values()))
+
+
+def _reads(reader: Callable[[str], Any], text: str) -> bool:
+    try:
+        reader(text)
+    except (ValueError, KeyError):
+        return False
+    return True

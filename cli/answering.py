@@ -1,0 +1,212 @@
+"""What every command about results does: obtain the answer, draw it, say it, and overwrite nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .differences import differences
+from .options import Output
+
+if TYPE_CHECKING:
+    from ..asking.question import Part, Question
+    from ..checkpoints.results import Result
+    from ..checkpoints.results.claims import Claim
+
+    A = TypeVar("A", bound=Result)
+
+#: what results from before an option existed say of it by their silence
+UNSAID = {"kind": "models", "normalization": "interpolate"}
+#: said for the reader only: the models' sums tell what they are
+SAID_ONLY = {"models_read"}
+
+
+def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
+    """Answer a question, write its files and figures, and print what was found and where it lies.
+
+    Args:
+        drawing: what the figure can be asked besides its width and title.
+    """
+    from ..checkpoints.results import plain
+    from ..landscape.paper import save_figure
+
+    base = output.out or question.folder / question.name
+    result = obtain(question, base, output)
+    written = [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
+    written += result.derive(base, again=not output.redraw)
+    for end, figure in result.figures(output.inches, output.title, **drawing).items():
+        written += save_figure(figure, f"{base}{end}")
+    for end, page in result.pages(output.title).items():
+        written.append(write_page(Path(f"{base}{end}.html"), page))
+    if output.as_json:
+        click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
+        return
+    click.echo(result.summary())
+    for path in written:
+        click.echo(f"  {path}")
+
+
+def obtain(question: Question[A], base: Path, output: Output) -> A:
+    """The answer: read back where its files hold it, else computed and saved.
+
+    Raises:
+        FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
+            that is writing it.
+    """
+    from ..checkpoints.results import claimed
+
+    mains = [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
+    pictures = [
+        *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
+        *(Path(f"{base}{end}.html") for end in question.paged),
+    ]
+    if not output.redraw:
+        refuse_taken([main for own in mains for main in own], [*_numbers(question, base), *pictures], output)
+    results: list[Any] = []
+    for part, own in zip(question.parts, mains, strict=True):
+        kept = _kept(part, own, output)
+        if kept is None:
+            refuse_unwritable(own[0])
+            files = [path for end in part.ends for path in part.kind.paths(f"{base}{end}")]
+            with claimed(_partial(own), [*files, *pictures]) as claim:
+                kept = _kept(part, own, output, quiet=True)  # by who had the claim before
+                if kept is None:
+                    kept = _computed(part, base, own, claim)
+        results += kept
+    return question.join(results)
+
+
+def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim) -> list[Any]:
+    from ..asking.work import Work
+    from .progress import progress
+
+    results = part.answer(Work(_partial(mains), progress, base))
+    claim.saving = True
+    for main in mains:
+        main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
+    for result, end in zip(results, part.ends, strict=True):
+        result.save(f"{base}{end}")
+    return results
+
+
+def _partial(mains: Sequence[Path]) -> Path:
+    return mains[0].with_name(f"{mains[0].name}.partial")
+
+
+def _numbers(question: Question[Any], base: Path) -> list[Path]:
+    return [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
+
+
+def _kept(part: Part[Any], mains: Sequence[Path], output: Output, *, quiet: bool = False) -> list[Any] | None:
+    """The results that lie there, where they are those that are asked for; None where there is one to compute."""
+    from ..checkpoints import FedscopeError
+
+    missing = [file for file in mains if not file.exists()]
+    if output.redraw:
+        if missing:
+            raise FedscopeError(f"{missing[0]} does not exist, so there is nothing to draw again; leave out --redraw")
+        return [_loaded(part.kind, file) for file in mains]
+    if output.force:
+        return None
+    found = []
+    for file, asked in zip(mains, part.settings, strict=True):
+        if file in missing:
+            continue
+        found.append(_loaded(part.kind, file))
+        changed = _changed(found[-1].attrs, asked)
+        if changed:
+            what = differences({**UNSAID, **found[-1].attrs}, asked, changed)
+            raise FedscopeError(f"{file} holds another result, of {what}; give another --out, or --force to replace it")
+    if missing:
+        return None
+    if not quiet:
+        click.echo(f"fedscope: {mains[0]} holds this result already; drawn again (--force computes it anew)", err=True)
+    return found
+
+
+def _loaded(kind: type[A], file: Path) -> A:
+    """A result read back; whatever its files hold that no result does, one sentence says so."""
+    from ..checkpoints import FedscopeError
+
+    base = file.with_name(file.name.removesuffix(kind.suffixes[-1]))
+    try:
+        return kind.load(base)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        said = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise FedscopeError(
+            f"{file}, or a file beside it, is damaged ({said}); compute it again with --force"
+        ) from error
+
+
+def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    asked = {key: value for key, value in settings.items() if key not in SAID_ONLY}
+    return [key for key, value in asked.items() if not _same(key, kept.get(key, UNSAID.get(key)), value)]
+
+
+def _same(key: str, kept: Any, asked: Any) -> bool:
+    """Equal; what a module answers, measured on another machine perhaps, up to single precision; a run by what tells it
+    from others, whichever way to its folder was typed."""
+    if key == "run":
+        return bool(_placeless(kept) == _placeless(asked))
+    if key != "behaviour" or kept is None or asked is None:
+        return bool(kept == asked)
+    close = (math.isclose(x, y, rel_tol=1e-3, abs_tol=1e-4) for x, y in zip(kept, asked, strict=False))
+    return len(kept) == len(asked) and all(close)
+
+
+def _placeless(run: Any) -> Any:
+    if isinstance(run, list):
+        return [_placeless(one) for one in run]
+    return {**run, "path": Path(run["path"]).resolve().name} if isinstance(run, dict) and "path" in run else run
+
+
+def refuse_taken(mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
+    """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
+
+    Args:
+        mains: the results' main files; where one exists, or what an interrupted command left of it, what lies beside
+            it is known to be fedscope's.
+
+    Raises:
+        FedscopeError: such a file, and no ``--force``.
+    """
+    from ..checkpoints import FedscopeError
+
+    if output.force or any(file.exists() or _partial([file]).exists() for file in mains):
+        return
+    for path in files:
+        if path.exists():
+            raise FedscopeError(
+                f"{path} is in the way, and without {mains[0]} it is not known what it holds; give another --out, or "
+                "--force to replace it"
+            )
+
+
+def refuse_unwritable(file: Path) -> None:
+    """Say before computing that the result could not be kept.
+
+    Raises:
+        FedscopeError: its folder is no folder, or may not be written to.
+    """
+    from ..checkpoints import FedscopeError
+
+    folder = file.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise FedscopeError(f"{file} cannot be written, because {folder} cannot be written to; give another --out")
+
+
+def write_page(path: Path, page: str) -> Path:
+    """Write a web page."""
+    from ..checkpoints import write_durably
+
+    with write_durably(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path
