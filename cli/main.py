@@ -3,29 +3,65 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import warnings
 from importlib import import_module
 from keyword import iskeyword
+from types import FrameType
 from typing import TextIO
 
 import click
 
-#: in the order of a first tour
-COMMANDS = (
-    *("train", "ls", "curves", "line", "plane", "sharpness"),
-    *("decompose", "explain", "cka", "subsets", "forgetting", "theory"),
-    *("disperse", "updates", "synergy", "reaggregate", "parameters"),
-    *("export", "import", "demo"),
-)
+#: by what one wants, in the order of a first tour; each in a line
+SECTIONS = {
+    "Train and look around": {
+        "train": "Train a federation and record every round.",
+        "ls": "List runs, or what one holds; verify it with --check.",
+        "curves": "Loss, error and spread over rounds, as measured in training.",
+        "demo": "All of it on the embedded digits, in a minute.",
+    },
+    "See losses in weight space": {
+        "line": "Losses between two models, or all pairs of a round's clients.",
+        "plane": "Losses on the plane through three models, or near many.",
+        "sharpness": "Eigenvalues, trace and rises of the loss around models.",
+    },
+    "Ask why averaging works": {
+        "explain": "One page: what the loss is made of in each phase.",
+        "decompose": "Bias, variance, covariance and locality; they add up.",
+        "subsets": "How many models an average needs.",
+        "forgetting": "What local training gains on own data and loses on others'.",
+        "theory": "Whether Lemma 1 and Theorem 2 show in a run.",
+    },
+    "Compare clients and models": {
+        "cka": "How alike models answer the same inputs.",
+        "updates": "Whether clients go the same way, and what cancels.",
+        "disperse": "How clients differ: dispersion, skewness, maps of models.",
+        "parameters": "Single parameters over the clients of a round.",
+        "synergy": "Which parameters clients disagree about, and who agrees.",
+        "reaggregate": "What another server would have made of a round.",
+    },
+    "Exchange with other programs": {
+        "import": "Draw a surface that another program has computed.",
+        "export": "Write a model, or a plane's surface, for other programs.",
+    },
+}
+COMMANDS = tuple(name for commands in SECTIONS.values() for name in commands)
 
 
 class Tour(click.Group):
-    """A group whose commands are files beside this one, listed in the order of a first tour, imported when needed."""
+    """A group whose commands are files beside this one, listed by what one wants, imported when needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""
         return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands of every section; none is imported for that."""
+        widest = max(map(len, COMMANDS))
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(widest), words) for name, words in commands.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name; its file is ``NAME.py``, or ``NAME_.py`` where NAME is a keyword."""
@@ -65,8 +101,18 @@ def fedscope() -> None:
 
 def main() -> None:
     """Run a command. Ends with 0, with 2 and one sentence for a user's mistake, with 130 for Ctrl-C."""
+    stopped = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
-    sys.exit(run(arguments, debug=len(arguments) < len(sys.argv) - 1))
+    status = run(arguments, debug=len(arguments) < len(sys.argv) - 1)
+    # a Ctrl-C that met a library's callback was swallowed there
+    sys.exit(130 if stopped and not status else status)
 
 
 def run(arguments: list[str], *, debug: bool = False) -> int:

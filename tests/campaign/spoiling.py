@@ -76,8 +76,9 @@ def circle(path: Path, draw: Draw) -> None:
 
 
 def another(path: Path, draw: Draw) -> None:
-    """A file of the same ending that belongs elsewhere."""
-    near = sorted(p for p in path.parents[2].rglob(f"*{path.suffix}") if p != path and p.is_file())
+    """A file of the same ending that belongs elsewhere in the case's own folder; others are at work beside it."""
+    whole = next(folder for folder in path.parents if (folder / "runs").is_dir())
+    near = sorted(p for p in whole.rglob(f"*{path.suffix}") if p != path and p.is_file())
     path.write_bytes(near[int(draw.integers(len(near)))].read_bytes() if near else b"another")
 
 

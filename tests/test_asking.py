@@ -1,0 +1,246 @@
+"""What all questions share: settings, runs and rounds as they are given, and the one loop over rounds."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedscope.asking.models import pose
+from fedscope.asking.names import fitting, slug
+from fedscope.asking.runs import asked_of, one_round, open_run, parse_rounds, said
+from fedscope.asking.source import Source
+from fedscope.asking.work import Report, Task, Work
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.checkpoints.results import Kept
+from fedscope.questions.forgetting import forgetting
+from fedscope.questions.subsets import subsets
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
+    recorded(folder / "runs" / "fma", *words.split())
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(trained)
+    return trained
+
+
+# --- settings ---
+
+
+def test_a_setting_that_does_not_exist_is_a_type_error_that_names_the_nearest(runs: Path) -> None:
+    with pytest.raises(TypeError, match=r'fedscope\.subsets has no setting \'size\'; did you mean "sizes"\?'):
+        subsets("runs/fma", size=[1])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r'fedscope\.forgetting has no setting \'splits\'; did you mean "split"\?'):
+        forgetting.prepare("runs/fma", splits="test")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"has no setting 'xyz'; there are data, device, limit, model, precision, ro"):
+        forgetting("runs/fma", xyz=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"split": "tests"}, r'--split tests is none of test, train, both; did you mean "test"\?'),
+        ({"precision": "fp16"}, r"--precision fp16 is none of float32, tf32, bf16"),
+        ({"limit": 0}, r"--limit 0 is no whole number from 1 on"),
+        ({"seed": -1}, r"--seed -1 is no whole number from 0 on"),
+        ({"seed": True}, r"--seed True is no whole number from 0 on"),
+        ({"limit": 2.5}, r"--limit 2\.5 is no whole number from 1 on"),
+    ],
+)
+def test_values_that_there_are_not_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        Source.of("test", settings)
+
+
+def test_a_question_keeps_the_signature_and_the_page_of_its_function() -> None:
+    assert list(inspect.signature(subsets).parameters) == [  # type: ignore[arg-type]
+        *("runs", "rounds", "sizes", "subsets", "weights", "measured")
+    ]
+    assert inspect.getdoc(subsets).startswith("How many models an average needs")  # type: ignore[union-attr]
+
+
+# --- runs and rounds ---
+
+
+def test_rounds_are_numbers_words_or_both() -> None:
+    assert [said(rounds) for rounds in (None, 3, "1,last", [1, "last"])] == [None, "3", "1,last", "1,last"]
+    assert parse_rounds("last,1,-2", (1, 2, 5), "r") == [1, 2, 5]
+
+
+def test_a_run_with_its_rounds_is_the_run_with_these_rounds(runs: Path) -> None:
+    opened, asked = asked_of(["runs/fma@2"], None)
+    assert [run.name for run in opened] == ["fma"]
+    assert asked == ["2"]
+    assert asked_of(Run.open("runs/fma"), [1, "last"])[1] == ["1,last"]
+    assert subsets("runs/fma@2").numbers() == subsets(open_run("runs/fma"), rounds=2).numbers()
+    with pytest.raises(FedscopeError, match=r"runs/fma@2 names its rounds, and so does --rounds 1; leave one out"):
+        asked_of("runs/fma@2", 1)
+    with pytest.raises(FedscopeError, match=r"runs/fma@2/global names a model, but a whole run is asked for; give"):
+        asked_of("runs/fma@2/global", None)
+    with pytest.raises(FedscopeError, match=r"2 of the runs are called 'fma'; rename a folder, and give a run only"):
+        asked_of(["runs/fma", "runs/fma"], None)
+
+
+def test_one_round_is_a_run_with_one_round(runs: Path) -> None:
+    for address, rounds in (("runs/fma@2", None), ("runs/fma", 2), ("runs/fma", "last"), (open_run("runs/fma"), 2)):
+        run, round_ = one_round(address, rounds)
+        assert (run.name, round_.number) == ("fma", 2)
+    for address, rounds, message in (
+        ("runs/fma", None, r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
+        ("nowhere", None, r"nowhere names no round; give RUN@ROUND, as in runs/ima@40"),
+        ("runs/fma@2/global", None, r"names a model, but all clients of a round are asked for; give runs/fma@2$"),
+        ("runs/fma", "1,2", r"runs/fma: one round is asked for, but 1,2 are 2; give one of them"),
+    ):
+        with pytest.raises(FedscopeError, match=message):
+            one_round(address, rounds)
+
+
+def test_names_of_files_are_short_and_clean() -> None:
+    assert slug("1,last") == "1-last"
+    assert len(fitting("x" * 300)) == 89
+
+
+# --- models ---
+
+
+def test_models_are_modules_state_dicts_and_addresses_alike(runs: Path) -> None:
+    source = Source("test", device="cpu")
+    by_address = pose(["runs/fma@2/global", "runs/fma@1/global"], source)
+    net = by_address.module
+    weights = by_address.models[0].weights
+    arrays = {name: torch.from_numpy(array.copy()) for name, array in weights.arrays().items()}
+    net.load_state_dict(arrays)
+    posed = pose([net, arrays, "runs/fma@1/global", by_address.models[1]], source)
+    assert [model.address for model in posed.models] == [
+        *(f"{type(net).__name__} 1", "model 2", "runs/fma@1/global", "runs/fma@1/global")
+    ]
+    for model in posed.models[:2]:
+        assert model.weights.parameters.tobytes() == weights.parameters.tobytes()
+    x, y = posed.samples.x, posed.samples.y
+    own = pose([net, arrays], Source("test", device="cpu", data=(x.numpy(), y.numpy())))
+    assert own.samples.x.numpy().tobytes() == x.numpy().tobytes()
+    assert own.settings["standardised"] is False
+    assert own.settings["behaviour"] is not None
+
+
+@pytest.mark.parametrize(
+    ("models", "source", "message"),
+    [
+        (["net"], {}, r"Linear 1 is a model, which does not say its data; give --data"),
+        (["state"], {"data": "digits"}, r"model 1 is a state dict, which does not say its architecture; give --model"),
+        (
+            [3],
+            {"data": "digits", "model": "mlp"},
+            r"model 1 is int, which is no model; give RUN@ROUND, a file, an nn\.",
+        ),
+        (["net"], {"data": [1, 2, 3]}, r"data: list gave a list, which are no data; return"),
+        (["net", "other"], {"data": "pair"}, r"Linear 2 does not fit the architecture of Linear 1: .*shape"),
+        (["net", {"a": 1}], {"data": "pair"}, r"model 2 holds other things than tensors; give model\.state_dict\(\)"),
+    ],
+)
+def test_what_is_no_model_and_no_data_is_one_sentence(models: list[object], source: dict[str, object], message: str):
+    known = {"net": torch.nn.Linear(2, 2), "other": torch.nn.Linear(2, 3), "state": torch.nn.Linear(2, 2).state_dict()}
+    pair = (np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]))
+    given = [known.get(model, model) if isinstance(model, str) else model for model in models]
+    source = {key: pair if value == "pair" else value for key, value in source.items()}
+    with pytest.raises(FedscopeError, match=message):
+        pose(given, Source("test", device="cpu", **source))  # type: ignore[arg-type]
+
+
+# --- the loop over rounds ---
+
+
+@dataclass(frozen=True)
+class Square(Kept):
+    value: float
+
+
+class Watched:
+    """A computation of squares that can be stopped, and what was reported of it."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.computed: list[int] = []
+        self.told: list[tuple[int, int]] = []
+        self.stop_at = stop_at
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Report]:
+        assert label == "squares"
+        yield lambda done, of: self.told.append((done, of))
+
+    def run(self, keep: Path | None, numbers: list[int], settings: dict[str, object]) -> list[float]:
+        def task(number: int) -> Task[Square]:
+            def compute(report: Report) -> Square:
+                if number == self.stop_at:
+                    raise KeyboardInterrupt
+                self.computed.append(number)
+                report(1, 2)
+                return Square(number**2 / 3)
+
+            return Task(f"round {number}", Square, compute, 2)
+
+        work = Work(keep, self.progress)
+        with work.store(settings, "rounds") as store:
+            return [square.value for square in work.each("squares", map(task, numbers), store)]
+
+
+def test_finished_rounds_are_kept_and_more_rounds_go_on_from_them(tmp_path: Path) -> None:
+    keep = tmp_path / "x.partial"
+    first = Watched(stop_at=3)
+    with pytest.raises(KeyboardInterrupt):
+        first.run(keep, [1, 2, 3], {"rounds": [1, 2, 3], "seed": 0})
+    second = Watched()
+    assert second.run(keep, [1, 3, 4, 2], {"rounds": [1, 3, 4, 2], "seed": 0}) == [t**2 / 3 for t in (1, 3, 4, 2)]
+    assert (first.computed, second.computed) == ([1, 2], [3, 4])
+    assert second.told == [(2, 8), (3, 8), (4, 8), (5, 8), (6, 8), (8, 8)]
+
+
+def test_other_settings_begin_anew_and_say_so(tmp_path: Path) -> None:
+    keep = tmp_path / "x.partial"
+    Watched().run(keep, [1], {"seed": 0})
+    again = Watched()
+    with pytest.warns(match=r"x\.partial was left by an analysis with other settings"):
+        again.run(keep, [1], {"seed": 1})
+    assert again.computed == [1]
+
+
+def test_without_a_place_nothing_is_kept_and_the_numbers_are_the_same(tmp_path: Path) -> None:
+    assert Watched().run(None, [1, 2], {}) == Watched().run(tmp_path / "x.partial", [1, 2], {})
+    assert [path.name for path in tmp_path.iterdir()] == ["x.partial"]
+
+
+def test_a_question_goes_on_from_where_it_was_kept(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fedscope.decomposition.subsets as package
+
+    whole = subsets("runs/fma", rounds="all", subsets=2)
+    real, calls = package.round_subsets, []
+
+    def stopping(*args: object, **kwargs: object) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(package, "round_subsets", stopping)
+    question = subsets.prepare("runs/fma", rounds="all", subsets=2)
+    with pytest.raises(KeyboardInterrupt):
+        question.answer(Work(tmp_path / "kept"))
+    assert len(json.loads((tmp_path / "kept").read_text().splitlines()[1])["value"]["sizes"]) == 8
+    assert question.answer(Work(tmp_path / "kept")).numbers() == whole.numbers()
+    assert len(calls) == 3
