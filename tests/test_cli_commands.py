@@ -324,6 +324,7 @@ def test_help_of_every_command_ends_with_an_example(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 def test_the_demo_draws_everything_and_goes_on_when_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
