@@ -14,6 +14,7 @@ import xxhash
 
 from .durable import write_durably
 from .errors import FedscopeError
+from .heaps import refuse_endless
 from .opening import regular
 
 _SEAL = b"fedscope xxh3 "
@@ -35,6 +36,7 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
     regular(path, what)
+    refuse_endless(path)
     try:
         file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
     except FileNotFoundError:
