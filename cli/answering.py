@@ -38,7 +38,7 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
 
     base = output.out or question.folder / question.name
     result = obtain(question, base, output)
-    written = [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
+    written = [path for path in _numbers(question, base) if path.exists()]
     written += result.derive(base, again=not output.redraw)
     for end, figure in result.figures(output.inches, output.title, **drawing).items():
         written += save_figure(figure, f"{base}{end}")
@@ -63,6 +63,7 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
 
     mains = [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
     pictures = [
+        *(Path(f"{base}{end}{more}") for part in question.parts for end in part.ends for more in part.kind.derived),
         *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]

@@ -292,7 +292,7 @@ def test_a_damaged_result_is_one_sentence(runs: Path, capsys: pytest.CaptureFixt
     assert run(words) == 0
     whole = Path("l.nc").read_bytes()
     for spoil, sentence in (
-        (lambda file: file.attrs.pop("ends"), "l.nc, or a file beside it, is damaged ('ends'); compute it again with"),
+        (lambda file: file.attrs.pop("ends"), "l.nc is damaged ('ends'); compute the line again with --force"),
         (lambda file: file.move("loss", "aside"), "l.nc lacks loss; compute the line again with --force"),
         (
             lambda file: swap(file, "loss", "barrier"),

@@ -57,7 +57,7 @@ def test_every_point_of_their_surface_is_where_they_computed_it(tmp_path: Path) 
     np.testing.assert_array_equal(found.b, Y)
     np.testing.assert_array_equal(found.loss, loss_at(X[None, :], Y[:, None]))
     np.testing.assert_allclose(found.error, loss_at(X[None, :], Y[:, None]) / 10, rtol=1e-12)
-    assert (found.kind, found.models, found.normalization_policy, found.computed) == ("surface", (), "unknown", None)
+    assert (found.span, found.models, found.normalization_policy, found.computed) == ("surface", (), "unknown", None)
     assert np.isnan(found.cos_uv)
     told = {name: found.attrs[name] for name in ("split", "units", "loss_units", "holes", "dir_file")}
     assert told == {
@@ -263,7 +263,7 @@ def test_every_point_of_a_plane_npz_is_where_it_was_computed(tmp_path: Path, spl
     np.testing.assert_allclose(found.loss, loss_at(found.a[None, :], found.b[:, None]) + more, rtol=1e-12)
     expected = np.broadcast_to((ALPHAS + more) / 100, (5, 8))
     np.testing.assert_allclose(found.error, expected, atol=1e-12)
-    assert (found.kind, found.attrs["split"], found.attrs["units"]) == ("surface", split, "L2 distance")
+    assert (found.span, found.attrs["split"], found.attrs["units"]) == ("surface", split, "L2 distance")
 
 
 def test_the_ends_of_the_curve_and_its_bend_are_anchors_without_losses_of_their_own(tmp_path: Path) -> None:
