@@ -40,5 +40,7 @@ def command(
     from ..questions.line import line
     from .answering import answer
 
-    how = {"clients": clients, "points": points, "range": span, "normalization": normalization}
-    answer(line.prepare(models, **how, **vars(source)), output)
+    asked = line.prepare(
+        models, clients=clients, points=points, range=span, normalization=normalization, **vars(source)
+    )
+    answer(asked, output)

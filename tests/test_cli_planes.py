@@ -6,12 +6,14 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedscope import Plane, Run
+import fedscope
+from fedscope import Plane, Planes, Run
 from fedscope.cli.main import run
 from fedscope.landscape import Evaluator
 from fedscope.landscape.preview import Preview
@@ -84,6 +86,64 @@ def test_random_directions_hang_on_the_seed(here: Path, capsys: pytest.CaptureFi
     assert not np.array_equal(a.loss, b.loss)
     assert run(["plane", "runs/ima@last", "--random", *GRID, "--seed", "1", "--out", "a"]) == 2
     assert "a.nc holds another result, of --seed 0 (not 1);" in capsys.readouterr().err
+
+
+ANCHORS = [f"runs/ima@{t}/global" for t in (3, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("words", "models", "settings"),
+    [
+        ([*ANCHORS, "--show", "runs/ima@all/start"], ANCHORS, {"show": "runs/ima@all/start"}),
+        ([*ANCHORS, "--adaptive", "--split", "train"], ANCHORS, {"adaptive": True, "split": "train"}),
+        (["runs/ima@4", "--clients", "--range", "-1", "2", "-3", "0.5"], "runs/ima@4",
+         {"clients": True, "range": (-1, 2, -3, 0.5)}),
+        (["runs/ima", "--trajectory", "--rounds", "1,3,last", "--margin", "1"], Path("runs/ima"),
+         {"trajectory": True, "rounds": [1, 3, "last"], "margin": 1}),
+        (["runs/ima@last", "--random", "--seed", "2"], "runs/ima@last", {"random": True, "seed": 2}),
+        (["runs/ima", "--rounds", "2", "--split", "both"], "runs/ima", {"rounds": 2, "split": "both"}),
+        (["runs/ima@5", "--random", "--data-of", "3,5"], "runs/ima@5", {"random": True, "data_of": [3, 5]}),
+    ],
+)  # fmt: skip
+def test_the_function_gives_the_commands_numbers(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], models: Any, settings: dict[str, Any]
+) -> None:
+    told = asked(capsys, *words, "--out", "x")
+    del told["files"]
+    assert fedscope.plane(models, **settings, grid=4, limit=60).numbers() == told
+
+
+def test_a_run_that_is_open_is_as_good_as_its_folder(here: Path) -> None:
+    opened, folder = (
+        fedscope.plane(run, rounds=[1, "last"], grid=3, limit=60) for run in (Run.open("runs/ima"), "runs/ima")
+    )
+    assert opened.numbers() == folder.numbers()
+    assert isinstance(opened, Planes)
+    assert list(opened.parts) == [".round-1", ".round-5", ".globals"]
+    assert opened.attrs["run"][0]["path"] == "runs/ima"
+
+
+@pytest.mark.parametrize(
+    ("words", "models", "settings"),
+    [
+        ([*ANCHORS[:2], "runs/ima@1", "runs/ima@2", "--points", "5"],
+         [(ANCHORS[0], ANCHORS[1]), ("runs/ima@1", "runs/ima@2")], {"points": 5}),
+        (["runs/ima@4", "--clients", "--normalization", "keep"], "runs/ima@4",
+         {"clients": True, "normalization": "keep"}),
+        ([*ANCHORS[:2], "--range", "0", "3", "--split", "train"], ANCHORS[:2], {"range": (0, 3), "split": "train"}),
+    ],
+)  # fmt: skip
+def test_the_function_gives_the_commands_barriers(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], models: Any, settings: dict[str, Any]
+) -> None:
+    assert run(["line", *words, "--limit", "60", "--out", "x"]) == 0
+    said = capsys.readouterr().out
+    line = fedscope.line(models, **settings, limit=60)
+    assert said == f"{line.summary()}\n  x.nc\n  x.pdf\n  x.png\n"
+    assert run(["line", *words, "--limit", "60", "--out", "x", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    del told["files"]
+    assert line.numbers() == told
 
 
 def test_both_splits_in_one_pass_are_two_ordinary_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

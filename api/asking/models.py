@@ -67,8 +67,6 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
     """
     from ..training import data_of, module_of, resolve_device
 
-    if not models:
-        raise FedscopeError("there is no model to measure; give at least one")
     addresses = [model for model in models if isinstance(model, str | Path)]
     for address in map(str, addresses):
         if parse_address(address).round is None and not Path(address).is_file():

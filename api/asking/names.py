@@ -18,6 +18,11 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
+def base_for(out: Path | None, command: str, addresses: Sequence[str]) -> Path:
+    """--out, else :func:`place_of`."""
+    return out or Path(*place_of(command, addresses))
+
+
 def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
     """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
 

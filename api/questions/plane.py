@@ -90,9 +90,9 @@ def plane(
         )
     chosen("normalization", normalization, NORMALIZATIONS)
     at_least("grid", grid, 2)
-    ends = None if range is None else tuple(map(float, range))
-    if ends is not None and len(ends) != 4:
-        raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(ends)}")
+    if range is not None and len(range) != 4:
+        raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
+    ends = None if range is None else (float(range[0]), float(range[1]), float(range[2]), float(range[3]))
     survey = Survey(grid, margin, ends, 0.15 if adaptive else None, normalization, whose, source)
     given, shown = several(models), several(show)
     if rounds is None or trajectory:
@@ -109,7 +109,7 @@ class Survey:
 
     grid: int
     margin: float
-    range: tuple[float, ...] | None
+    range: tuple[float, float, float, float] | None
     adaptive: float | None
     normalization: str
     data_of: str | None
@@ -161,7 +161,7 @@ class Survey:
                         provenance=attrs,
                         grid=self.grid,
                         margin=self.margin,
-                        ranges=None if self.range is None else (self.range[:2], self.range[2:]),  # type: ignore[typeddict-item]
+                        ranges=None if self.range is None else (self.range[:2], self.range[2:]),
                         adaptive=self.adaptive,
                         normalization=self.normalization,
                         calibration=calibration_of(posed, self.source, self.normalization),

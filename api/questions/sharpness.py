@@ -89,8 +89,10 @@ def _by_round(models: Sequence[ModelLike], rounds: str | None) -> list[ModelLike
     """A model each: those given, and for every whole run an address a round.
 
     Raises:
-        FedscopeError: rounds that a run does not have; rounds where no run is given.
+        FedscopeError: no model; rounds that a run does not have; rounds where no run is given.
     """
+    if not models:
+        raise FedscopeError("there is no model to measure; give at least one")
     whole = [isinstance(model, str) and "@" not in Path(model).name and Path(model).is_dir() for model in models]
     if rounds is not None and not any(whole):
         raise FedscopeError(

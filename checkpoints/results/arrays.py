@@ -105,10 +105,10 @@ class ArrayResult(Result):
                     f"{path} is damaged: {name} is {values.dtype} along {', '.join(told)}, not numbers along "
                     f"{', '.join(dims.split())}; compute the {kind} again with --force"
                 )
-        values = {name: variables[name][1] for name in known}
-        cls.refuse_damaged(path, values, attrs)
+        arrays = {name: variables[name][1] for name in known}
+        cls.refuse_damaged(path, arrays, attrs)
         try:
-            return cls.of_arrays(values, attrs)
+            return cls.of_arrays(arrays, attrs)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             said = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise FedscopeError(f"{path} is damaged ({said}); compute the {kind} again with --force") from error
