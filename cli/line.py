@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..asking.source import Source
@@ -17,20 +19,12 @@ from .options import Count, Output, normalization_option, output_options, source
 @click.option("--clients", is_flag=True, help="The barriers between all pairs of a round's clients, as a heat map.")
 @click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients]")
 @click.option(
-    "--range", "span", type=float, nargs=2, help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients]"
+    "--range", type=float, nargs=2, help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients]"
 )
 @normalization_option
 @source_options("test", files=True)
 @output_options
-def command(
-    models: tuple[str, ...],
-    clients: bool,
-    points: int | None,
-    span: tuple[float, float] | None,
-    normalization: str,
-    source: Source,
-    output: Output,
-) -> None:
+def command(models: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
     """Losses along the segment between two models, beta = 0 at B and 1 at A; several pairs make several curves.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt.
@@ -40,7 +34,4 @@ def command(
     from ..questions.line import line
     from .answering import answer
 
-    asked = line.prepare(
-        models, clients=clients, points=points, range=span, normalization=normalization, **vars(source)
-    )
-    answer(asked, output)
+    answer(line.prepare(models, **settings, **vars(source)), output)

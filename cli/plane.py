@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..asking.source import Source
@@ -30,9 +32,7 @@ from .options import Count, Output, normalization_option, output_options, source
 @click.option(
     "--margin", type=float, default=0.3, show_default=True, help="Room round the models, as a share of their extent."
 )
-@click.option(
-    "--range", "ranges", type=float, nargs=4, metavar="A A B B", help="Ends of both axes instead, in L2 distance."
-)
+@click.option("--range", type=float, nargs=4, metavar="A A B B", help="Ends of both axes instead, in L2 distance.")
 @click.option(
     "--adaptive",
     is_flag=True,
@@ -41,22 +41,7 @@ from .options import Count, Output, normalization_option, output_options, source
 @normalization_option
 @source_options("test", files=True, both=True)
 @output_options
-def command(
-    models: tuple[str, ...],
-    show: tuple[str, ...],
-    rounds: str | None,
-    clients: bool,
-    trajectory: bool,
-    random: bool,
-    data_of: str | None,
-    grid: int,
-    margin: float,
-    ranges: tuple[float, float, float, float] | None,
-    adaptive: bool,
-    normalization: str,
-    source: Source,
-    output: Output,
-) -> None:
+def command(models: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
     """Losses on the plane through three models; their mean is the white cross.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt. Both axes
@@ -71,19 +56,4 @@ def command(
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
-    asked = plane.prepare(
-        models,
-        show=show,
-        rounds=rounds,
-        clients=clients,
-        trajectory=trajectory,
-        random=random,
-        data_of=data_of,
-        grid=grid,
-        margin=margin,
-        range=ranges,
-        adaptive=adaptive,
-        normalization=normalization,
-        **measured,
-    )
-    answer(asked, output)
+    answer(plane.prepare(models, **settings, **measured), output)

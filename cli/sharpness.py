@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..asking.source import Source
@@ -33,19 +35,7 @@ from .options import Count, Output, output_options, source_options
 @click.option("--no-hessian", is_flag=True, help="Rises of the loss only: no eigenvalues, trace and density.")
 @source_options("train", files=True)
 @output_options
-def command(
-    models: tuple[str, ...],
-    rounds: str | None,
-    rho: float,
-    relative: float,
-    draws: int,
-    top: int,
-    probes: int,
-    density: int,
-    no_hessian: bool,
-    source: Source,
-    output: Output,
-) -> None:
+def command(models: tuple[str, ...], no_hessian: bool, source: Source, output: Output, **settings: Any) -> None:
     """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
     A model is RUN@ROUND[/WHICH] or a file; a RUN stands for those of its --rounds. The loss is that of the training
@@ -54,16 +44,4 @@ def command(
     from ..questions.sharpness import sharpness
     from .answering import answer
 
-    asked = sharpness.prepare(
-        models,
-        rounds=rounds,
-        rho=rho,
-        relative=relative,
-        draws=draws,
-        top=top,
-        probes=probes,
-        density=density,
-        hessian=not no_hessian,
-        **vars(source),
-    )
-    answer(asked, output)
+    answer(sharpness.prepare(models, hessian=not no_hessian, **settings, **vars(source)), output)

@@ -32,9 +32,9 @@ class Connectivity(Line):
 
     def summary(self) -> str:
         """What lies between all pairs, in words."""
-        return self._pairs_words() + ends_words(self)
+        return self._between() + ends_words(self)
 
-    def _pairs_words(self) -> str:
+    def _between(self) -> str:
         labels, barriers, middles = connectivity(self)
         names = [label.rpartition("client-")[2] for label in labels]
         upper = np.triu_indices(len(names), 1)
