@@ -75,8 +75,8 @@ def plane(
     Raises:
         FedscopeError: another number of models; identical or collinear ones; settings that exclude one another.
 
-    Source: Garipov et al., NeurIPS 2018, for three models; Li et al., NeurIPS 2018, for trajectories and random
-    directions; Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data".
+    Source: Garipov et al. 2018 and Izmailov et al. 2018 for three models; Li et al., NeurIPS 2018, for trajectories
+    and random directions.
     """
     kinds = {"clients": clients, "trajectory": trajectory, "random": random}
     asked = [kind for kind, is_asked in kinds.items() if is_asked]
