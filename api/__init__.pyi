@@ -16,16 +16,19 @@ from .decomposition import synergy as synergy
 from .landscape import Evaluator as Evaluator
 from .landscape import Line as Line
 from .landscape import Plane as Plane
+from .landscape import Planes as Planes
 from .landscape import Samples as Samples
 from .landscape import Sharpness as Sharpness
 from .landscape import along_trajectory as along_trajectory
-from .landscape import line as line
 from .landscape import near_clients as near_clients
-from .landscape import plane as plane
 from .landscape import random_directions as random_directions
-from .landscape import sharpness as sharpness
 from .landscape import survey as survey
 from .landscape import through_models as through_models
+
+# the questions of the command line, a function each
+from .questions.line import line as line
+from .questions.plane import plane as plane
+from .questions.sharpness import sharpness as sharpness
 
 # models in motion
 from .training import train as train

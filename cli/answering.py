@@ -38,12 +38,15 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
 
     base = output.out or question.folder / question.name
     result = obtain(question, base, output)
-    written = [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
-    written += result.derive(base, again=not output.redraw)
-    for end, figure in result.figures(output.inches, output.title, **drawing).items():
+    derived = result.derive(base, again=not output.redraw)
+    written = [path for path in _numbers(question, base) if path.exists()]
+    written += [path for path in derived if path not in written]
+    figures, pages = result.figures(output.inches, output.title, **drawing), result.pages(output.title)
+    written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
+    for end, figure in figures.items():
         written += save_figure(figure, f"{base}{end}")
-    for end, page in result.pages(output.title).items():
-        written.append(write_page(Path(f"{base}{end}.html"), page))
+        if end in pages:
+            written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
     if output.as_json:
         click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
         return
@@ -100,7 +103,9 @@ def _partial(mains: Sequence[Path]) -> Path:
 
 
 def _numbers(question: Question[Any], base: Path) -> list[Path]:
-    return [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
+    """The files of all results, each one's derived ones after its own."""
+    bases = [(part.kind, f"{base}{end}") for part in question.parts for end in part.ends]
+    return [path for kind, at in bases for path in (*kind.paths(at), *(Path(at + more) for more in kind.derived))]
 
 
 def _kept(part: Part[Any], mains: Sequence[Path], output: Output, *, quiet: bool = False) -> list[Any] | None:

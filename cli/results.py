@@ -225,13 +225,6 @@ def say(sentence: str, written: list[Path], *, as_json: bool, **numbers: Any) ->
         click.echo(f"  {path}")
 
 
-def precision_words(attrs: Mapping[str, Any]) -> str:
-    """What a lower precision costs, measured on the models themselves; nothing in float32."""
-    if "precision_error" not in attrs:
-        return ""
-    return f"; {attrs['precision']} is off float32 by {attrs['precision_error']:.1e} in loss at most on these models"
-
-
 def plain(value: Any) -> Any:
     """What strict readers of JSON take: NaN and infinities become null.
 

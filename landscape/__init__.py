@@ -3,7 +3,7 @@
 # the data and the hot loop
 from .basins import Basin, BasinModel, basin_of
 from .betas import barrier_of, betas_on
-from .connectivity import connectivity
+from .connectivity import Connectivity, connectivity
 from .connectivity_figure import draw_connectivity
 from .curvature import Curvature, Sharpness, sharpness
 from .evaluator import Evaluator
@@ -11,14 +11,16 @@ from .garipov import read_plane
 from .geometry import Basis
 from .goldstein import read_surface, write_surface
 from .line_figure import draw_line
-from .lines import Line, line
+from .lines import Line
 from .options import Options, SoFar
 from .paper import COLOURS, DASHES, GREY, MARKERS, new_figure, paper_style, save_figure, shortened
 from .plane_figure import draw_panels, draw_plane
+from .plane_panels import Panel, Planes
 from .planes import Plane, PlaneModel
 from .replica import Replica
 from .samples import Samples
-from .spans import Span, along_trajectory, near_clients, random_directions, through_models
+from .segments import line
+from .spans import Span, along_trajectory, near_clients, random_directions, span_of, through_models
 from .surveying import plane, survey
 from .workers import cores, run_in_workers
 
@@ -30,12 +32,15 @@ __all__ = [
     "Basin",
     "BasinModel",
     "Basis",
+    "Connectivity",
     "Curvature",
     "Evaluator",
     "Line",
     "Options",
+    "Panel",
     "Plane",
     "PlaneModel",
+    "Planes",
     "Replica",
     "Samples",
     "Sharpness",
@@ -63,6 +68,7 @@ __all__ = [
     "save_figure",
     "sharpness",
     "shortened",
+    "span_of",
     "survey",
     "through_models",
     "write_surface",

@@ -7,14 +7,53 @@ the middle says how far.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from .lines import Line
+from .sentences import ends_words
 
 if TYPE_CHECKING:
-    from .lines import Line
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Connectivity(Line):
+    """The lines between all pairs of a round's clients, in the same file as any line's; drawn as a matrix."""
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """The excess in the middle as a heat map, a row and a column a client; ``width`` in inches."""
+        from .connectivity_figure import draw_connectivity
+
+        return draw_connectivity(self, width, title)
+
+    def summary(self) -> str:
+        """What lies between all pairs, in words."""
+        return self._between() + ends_words(self)
+
+    def _between(self) -> str:
+        labels, barriers, middles = connectivity(self)
+        names = [label.rpartition("client-")[2] for label in labels]
+        upper = np.triu_indices(len(names), 1)
+        between = middles[upper]
+        if not np.isfinite(between).all():
+            return f"{int((~np.isfinite(between)).sum())} of {len(between)} pairs have losses that are not finite"
+
+        def words(values: np.ndarray, k: int) -> str:
+            i, j = upper[0][k], upper[1][k]
+            return f"{values[i, j]:.3g} (clients {names[i]} and {names[j]})"
+
+        with_barrier = int((barriers[upper] > 0).sum())
+        barrier = "no pair has a barrier"
+        if with_barrier:
+            barrier = f"{with_barrier} with a barrier, the greatest {words(barriers, int(barriers[upper].argmax()))}"
+        return (
+            f"{len(between)} pairs of clients: loss of the mean of two less their mean loss {between.mean():.3g} on "
+            f"average, {words(middles, int(between.argmin()))} to {words(middles, int(between.argmax()))}; {barrier}"
+        )
 
 
 def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
@@ -29,7 +68,7 @@ def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
 
     >>> from fedscope.landscape import Line
     >>> ends, loss = (("a", "b"), ("a", "c"), ("b", "c")), np.array([[1.0, 0.5, 2.0]] * 3)
-    >>> made = Line((), ends, np.array([0.0, 0.5, 1.0]), loss, loss, np.zeros(3), np.zeros(3), {})
+    >>> made = Line((), ends, np.array([0.0, 0.5, 1.0]), loss, loss, np.zeros(3), np.zeros(3), {}, loss, loss)
     >>> labels, barriers, middles = connectivity(made)
     >>> labels, middles[2].tolist()
     (('a', 'b', 'c'), [-1.0, -1.0, nan])

@@ -159,8 +159,9 @@ except SystemExit as end:
 
 @pytest.mark.parametrize(("name", "module"), public_names().items())
 def test_public_names_resolve(name: str, module: str) -> None:
-    assert getattr(fedscope, name) is getattr(importlib.import_module(module), name)
-    assert name in importlib.import_module(module).__all__
+    home = importlib.import_module(module)
+    assert getattr(fedscope, name) is getattr(home, name)
+    assert name in getattr(home, "__all__", [module.rpartition(".")[2]])  # a question's file has one
 
 
 def test_all_lists_the_public_names_and_the_version() -> None:

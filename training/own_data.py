@@ -41,7 +41,8 @@ def taken_data(given: Any) -> Dataset:
     Raises:
         FedscopeError: something else than data; inputs or labels that no network takes.
     """
-    return _taken(given, type(given).__name__, f"data: {type(given).__name__} gave")
+    name = type(given).__name__
+    return _taken(given, "arrays" if name in ("tuple", "list", "dict") else name, f"data: {name} gave")
 
 
 def _taken(given: Any, name: str, place: str) -> Dataset:

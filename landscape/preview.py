@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from ..checkpoints import FedscopeWarning
 
 if TYPE_CHECKING:
-    from ..landscape import Plane
+    from .planes import Plane
 
 #: seconds before the first picture, and between two; drawing takes a tenth of the time at most
 EVERY = 5.0
@@ -19,7 +20,7 @@ SHARE = 0.1
 
 
 class Preview:
-    """Draws ``BASE.preview.png`` now and then; the file goes when the result is there.
+    """Draws ``BASE.preview.png`` now and then.
 
     A file that cannot be written is said once, and the analysis goes on.
     """
@@ -42,9 +43,10 @@ class Preview:
             self._draw(plane)
         except OSError as error:
             self._next = float("inf")
-            click.echo(
-                f"fedscope: {self.path} cannot be written ({error.strerror}), so there is no preview; going on without",
-                err=True,
+            warnings.warn(
+                f"{self.path} cannot be written ({error.strerror}), so there is no preview; going on without",
+                FedscopeWarning,
+                stacklevel=2,
             )
             return
         self._drawn = plane.loss.shape
@@ -52,13 +54,20 @@ class Preview:
         self._next = now + max(EVERY, (now - began) / SHARE)
 
     def _draw(self, plane: Plane) -> None:
-        from ..landscape import save_figure
+        from .paper import save_figure
 
         rows, columns = plane.loss.shape
         figure = plane.figure(3.5, f"preview, {columns} x {rows} of {plane.attrs['grid']} points")
         save_figure(figure, str(self.path).removesuffix(".png"), ["png"])
 
-    def remove(self) -> None:
-        """The result is there."""
-        with suppress(OSError):  # what is in the way is not ours
-            self.path.unlink()
+
+@contextmanager
+def previewed(base: Path | None) -> Iterator[Preview | None]:
+    """A preview beside ``base`` that goes once what is within has succeeded; None where there is no base."""
+    if base is None:
+        yield None
+        return
+    preview = Preview(base)
+    yield preview
+    with suppress(OSError):  # what is in the way is not ours
+        preview.path.unlink()

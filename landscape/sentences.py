@@ -1,28 +1,60 @@
-"""What `fedscope plane` says about a surface: a sentence for people, numbers for --json."""
+"""What a plane and a line say of themselves in a sentence, with their numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .results import precision_words
+import numpy as np
+
+from .basins import basin_of
+from .paper import statistics_of
 
 if TYPE_CHECKING:
-    from ..landscape import Plane
+    from .lines import Line
+    from .planes import Plane
 
 
-#: what --json says of a plane, and of each of its models
-ATTRS = (
-    *("data", "split", "samples", "client", "points_held_out", "held_out_loss_error", "normalization_effect"),
-    *("calibration_samples", "statistics_of", "held_out_loss_low", "held_out_loss_bands", "held_out_beyond"),
-)
-MODEL = ("label", "role", "loss", "error", "off_plane", "own_loss", "own_error")
+def precision_words(attrs: Mapping[str, Any]) -> str:
+    """What a lower precision costs, measured on the models themselves; nothing in float32."""
+    if "precision_error" not in attrs:
+        return ""
+    return f"; {attrs['precision']} is off float32 by {attrs['precision_error']:.1e} in loss at most on these models"
 
 
-def sentence(plane: Plane) -> str:
+def ends_words(line: Line) -> str:
+    """Whose normalization statistics the curves are of, what they change at the ends, and what a lower precision costs;
+    nothing where models have none."""
+    words = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    if words:
+        at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
+        change = line.loss[:, at] - line.own_loss
+        words = f"; {words}"
+        if change.any():
+            words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
+    return words + precision_words(line.attrs)
+
+
+def surface_sentence(plane: Plane) -> str:
+    """What was read of another program's surface."""
+    about, finite = plane.attrs, plane.loss[np.isfinite(plane.loss)]
+    spread = f", {finite.min():.3g} to {finite.max():.3g}" if finite.size else ""
+    parts = [f"{about['split']} loss on {len(plane.b)} x {len(plane.a)} points{spread}"]
+    if about["holes"]:
+        parts.append(f"{about['holes']:,} points were not computed and are holes")
+    if plane.computed is not None and not plane.computed.all():
+        parts.append(f"{np.mean(~plane.computed):.0%} of them interpolated".replace("%", " %"))
+    if np.isnan(plane.error).all():
+        parts.append("it has no accuracies")
+    if about.get("loss_is"):
+        parts.append(f"the loss is its {about['loss_is']}")
+    parts.append(f"coordinates are {'L2 distances' if about['units'] == 'L2 distance' else about['units']}")
+    return f"{about['file']}, {about['program']}: " + "; ".join(parts)
+
+
+def plane_sentence(plane: Plane) -> str:
     """What the plane shows, with its numbers."""
-    from ..landscape import basin_of
-
     basin = basin_of(plane)
     parts = [*_models_words(plane), *_axes_words(plane)]
     parts += [f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in plane.shown]
@@ -36,7 +68,7 @@ def _models_words(plane: Plane) -> list[str]:
     mean, anchors = plane.mean, plane.anchors
     if mean is not None:
         best = min(anchors, key=lambda m: m.loss)
-        who = "three" if plane.kind == "models" else f"{len(anchors)} clients"
+        who = "three" if plane.span == "models" else f"{len(anchors)} clients"
         return [
             f"the mean has loss {mean.loss:.3g} and error {100 * mean.error:.1f} %, "
             f"the best of the {who} {best.loss:.3g} and {100 * best.error:.1f} %"
@@ -66,11 +98,12 @@ def _adaptive_words(plane: Plane) -> list[str]:
     if measured == points:
         return ["all points measured: too few to interpolate"]
     unknown = int(about["points_unknown"])
-    off = [f"{100 * about['held_out_loss_error']:.2g} % of its range"]
-    if "held_out_beyond" in about:  # files from before it was checked lack it
-        off.append(f"{about['held_out_loss_bands']:.2g} bands of the colour scale")
-        off.append(f"over the lowest tenth {100 * about['held_out_loss_low']:.2g} % of itself")
-    aimed = about.get("held_out_beyond", about["held_out_loss_error"] / 0.005) <= 1
+    off = [
+        f"{100 * about['held_out_loss_error']:.2g} % of its range",
+        f"{about['held_out_loss_bands']:.2g} bands of the colour scale",
+        f"over the lowest tenth {100 * about['held_out_loss_low']:.2g} % of itself",
+    ]
+    aimed = about["held_out_beyond"] <= 1
     return [
         f"{measured:,} of {points:,} points measured ({100 * measured / points:.0f} %), the others interpolated: at "
         f"{about['points_held_out']} points held out the loss is off by at most {', '.join(off)}"
@@ -83,8 +116,6 @@ def _adaptive_words(plane: Plane) -> list[str]:
 
 def _normalization_words(plane: Plane) -> list[str]:
     """Whose statistics the numbers are of, and those with each model's own, which are no points of the surface."""
-    from ..landscape.paper import statistics_of
-
     words = statistics_of(plane.attrs, plane.normalization_policy)
     if not words:
         return []
@@ -93,24 +124,3 @@ def _normalization_words(plane: Plane) -> list[str]:
         return [words]
     told = "; ".join(_models_words(replace(plane, models=tuple(own))))
     return [f"{words} (with the models' own statistics, {told})"]
-
-
-def numbers(plane: Plane) -> dict[str, Any]:
-    """The models' numbers, for --json."""
-    from dataclasses import asdict
-
-    from ..landscape import basin_of
-
-    basin = basin_of(plane)
-    about = {} if basin is None else {"basin": {**asdict(basin), "ringed": basin.ringed, "deviation": basin.deviation}}
-    computed = plane.loss.size if plane.computed is None else int(plane.computed.sum())
-    return {
-        **about,
-        **{key: plane.attrs[key] for key in ATTRS if key in plane.attrs},
-        "normalization_policy": plane.normalization_policy,
-        "kind": plane.kind,
-        "models": [{key: getattr(model, key) for key in MODEL} for model in plane.models],
-        "grid": [len(plane.b), len(plane.a)],
-        "points_computed": computed,
-        "points_interpolated": plane.loss.size - computed,
-    }
