@@ -132,6 +132,22 @@ def _weights(model: Any, name: str, layout: Layout, expected: str) -> Weights:
         raise FedscopeError(f"{name} does not fit the architecture of {expected}: {error}") from None
 
 
+def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
+    """One model or several, pairs of them too, as a list; runs and paths by their folders' names.
+
+    >>> several("a@1"), several([("a@1", "b@2"), Path("c.pt")])
+    (['a@1'], ['a@1', 'b@2', 'c.pt'])
+    """
+    if isinstance(models, list | tuple):
+        return [model for part in models for model in several(part)]
+    return [str(models.path) if isinstance(models, Run) else str(models) if isinstance(models, Path) else models]
+
+
+def names_of(models: Sequence[ModelLike]) -> list[str]:
+    """What models are called: addresses as they were given, objects by their class and place."""
+    return [_name(models, i) for i in range(len(models))]
+
+
 def _name(models: Sequence[ModelLike], i: int) -> str:
     """An address as it was given; of objects ``Net 1``, by their place."""
     model = models[i]
