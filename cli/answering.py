@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,9 +38,11 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
     from ..landscape.paper import save_figure
 
     base = output.out or question.folder / question.name
+    anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
     result = obtain(question, base, output)
-    derived = result.derive(base, again=not output.redraw)
-    written = [path for path in _numbers(question, base) if path.exists()]
+    derived = result.derive(base, again=anew and not output.redraw)
+    written = [Path(f"{base}{end}") for end in question.derived]
+    written += [path for path in _numbers(question, base) if path.exists()]
     written += [path for path in derived if path not in written]
     figures, pages = result.figures(output.inches, output.title, **drawing), result.pages(output.title)
     written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
@@ -64,8 +67,9 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
     """
     from ..checkpoints.results import claimed
 
-    mains = [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
+    mains = _mains(question, base)
     pictures = [
+        *(Path(f"{base}{end}") for end in question.derived),
         *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
@@ -89,7 +93,7 @@ def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim) 
     from ..asking.work import Work
     from .progress import progress
 
-    results = part.answer(Work(_partial(mains), progress, base))
+    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True)))
     claim.saving = True
     for main in mains:
         main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
@@ -100,6 +104,10 @@ def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim) 
 
 def _partial(mains: Sequence[Path]) -> Path:
     return mains[0].with_name(f"{mains[0].name}.partial")
+
+
+def _mains(question: Question[Any], base: Path) -> list[list[Path]]:
+    return [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
 
 
 def _numbers(question: Question[Any], base: Path) -> list[Path]:

@@ -76,13 +76,13 @@ def command(
 
     --split train takes all clients' training data (the paper's D).
     """
+    from ..asking.draws import groups_of, parse_draws
     from ..asking.runs import client_rounds, identity, open_runs, refuse_other_data, refuse_replays
     from ..asking.samples import given_settings, refuse_nameless
     from ..checkpoints import FedscopeError, Partial, versions
     from ..decomposition import Decomposition
     from ..training import resolve_device
     from .decomposing import Asked, decompose_runs
-    from .draws import groups_of, parse_draws
     from .factors import as_numbers, sentence
     from .results import FIGURE, figures, kinds, obtain, say
 

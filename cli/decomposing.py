@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..asking.draws import Draws
 from ..asking.samples import global_training_data
 from ..asking.source import Source
-from .draws import Draws
 from .factors import error_curves
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from ..asking.replaying import Replays
     from ..checkpoints import Partial, Partition, Round, Run
     from ..decomposition import CohortDraws, Outputs, RoundFactors, RunFactors
     from ..landscape import Samples
     from ..training import Dataset, Replayer
-    from .replaying import Replays
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ def decompose_runs(
     Raises:
         FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
     """
+    from ..asking.replaying import replays_of
     from ..asking.samples import dataset_of, module_for, refuse_without_partition
     from ..checkpoints import FedscopeError
     from ..decomposition import RoundFactors, RunFactors
     from ..training import Replayer
-    from .replaying import replays_of
 
     run = runs[0]
     members = {model: members_of(run, rounds, model) for model in asked.models}

@@ -13,8 +13,8 @@ from ..asking.source import Source
 from .options import Count, Output, output_options, refuse_given, source_options
 
 if TYPE_CHECKING:
+    from ..asking.draws import Draws
     from ..checkpoints import Run
-    from .draws import Draws
 
 
 @click.command("explain", epilog="Example:  fedscope explain runs/ima --rounds 1,5,20,40,last --draws local:4")
@@ -46,13 +46,13 @@ def command(
 
     The page is printed and written as .md and .html, beside the decomposition's own files and figure.
     """
+    from ..asking.draws import groups_of, parse_draws
     from ..asking.runs import identity, open_runs, refuse_other_data, refuse_replays
     from ..asking.samples import given_settings, refuse_nameless
     from ..checkpoints import write_durably
     from ..decomposition import Decomposition
     from ..decomposition.explaining import last_early
     from ..training import resolve_device
-    from .draws import groups_of, parse_draws
     from .explaining import decomposed, explained, kept_explanation
     from .results import PAGE, figures, kinds, obtain, say, write_page
 

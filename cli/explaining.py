@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..asking.draws import Draws
 from ..asking.source import Source
-from .draws import Draws
 
 if TYPE_CHECKING:
     from ..checkpoints import Partial, Run

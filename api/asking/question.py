@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -72,6 +72,7 @@ class Question(Generic[A]):
         parts: the computations.
         join: the answer, of all their results in order.
         drawn, paged: what stands behind the base in the names of the answer's figures and pages.
+        derived: the same of files that are derived from all results together.
     """
 
     folder: Path
@@ -80,6 +81,7 @@ class Question(Generic[A]):
     join: Callable[[list[Any]], A]
     drawn: tuple[str, ...] = ("",)
     paged: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ class Question(Generic[A]):
         work, results = work or Work(), []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
-            results += part.answer(Work(keep, work.progress, work.preview))
+            results += part.answer(replace(work, keep=keep))
         return self.join(results)
 
 

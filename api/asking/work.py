@@ -21,6 +21,10 @@ ROUNDS = ("rounds",)
 T = TypeVar("T", bound=Kept)
 
 
+def untold(line: str) -> None:
+    """A line that nobody reads."""
+
+
 @contextmanager
 def silent(label: str) -> Iterator[Report]:
     """Progress that nobody watches."""
@@ -35,11 +39,13 @@ class Work:
         keep: the file of what is finished, from which the same question goes on; None keeps nothing.
         progress: given a label, a context that gives what is told of (done, of).
         preview: the base beside which a picture may be drawn meanwhile; None for none.
+        tell: takes a line that is worth reading before the answer is there, such as what it costs.
     """
 
     keep: Path | None = None
     progress: Callable[[str], AbstractContextManager[Report]] = silent
     preview: Path | None = None
+    tell: Callable[[str], None] = untold
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> Partial:
         """What is finished of the question with these settings; those named ``loose`` are not part of it."""

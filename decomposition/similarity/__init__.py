@@ -6,27 +6,29 @@ from .estimators import LEAST, Estimator, cka, gram, hsic, jackknife
 from .figure import draw_clients, draw_models
 
 # the answers
-from .result import ClientCKA, ModelCKA, RoundCKA
+from .model_result import ModelCKA, ModelCKAs
+from .result import ClientCKA, ClientCKAs, LayersCKA, RoundCKA, layer_ends
 from .similarities import batch_hsics, model_similarity, round_similarity
-from .words import clients_sentence, models_sentence
 
 __all__ = [
     "LEAST",
     "ClientCKA",
+    "ClientCKAs",
     "Estimator",
+    "LayersCKA",
     "ModelCKA",
+    "ModelCKAs",
     "RoundCKA",
     "batch_hsics",
     "cka",
-    "clients_sentence",
     "draw_clients",
     "draw_models",
     "gram",
     "hsic",
     "jackknife",
+    "layer_ends",
     "minibatches",
     "model_similarity",
-    "models_sentence",
     "round_similarity",
     "usual_batch",
 ]

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.errors import listed
 from ...landscape.replica import Replica
-
-#: the layer that stands for what the module itself returns
-OUTPUT = "output"
+from .result import OUTPUT
 
 
 def refuse_unknown(module: nn.Module, layers: Sequence[str]) -> None:

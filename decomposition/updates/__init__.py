@@ -2,22 +2,18 @@
 
 # the question
 from .figure import draw_updates
-from .geometry import geometry
+from .geometry import RoundUpdates, geometry
 from .products import update_products
 
 # the answers
-from .result import ClientUpdates, RoundUpdates
-from .tables import COLUMNS, write_table
-from .words import as_numbers, sentence
+from .result import COLUMNS, ClientUpdates, Updates
 
 __all__ = [
     "COLUMNS",
     "ClientUpdates",
     "RoundUpdates",
-    "as_numbers",
+    "Updates",
     "draw_updates",
     "geometry",
-    "sentence",
     "update_products",
-    "write_table",
 ]

@@ -3,13 +3,62 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from .result import RoundUpdates
+from ...checkpoints.results import Kept
 
 Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundUpdates(Kept):
+    """One round of C clients: updates Δ_i = w_i − start [P], weights p_i. NaN where a quantity does not exist.
+
+    Attributes:
+        round: its number; client_ids: [C] int64; weights: p, [C].
+        norm: ‖Δ_i‖, [C]; 0 for a client that is where it started.
+        cosine: ⟨Δ_i, Δ_j⟩/(‖Δ_i‖ ‖Δ_j‖), [C, C]; NaN in the rows and columns of clients that have not moved.
+        cosine_mean, cosine_min, cosine_max: over the pairs i < j of clients that have moved, unweighted.
+        cosine_stderr: of the mean, a jackknife over clients; NaN for fewer than three.
+        mean_norm: Σ p_i ‖Δ_i‖; norm_of_mean: ‖Σ p_i Δ_i‖.
+        orthogonal: what ``cancellation`` would be were the updates, with their norms and weights, orthogonal to each
+            other: √(Σ p_i² ‖Δ_i‖²)/Σ p_i ‖Δ_i‖, which is 1/√C where all p_i ‖Δ_i‖ are equal.
+        diversity: Σ p_i ‖Δ_i‖² / ‖Σ p_i Δ_i‖², the gradient diversity of Yin et al. (AISTATS 2018, Definition 1) with
+            weights: 1 where all updates are equal, and C times the paper's number where all p_i are 1/C. Infinite where
+            the updates cancel entirely.
+    """
+
+    round: int
+    client_ids: npt.NDArray[np.int64]
+    weights: Array
+    norm: Array
+    cosine: Array
+    cosine_mean: float
+    cosine_stderr: float
+    cosine_min: float
+    cosine_max: float
+    mean_norm: float
+    norm_of_mean: float
+    orthogonal: float
+    diversity: float
+
+    @property
+    def cancellation(self) -> float:
+        """‖Σ p_i Δ_i‖ / Σ p_i ‖Δ_i‖: 1 where all go the same way, near 0 where drifts cancel; NaN where none moves."""
+        return self.norm_of_mean / self.mean_norm if self.mean_norm else math.nan
+
+    @property
+    def unmoved(self) -> list[int]:
+        """The clients whose update is zero, by their ids."""
+        return [int(k) for k in self.client_ids[self.norm == 0]]
+
+    @property
+    def diverged(self) -> list[int]:
+        """The clients whose update has no finite length, by their ids; of their round no mean exists."""
+        return [int(k) for k in self.client_ids[~np.isfinite(self.norm)]]
 
 
 def geometry(products: Array, p: Array, *, number: int, client_ids: npt.NDArray[np.int64]) -> RoundUpdates:
