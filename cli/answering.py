@@ -38,10 +38,14 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
 
     base = output.out or question.folder / question.name
     result = obtain(question, base, output)
-    written = [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
+    written = [path for part in question.parts for path in part.files(base)]
     written += result.derive(base, again=not output.redraw)
-    for end, figure in result.figures(output.inches, output.title, **drawing).items():
+    figures = result.figures(output.inches, output.title, **drawing)
+    for end, figure in figures.items():
         written += save_figure(figure, f"{base}{end}")
+    for end in set(question.drawn) - set(figures):
+        for kind in ("pdf", "png"):
+            Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
     for end, page in result.pages(output.title).items():
         written.append(write_page(Path(f"{base}{end}.html"), page))
     if output.as_json:
@@ -67,14 +71,14 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
     if not output.redraw:
-        refuse_taken([main for own in mains for main in own], [*_numbers(question, base), *pictures], output)
+        files = [path for part in question.parts for path in part.files(base)]
+        refuse_taken([main for own in mains for main in own], [*files, *pictures], output)
     results: list[Any] = []
     for part, own in zip(question.parts, mains, strict=True):
         kept = _kept(part, own, output)
         if kept is None:
             refuse_unwritable(own[0])
-            files = [path for end in part.ends for path in part.kind.paths(f"{base}{end}")]
-            with claimed(_partial(own), [*files, *pictures]) as claim:
+            with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
                 kept = _kept(part, own, output, quiet=True)  # by who had the claim before
                 if kept is None:
                     kept = _computed(part, base, own, claim)
@@ -97,10 +101,6 @@ def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim) 
 
 def _partial(mains: Sequence[Path]) -> Path:
     return mains[0].with_name(f"{mains[0].name}.partial")
-
-
-def _numbers(question: Question[Any], base: Path) -> list[Path]:
-    return [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
 
 
 def _kept(part: Part[Any], mains: Sequence[Path], output: Output, *, quiet: bool = False) -> list[Any] | None:
