@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from ..asking.question import Question, one, question
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
@@ -59,7 +59,7 @@ def parameters(
     recorded = [recorded_clients(opened[0], number, start=False), *(run.round(number) for run in opened[1:])]
     names = [parameters] if isinstance(parameters, str) else list(parameters)
     if not tsne:
-        return cast(Any, densities(opened, recorded, names, top, seed))
+        return densities(opened, recorded, names, top, seed)
     if len(opened) > 1:
         raise FedscopeError(
             f"--tsne maps a sample of one run's parameters, but {len(opened)} runs were given; give one"
@@ -67,7 +67,7 @@ def parameters(
     if names:
         raise FedscopeError("--tsne maps a sample of all parameters, but --parameter was given; leave it out")
     how = {"sample": sample, "perplexity": perplexity, "backend": backend}
-    return cast(Any, point_map(opened[0], recorded[0], how, device, seed))
+    return point_map(opened[0], recorded[0], how, device, seed)
 
 
 def round_of(runs: Sequence[Run], rounds: Sequence[str | None]) -> int:
@@ -142,7 +142,7 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
             from ..decomposition.parameters import map_parameters
 
             with work.progress("parameters") as report:
-                own = {"attrs": attrs, "progress": report}
+                own: dict[str, Any] = {"attrs": attrs, "progress": report}
                 return map_parameters(round_, run.name, **how, device=where, seed=seed, **own)
 
         return settings, compute

@@ -101,8 +101,7 @@ def settings_of(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     """
     from ..training import read_assignments
 
-    named = isinstance(given, Mapping)
-    tables = {"server": dict(given)} if named else read_assignments(given, "server.quantile=0.99")
+    tables = {"server": dict(given)} if isinstance(given, Mapping) else read_assignments(given, "server.quantile=0.99")
     for section, table in tables.items():
         for key, value in table.items():
             if section != "server":
