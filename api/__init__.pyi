@@ -10,7 +10,6 @@ from .decomposition import Decomposition as Decomposition
 from .decomposition import Synergy as Synergy
 from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
-from .decomposition import synergy as synergy
 
 # losses in weight space
 from .landscape import Evaluator as Evaluator
@@ -29,6 +28,11 @@ from .landscape import through_models as through_models
 from .questions.line import line as line
 from .questions.plane import plane as plane
 from .questions.sharpness import sharpness as sharpness
+from .questions.disperse import disperse as disperse
+from .questions.embed import embed as embed
+from .questions.parameters import parameters as parameters
+from .questions.reaggregate import reaggregate as reaggregate
+from .questions.synergy import synergy as synergy
 
 # models in motion
 from .training import train as train

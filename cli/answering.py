@@ -50,6 +50,9 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
         written += save_figure(figure, f"{base}{end}")
         if end in pages:
             written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
+    for end in set(question.drawn) - set(figures):
+        for kind in ("pdf", "png"):
+            Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
     if output.as_json:
         click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
         return
@@ -80,8 +83,7 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
         kept = _kept(part, own, output)
         if kept is None:
             refuse_unwritable(own[0])
-            files = [path for end in part.ends for path in part.kind.paths(f"{base}{end}")]
-            with claimed(_partial(own), [*files, *pictures]) as claim:
+            with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
                 kept = _kept(part, own, output, quiet=True)  # by who had the claim before
                 if kept is None:
                     kept = _computed(part, base, own, claim)
@@ -111,9 +113,7 @@ def _mains(question: Question[Any], base: Path) -> list[list[Path]]:
 
 
 def _numbers(question: Question[Any], base: Path) -> list[Path]:
-    """The files of all results, each one's derived ones after its own."""
-    bases = [(part.kind, f"{base}{end}") for part in question.parts for end in part.ends]
-    return [path for kind, at in bases for path in (*kind.paths(at), *(Path(at + more) for more in kind.derived))]
+    return [path for part in question.parts for path in part.files(base)]
 
 
 def _kept(part: Part[Any], mains: Sequence[Path], output: Output, *, quiet: bool = False) -> list[Any] | None:

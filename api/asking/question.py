@@ -41,11 +41,26 @@ class Part(Generic[R]):
         kind: of the results.
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
+        beside: what stands behind that in the names of files that lie beside the kind's own, models say.
     """
 
     kind: type[R]
     prepare: Callable[[], Ready[R]]
     ends: tuple[str, ...] = ("",)
+    beside: tuple[str, ...] = ()
+
+    def files(self, base: Path | str) -> list[Path]:
+        """All of them: of each result what lies beside, its own, and what is derived from it."""
+        bases = [f"{base}{end}" for end in self.ends]
+        return [
+            path
+            for at in bases
+            for path in (
+                *(Path(at + more) for more in self.beside),
+                *self.kind.paths(at),
+                *(Path(at + more) for more in self.kind.derived),
+            )
+        ]
 
     @cached_property
     def ready(self) -> Ready[R]:
@@ -107,6 +122,7 @@ def one(
     folder: Path,
     name: str,
     prepare: Callable[[], tuple[Mapping[str, Any], Callable[[dict[str, Any], Work], R]]],
+    beside: tuple[str, ...] = (),
 ) -> Question[R]:
     """A question with one result; ``prepare`` gives its settings and what computes it of its provenance."""
 
@@ -114,7 +130,7 @@ def one(
         settings, compute = prepare()
         return Ready([settings], lambda attrs, work: [compute(attrs[0], work)])
 
-    parts = (Part(kind, ready),)
+    parts = (Part(kind, ready, beside=beside),)
     return Question(folder, name, parts, lambda results: cast(R, results[0]), kind.drawn, kind.paged)
 
 

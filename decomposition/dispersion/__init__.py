@@ -4,9 +4,8 @@ from .dispersing import count_clients, disperse_round, refuse_rate
 from .maps import map_layer
 from .moments import Moments, column_moments
 from .records import WHOLE, Cells, LayerDispersion, LayerMap, RoundDispersion, SkewHistogram
-from .result import Dispersion, most_skewed
+from .result import Dispersion
 from .skew_test import FEWEST, count_rejections, critical_skewness, skewness_p_values
-from .words import round_numbers, round_sentence
 
 __all__ = [
     "FEWEST",
@@ -24,9 +23,6 @@ __all__ = [
     "critical_skewness",
     "disperse_round",
     "map_layer",
-    "most_skewed",
     "refuse_rate",
-    "round_numbers",
-    "round_sentence",
     "skewness_p_values",
 ]

@@ -2,10 +2,9 @@
 
 from .divergence import divergence
 from .grams import Gram, distances, gram, spreads
-from .maps import principal, settled_perplexity, t_sne, trustworthiness
+from .maps import embed, principal, settled_perplexity, t_sne, trustworthiness
 from .points import Point
-from .result import Embedding, embed
-from .words import sentence
+from .result import Embedding
 
 __all__ = [
     "Embedding",
@@ -16,7 +15,6 @@ __all__ = [
     "embed",
     "gram",
     "principal",
-    "sentence",
     "settled_perplexity",
     "spreads",
     "t_sne",

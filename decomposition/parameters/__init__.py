@@ -6,7 +6,7 @@ from .embedding import embed
 from .map_result import ParameterMap
 from .mapping import map_parameters
 from .places import Place, parse_place, place_of
-from .reading import RunValues, client_values, read_values, refuse_other_layout
+from .reading import RunValues, client_values, read_values, refuse_other_layout, same_starts
 from .reference import Reference, refer
 from .result import Parameters
 from .sampling import sample_columns, sample_counts
@@ -31,6 +31,7 @@ __all__ = [
     "read_values",
     "refer",
     "refuse_other_layout",
+    "same_starts",
     "sample_columns",
     "sample_counts",
     "summarise",
