@@ -150,7 +150,7 @@ def _run(
     from ..asking.runs import identity
     from ..checkpoints import Partial
     from ..decomposition.similarity import ClientCKA, RoundCKA, round_similarity
-    from .factors import error_curves
+    from ..training import error_curves
     from .progress import progress
     from .results import obtain_all
 

@@ -14,11 +14,11 @@ from .options import Count, Output, output_options, source_options
 
 if TYPE_CHECKING:
     from ..asking.models import Posed
+    from ..asking.replaying import Replays
     from ..checkpoints import Partial, Run
     from ..decomposition import Outputs
     from ..decomposition.theory import ClientBound, Gap, Theory
     from ..landscape import Samples
-    from .replaying import Replays
 
 #: ε of shrunk clients, besides 1
 SHRINK = tuple(2.0**-i for i in range(1, 7))
@@ -72,11 +72,11 @@ def command(
     """
     from ..asking.models import pose
     from ..asking.names import slug
+    from ..asking.replaying import replays_of
     from ..asking.runs import identity, open_run, parse_rounds
     from ..asking.samples import describe_samples
     from ..checkpoints import FedscopeError, Partial, recorded_clients, rounds_with_clients, versions
     from ..decomposition.theory import Theory, as_numbers, kernel_rows, sentence
-    from .replaying import replays_of
     from .results import FIGURE, figures, kinds, obtain, say
 
     if source.precision != "float32":
@@ -149,8 +149,8 @@ def replays(text: str) -> int:
     Raises:
         FedscopeError: other draws.
     """
+    from ..asking.draws import parse_draws
     from ..checkpoints import FedscopeError
-    from .draws import parse_draws
 
     if text == "none":
         return 0

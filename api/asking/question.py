@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -25,7 +25,7 @@ class Ready(Generic[R]):
     """A computation whose models and samples are there.
 
     Attributes:
-        settings: of each result that it gives: all that its numbers hang on.
+        settings: of each result that it gives: all that its numbers depend on.
         compute: given the provenance of each, gives the results.
     """
 
@@ -41,11 +41,15 @@ class Part(Generic[R]):
         kind: of the results.
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
+        beside: of a result that is made from those of the parts before it (``Work.before``), how it is read back from
+            beside them: given the base, these results, and whether it is only drawn again; None where it is made anew.
+            Other results that lie there are kept where their settings are the same, and else refused.
     """
 
     kind: type[R]
     prepare: Callable[[], Ready[R]]
     ends: tuple[str, ...] = ("",)
+    beside: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     @cached_property
     def ready(self) -> Ready[R]:
@@ -96,7 +100,7 @@ class Question(Generic[A]):
         work, results = work or Work(), []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
-            results += part.answer(Work(keep, work.progress, work.preview))
+            results += part.answer(replace(work, keep=keep, before=tuple(results)))
         return self.join(results)
 
 

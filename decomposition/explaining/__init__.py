@@ -5,6 +5,7 @@ from .comparing import Against, Comparison, compare_models
 
 # the question
 from .engine import explain
+from .measuring import RoundSimilarity, RoundTests, outputs_similarity, round_tests
 
 # which rounds to ask about, and which of them are early
 from .phases import last_early, spread_rounds
@@ -18,10 +19,14 @@ __all__ = [
     "Comparison",
     "Explanation",
     "Reading",
+    "RoundSimilarity",
+    "RoundTests",
     "Statement",
     "Verdict",
     "compare_models",
     "explain",
     "last_early",
+    "outputs_similarity",
+    "round_tests",
     "spread_rounds",
 ]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
-from .progress import Report, spoken
+from .times import spoken
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
+    from .work import Report
 
 #: seconds from which on an estimate is worth a line
 _WORTH = 15.0
+
+
+def aloud(line: str) -> None:
+    """Say a line on stderr."""
+    print(line, file=sys.stderr, flush=True)
 
 
 class Replays:
@@ -27,13 +32,22 @@ class Replays:
         limited: whether ``--limit`` was given, which shortens the measurements alone.
         at_once: how many replays run side by side.
         instead: what else takes fewer, for the sentence.
+        tell: where sentences go, mostly :attr:`Work.tell`.
     """
 
     def __init__(
-        self, where: str, cohorts: Mapping[int, int], draws: int, *, limited: bool, at_once: int, instead: str
+        self,
+        where: str,
+        cohorts: Mapping[int, int],
+        draws: int,
+        *,
+        limited: bool,
+        at_once: int,
+        instead: str,
+        tell: Callable[[str], None] = aloud,
     ) -> None:
         self.where, self.cohorts, self.draws, self.limited = where, cohorts, draws, limited
-        self.at_once, self.instead = max(1, at_once), instead
+        self.at_once, self.instead, self.tell = max(1, at_once), instead, tell
         self.done, self.told = 0, False
 
     @property
@@ -50,10 +64,9 @@ class Replays:
         clients = f"{sizes.pop()} clients" if len(sizes) == 1 else f"{sum(self.cohorts.values())} clients in all"
         limit = ", which --limit does not shorten" if self.limited else ""
         what = f"{_counted(rounds, 'round')}, {clients}, {_counted(draws, 'draw')} beside the recorded one"
-        click.echo(
+        self.tell(
             f"fedscope: {self.where} needs {_counted(self.total, 'replay')} of local training ({what}){limit}; "
-            f"{self._fewer()}{self.instead}",
-            err=True,
+            f"{self._fewer()}{self.instead}"
         )
 
     def _fewer(self) -> str:
@@ -77,17 +90,23 @@ class Replays:
             seconds = first * left / self.at_once
             if seconds >= _WORTH:
                 side = f" with {self.at_once} at once" if self.at_once > 1 else ""
-                click.echo(
+                self.tell(
                     f"{self.where}: the first replay took {spoken(first)}; the other {left}{side} take about "
-                    f"{spoken(seconds)}",
-                    err=True,
+                    f"{spoken(seconds)}"
                 )
 
         return tell
 
 
 def replays_of(
-    run: Run, rounds: Sequence[int], draws: int, device: str, *, limited: bool, instead: str = "fewer --rounds fewer"
+    run: Run,
+    rounds: Sequence[int],
+    draws: int,
+    device: str,
+    *,
+    limited: bool,
+    instead: str = "fewer --rounds fewer",
+    tell: Callable[[str], None] = aloud,
 ) -> Replays:
     """Those of some rounds of a run."""
     from ..landscape import cores
@@ -95,7 +114,7 @@ def replays_of(
     cohorts = {number: len(run.round(number).client_ids) for number in rounds}
     # one after the other on an accelerator, a client a core elsewhere
     at_once = min([cores(), *cohorts.values()]) if device == "cpu" else 1
-    return Replays(str(run.path), cohorts, draws, limited=limited, at_once=at_once, instead=instead)
+    return Replays(str(run.path), cohorts, draws, limited=limited, at_once=at_once, instead=instead, tell=tell)
 
 
 def _counted(count: int, what: str) -> str:
