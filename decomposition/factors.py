@@ -22,7 +22,7 @@ from .gram import Moments, chunk_moments
 from .losses import decompose_loss
 from .membership import Members, held_by, members_of
 from .records import FactorRow, Loss, Outputs, RoundFactors
-from .rows import client_rows, corollary_rows, factor_rows
+from .rows import client_biases, client_rows, corollary_rows, factor_rows
 from .streaming import CHUNK, stream_outputs
 
 
@@ -119,6 +119,7 @@ def decompose_round(
     assert total is not None, "Samples has refused n = 0"
     distance = distances(cohort, fma)
     split = members is not None
+    variance = np.trace(total.spread, axis1=1, axis2=2) / draws / n
     return RoundFactors(
         round=cohort.round,
         draws=cohort.source,
@@ -133,7 +134,7 @@ def decompose_round(
             *factor_rows(total, cohort, distance, split=split, recorded=recorded, population=population),
             *(corollary_rows(total, cohort) if corollaries else ()),
         ),
-        clients=tuple(client_rows(total, cohort, distance, split=split)),
+        clients=tuple(client_rows(cohort, distance, variance, client_biases(total) if split else ())),
     )
 
 
@@ -164,13 +165,13 @@ def round_factors(
     Source: Zhou et al., Section 6.1: averaging over rounds helps where rounds have different clients.
     """
     recorded = {name: round_.read(name) if name in round_.models else None for name in ("global", "averaged")}
-    models = {"globals_": recorded["global"] if cohort.trained is None else None, "averaged": recorded["averaged"]}
+    settings |= {"globals_": recorded["global"] if cohort.trained is None else None, "averaged": recorded["averaged"]}
     if loss == "squared":
         members = None if partition is None else members_of(partition, cohort.client_ids, samples)
-        own = {"outputs": outputs, "corollaries": cohort.source == "runs"}
-        factors = decompose_round(module, samples, cohort, members, **own, **models, **settings)
+        settings |= {"outputs": outputs, "corollaries": cohort.source == "runs"}
+        factors = decompose_round(module, samples, cohort, members, **settings)
     else:
-        factors = decompose_loss(module, samples, cohort, loss=loss, **models, **settings)
+        factors = decompose_loss(module, samples, cohort, loss=loss, **settings)
     if partition is None:
         return factors
     missing = 1.0 - len(held_by(partition, cohort.client_ids)) / len(held_by(partition))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..checkpoints import FedscopeError
 from ..checkpoints.results import Kept, Table, TableResult, number
-from .records import ClientRow, FactorRow, RoundFactors
+from .records import FactorRow, RoundFactors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,10 +130,6 @@ class Decomposition(TableResult):
         """Every row of every round of every run."""
         return ((run, one, row) for run in self.runs for one in run.rounds for row in one.rows)
 
-    def clients(self) -> Iterator[tuple[RunFactors, RoundFactors, ClientRow]]:
-        """Every client of every round of every run."""
-        return ((run, one, row) for run in self.runs for one in run.rounds for row in one.clients)
-
     def rows(self) -> list[Any]:
         """BASE.factors.csv and BASE.clients.csv: tidy, empty where a value does not exist."""
         factors = (
@@ -148,7 +144,9 @@ class Decomposition(TableResult):
                 *(run.run, one.round, row.client, row.samples),
                 *(row.train_bias, row.heter_bias, row.variance, row.distance, run.model, row.trained),
             )
-            for run, one, row in self.clients()
+            for run in self.runs
+            for one in run.rounds
+            for row in one.clients
         )
         return [factors, clients]
 

@@ -303,7 +303,7 @@ def test_mistakes_end_in_one_sentence(
 
 @pytest.mark.parametrize(
     "words",
-    [["runs/ima", "--rounds", "1,4", "--draws", "local:3", "--early", "2"], ["runs/few@4", "--draws", "rounds:2"]],
+    [["runs/ima", "--rounds", "1,4", "--draws", "local:3", "--early", "2"], ["runs/few@4", "--draws", "local:2"]],
 )
 def test_the_function_answers_what_the_command_prints(
     runs: Path, capsys: pytest.CaptureFixture[str], words: list[str]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, Run, recorded_clients
-from .draws import Cohorts, Draws
+from .draws import Cohorts, Draws, groups_of
 from .replaying import Replays, replays_of
-from .runs import identity
-from .samples import dataset_of, given_settings, module_for, refuse_without_partition, samples_of_clients
+from .runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
+from .samples import (
+    dataset_of,
+    given_settings,
+    module_for,
+    refuse_nameless,
+    refuse_without_partition,
+    samples_of_clients,
+)
 from .source import Source
 from .work import ROUNDS, Report, Task, Work, within
 
@@ -27,7 +35,7 @@ class Asked:
     """What is to be decomposed.
 
     Attributes:
-        runs: all that are given, and the ``rounds`` of each.
+        runs: all that are given; rounds: of each.
         draws: where the draws come from.
         groups: the runs that are decomposed together.
         of: ``global``, ``averaged`` or ``both``.
@@ -46,11 +54,21 @@ class Asked:
     outputs: Outputs = "probabilities"
     on: str = "all"
 
-    def settings(self) -> dict[str, Any]:
-        """What the provenance of the result says."""
+    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Decomposition]]:
+        """What the provenance says, and what decomposes every group's rounds, of each model asked for.
+
+        Raises:
+            FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
+        """
         from ..training import resolve_device
 
-        return {
+        rounds = dict(zip((run.name for run in self.runs), self.rounds, strict=True))
+        groups = [Group(runs, windows_of(runs[0], rounds[runs[0].name], MODELS[self.of])) for runs in self.groups]
+        for group in groups:
+            group.refuse_unrecorded(self.draws)
+            if group.run.partition is None:
+                refuse_without_partition(group.run, self.source)
+        settings = {
             "run": [identity(run) for run in self.runs],
             "rounds": list(self.rounds),
             "draws": str(self.draws),
@@ -65,23 +83,14 @@ class Asked:
             "precision": self.source.precision,
             **given_settings(self.runs, self.source),
         }
+        return settings, partial(self._answer, groups, settings)
 
-    def answer(self, settings: dict[str, Any], attrs: dict[str, Any], work: Work) -> Decomposition:
-        """The factors of every group's rounds, of each model asked for.
-
-        Raises:
-            FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
-        """
+    def _answer(
+        self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Work
+    ) -> Decomposition:
         from ..decomposition import Decomposition, RunFactors
         from ..training import error_curves
 
-        models = MODELS[self.of]
-        rounds_of = dict(zip([run.name for run in self.runs], self.rounds, strict=True))
-        groups = [Group(runs, windows_of(runs[0], rounds_of[runs[0].name], models)) for runs in self.groups]
-        for group in groups:
-            group.refuse_unrecorded(start=self.draws.kind == "local")
-            if group.run.partition is None:
-                refuse_without_partition(group.run, self.source)
         dataset = dataset_of(self.runs, self.source)
         modules = [module_for(group.run, self.source, dataset) for group in groups]
         cohorts = Cohorts(self.draws, dataset, settings["device"])
@@ -99,7 +108,7 @@ class Asked:
         parts = []
         for group in groups:
             done = {place: next(answers) for place in group.windows}
-            for model in models:
+            for model in MODELS[self.of]:
                 rounds = tuple(factors for (_, which), factors in done.items() if which == model)
                 if rounds:
                     parts.append(RunFactors(group.name, model, rounds, error_curves(group.run)))
@@ -144,6 +153,22 @@ class Asked:
         return Task(group.key(number, model), RoundFactors, measure, whole)
 
 
+def runs_of(
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: Source
+) -> tuple[list[Run], list[str | None], list[list[Run]]]:
+    """Whole runs, the rounds asked for of each, and which runs are decomposed together.
+
+    Raises:
+        FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other.
+    """
+    opened, asked = asked_of(runs, rounds)
+    refuse_nameless(opened, source)
+    if draws.kind == "local":
+        refuse_replays(opened, "--draws rounds:4, the last rounds of one cohort")
+    refuse_other_data(opened)
+    return opened, asked, groups_of(opened, draws)
+
+
 @dataclass(frozen=True)
 class Group:
     """Runs that are decomposed together; the first stands for all.
@@ -173,15 +198,19 @@ class Group:
         """The rounds whose clients these models average."""
         return sorted({t for place in places for t in self.windows.get(place, ())})
 
-    def refuse_unrecorded(self, *, start: bool) -> None:
-        """Say before anything is computed that a round lacks its clients, or with ``start`` what they were sent.
+    def refuse_unrecorded(self, draws: Draws) -> None:
+        """Say before anything is computed that a round lacks its clients, or what draws need of it.
 
         Raises:
             FedscopeError: such a round.
         """
-        for run in self.runs:
-            for number in self.needed(self.windows):
-                recorded_clients(run, number, start=start)
+        from ..decomposition.drawing import rounds_of_cohort
+
+        for number in self.needed(self.windows):
+            for run in self.runs:
+                recorded_clients(run, number, start=draws.kind == "local")
+            if draws.kind == "rounds":
+                rounds_of_cohort(self.run, number, draws.count)
 
 
 def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[tuple[int, str], tuple[int, ...]]:
@@ -192,7 +221,7 @@ def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[t
     """
     from ..training import config_at
 
-    windows = {}
+    windows: dict[tuple[int, str], tuple[int, ...]] = {}
     for number in rounds:
         for model in models:
             if model == "global":

@@ -97,7 +97,8 @@ class Question(Generic[A]):
         Raises:
             FedscopeError: whatever the question refuses.
         """
-        work, results = work or Work(), []
+        work = work or Work()
+        results: list[Any] = []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
             results += part.answer(replace(work, keep=keep, before=tuple(results)))

@@ -48,7 +48,7 @@ def curves(
     settings = {"run": [{**identity(run), "rounds": run.rounds[-1]} for run in opened]}
     part = Part(Curves, lambda: Ready([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
-    def join(results: list[Any]) -> Curves:  # what is drawn and told is no part of the files
+    def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files
         return replace(results[0], **asked)
 
     name = "-".join(["curves", *(run.name for run in opened), *names])

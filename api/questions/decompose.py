@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
 from ..asking.checks import chosen
-from ..asking.decomposing import MODELS, Asked
-from ..asking.draws import groups_of, parse_draws
+from ..asking.decomposing import MODELS, Asked, runs_of
+from ..asking.draws import parse_draws
 from ..asking.names import slug
 from ..asking.question import Question, one, question
-from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, refuse_other_data, refuse_replays
-from ..asking.samples import refuse_nameless
+from ..asking.runs import Rounds, RunLike, client_rounds
 from ..asking.source import Measured, Source
-from ..asking.work import Work
 from ..checkpoints import FedscopeError
 from ..decomposition import Decomposition
 
@@ -68,14 +66,9 @@ def decompose(
         raise FedscopeError(f"--outputs {outputs} is for the squared loss; leave it out with --loss {loss}")
     if on == "cohort" and source.split != "train":
         raise FedscopeError("--on cohort chooses among training data, and --split test has none; leave one of them out")
-    opened, asked_rounds = asked_of(runs, rounds)
-    refuse_nameless(opened, source)
-    if drawn.kind == "local":
-        refuse_replays(opened, "--draws rounds:4, the last rounds of one cohort")
-    refuse_other_data(opened)
+    opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
     last = drawn.kind == "rounds"
     numbers = [client_rounds(run, own, last=last) for run, own in zip(opened, asked_rounds, strict=True)]
-    groups = groups_of(opened, drawn)
     if drawn.kind == "runs" and len({tuple(own) for own in numbers}) > 1:
         raise FedscopeError(
             f"--rounds {asked_rounds[0] or '(none given)'} means other rounds in other runs, but --draws runs needs "
@@ -83,13 +76,8 @@ def decompose(
         )
 
     asked = Asked(opened, numbers, drawn, groups, source, which, cast(Any, loss), cast(Any, outputs), on)
-
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Decomposition]]:
-        settings = asked.settings()
-        return settings, lambda attrs, work: asked.answer(settings, attrs, work)
-
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
     special = [word.replace(":", "") for word in words if word not in USUAL]
     names = [run.name for run in opened[1:]]
     what = "-".join([source.split, *special, *names, slug(asked_rounds[0] or ("last" if last else "1,last"))])
-    return one(Decomposition, opened[0].path / "figures", f"decompose-{what}", prepare)
+    return one(Decomposition, opened[0].path / "figures", f"decompose-{what}", asked.ready)

@@ -8,12 +8,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..asking.checks import at_least
-from ..asking.decomposing import Asked
-from ..asking.draws import Draws, groups_of, parse_draws
+from ..asking.decomposing import Asked, runs_of
+from ..asking.draws import Draws, parse_draws
 from ..asking.names import slug
 from ..asking.question import Part, Question, Ready, question
-from ..asking.runs import Rounds, RunLike, asked_of, parse_rounds, refuse_other_data, refuse_replays
-from ..asking.samples import common_samples, dataset_of, module_for, refuse_nameless
+from ..asking.runs import Rounds, RunLike, parse_rounds
+from ..asking.samples import common_samples, dataset_of, module_for
 from ..asking.source import Measured, Source
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
@@ -21,7 +21,7 @@ from ..decomposition import Decomposition
 from ..decomposition.explaining import Explanation, last_early, spread_rounds
 
 if TYPE_CHECKING:
-    from ..decomposition.explaining import RoundSimilarity, RoundTests
+    from ..decomposition.explaining import RoundMeasures
     from ..training import Dataset
 
 
@@ -57,55 +57,45 @@ def explain(
     source, drawn = Source.of("train", measured), parse_draws(draws)
     if early is not None:
         at_least("early", early, 1)
-    opened, asked_rounds = asked_of(runs, rounds)
-    refuse_nameless(opened, source)
-    if drawn.kind == "local":
-        refuse_replays(opened, "--draws rounds:4, the last rounds of one cohort")
-    refuse_other_data(opened)
-    groups = groups_of(opened, drawn)
+    opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
     numbers = [rounds_of(run, own, early, drawn) for run, own in zip(opened, asked_rounds, strict=True)]
     if drawn.kind == "runs":
         numbers = same_rounds(numbers)
-    asked = Asked(opened, numbers, drawn, groups, source)
+    by_run = dict(zip((run.name for run in opened), numbers, strict=True))
     firsts = {"+".join(run.name for run in group): group[0] for group in groups}
     lasts = {name: last_early(run.rounds[-1], early) for name, run in firsts.items()}
     # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
-    settings = cache(asked.settings)
+    ready = cache(Asked(opened, numbers, drawn, groups, source).ready)
 
     def decomposed(attrs: list[dict[str, Any]], work: Work) -> list[Decomposition]:
         if len(opened) > 1:
             common_samples(opened, dataset_of(opened, source), source)  # refuses those with other data
-        return [asked.answer(settings(), attrs[0], work)]
+        return [ready()[1](attrs[0], work)]
 
-    def judged(_: list[dict[str, Any]], work: Work) -> list[Explanation]:
+    def judged(attrs: list[dict[str, Any]], work: Work) -> list[Explanation]:
         from ..decomposition.explaining import explain
 
-        rounds_by_run = dict(zip([run.name for run in opened], numbers, strict=True))
-        dataset = dataset_of(opened, source)
-        similarity: dict[str, Any] = {}
-        compared: dict[str, Any] = {}
-        with work.store(settings(), *ROUNDS) as store:
-            for name, run in firsts.items():
-                what = (run, rounds_by_run[run.name], dataset, source, settings())
-                alike = work.each("similarity", similarities(*what), store)
-                similarity[name] = [told for one in alike if (told := one.told) is not None]
-                tests = work.each("test data", comparisons(*what), store)
-                compared[name] = [comparison for one in tests for comparison in one.comparisons]
+        dataset, (settings, _) = dataset_of(opened, source), ready()
+        with work.store(settings, *ROUNDS) as store:
+            found = {
+                name: work.each("models", measures(run, by_run[run.name], dataset, source, settings), store)
+                for name, run in firsts.items()
+            }
         page = explain(
             work.before[0],
             lengths={name: run.rounds[-1] for name, run in firsts.items()},
             early=early,
-            similarity=similarity,
-            compared=compared,
+            similarity={name: [one.similarity for one in own if one.similarity] for name, own in found.items()},
+            compared={name: [other for one in own for other in one.comparisons] for name, own in found.items()},
             stand_ins={name: run.name for name, run in firsts.items() if name != run.name},
         )
         return [page]
 
     parts: tuple[Part[Any], ...] = (
-        Part(Decomposition, lambda: Ready([settings()], decomposed)),
+        Part(Decomposition, lambda: Ready([ready()[0]], decomposed)),
         Part(
             Explanation,
-            lambda: Ready([settings()], judged),
+            lambda: Ready([ready()[0]], judged),
             beside=lambda base, before, again: Explanation.beside(base, before[0], lasts, again=again),
         ),
     )
@@ -116,48 +106,22 @@ def explain(
     return Question(folder, f"explain-{what}", parts, lambda results: results[-1], paged=Explanation.paged)
 
 
-def similarities(
+def measures(
     run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
-) -> Iterator[Task[RoundSimilarity]]:
-    """How similar the clients' outputs are on the samples of the factors, of rounds with two clients or more."""
-    from ..decomposition.explaining import RoundSimilarity, outputs_similarity
-    from ..decomposition.similarity import LEAST, minibatches, usual_batch
+) -> Iterator[Task[RoundMeasures]]:
+    """What is said of a run's rounds besides their factors: on the factors' samples, and on test data."""
+    from ..decomposition.explaining import RoundMeasures, measure_round
 
     samples, module = common_samples([run], dataset, source), module_for(run, source, dataset)
-    if len(samples) < LEAST["unbiased"]:
-        return
-    seed = settings["seed"] or 0  # of the minibatches; what is not in the settings must not change the page
-    how = {"seed": seed, "device": settings["device"], "precision": source.precision}
-    batches = len(minibatches(len(samples), usual_batch(len(samples)), seed))
+    tested = common_samples([run], dataset, replace(source, split="test"))
+    # of the minibatches; what is not in the settings must not change the page
+    how = {"seed": settings["seed"] or 0, "device": settings["device"], "precision": source.precision}
 
-    def task(number: int, size: int) -> Task[RoundSimilarity]:
-        def measure(report: Report) -> RoundSimilarity:
-            def scaled(done: int, of: int) -> None:
-                report(size * done // of, size)
+    def task(number: int) -> Task[RoundMeasures]:
+        def measure(report: Report) -> RoundMeasures:
+            return measure_round(module, samples, tested, run.round(number), progress=report, **how)
 
-            return outputs_similarity(module, samples, run.round(number), progress=scaled, **how)
-
-        return Task(f"{run.path}@{number}", RoundSimilarity, measure, size)
-
-    for number in rounds:
-        if (clients := len(run.round(number).client_ids)) > 1:
-            yield task(number, clients * batches)
-
-
-def comparisons(
-    run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
-) -> Iterator[Task[RoundTests]]:
-    """The models of every round on test data."""
-    from ..decomposition.explaining import RoundTests, round_tests
-
-    samples, module = common_samples([run], dataset, replace(source, split="test")), module_for(run, source, dataset)
-    how = {"device": settings["device"], "precision": source.precision}
-
-    def task(number: int) -> Task[RoundTests]:
-        def measure(report: Report) -> RoundTests:
-            return round_tests(module, samples, run.round(number), progress=report, **how)
-
-        return Task(f"{run.path}@{number} tested", RoundTests, measure, len(samples))
+        return Task(f"{run.path}@{number}", RoundMeasures, measure, len(tested))
 
     return map(task, rounds)
 

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
     Raises:
         FedscopeError: another command writes this result; the folder cannot be written to.
     """
+    made = [folder for folder in (partial.parent, *partial.parent.parents) if not folder.exists()]
     partial.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _locked(partial)
     claim = Claim()
@@ -46,6 +47,9 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
     except BaseException:
         if os.fstat(descriptor).st_size == 0 and not claim.saving:
             partial.unlink(missing_ok=True)
+            with suppress(OSError):  # another command writes there
+                for folder in made:
+                    folder.rmdir()
         raise
     finally:
         os.close(descriptor)

@@ -5,7 +5,7 @@ from .comparing import Against, Comparison, compare_models
 
 # the question
 from .engine import explain
-from .measuring import RoundSimilarity, RoundTests, outputs_similarity, round_tests
+from .measuring import RoundMeasures, measure_round
 
 # which rounds to ask about, and which of them are early
 from .phases import last_early, spread_rounds
@@ -19,14 +19,12 @@ __all__ = [
     "Comparison",
     "Explanation",
     "Reading",
-    "RoundSimilarity",
-    "RoundTests",
+    "RoundMeasures",
     "Statement",
     "Verdict",
     "compare_models",
     "explain",
     "last_early",
-    "outputs_similarity",
-    "round_tests",
+    "measure_round",
     "spread_rounds",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -16,50 +17,54 @@ from .similar import Similarity
 
 
 @dataclass(frozen=True)
-class RoundSimilarity(Kept):
-    """The clients' mean CKA of outputs over ``batches`` minibatches, NaN where it does not exist, and its standard
-    error."""
+class RoundMeasures(Kept):
+    """Of one round's models: the clients' similarity, None where it has no value, and the comparisons on test data."""
 
-    round: int
-    mean: float
-    stderr: float
-    batches: int
-
-    @property
-    def told(self) -> Similarity | None:
-        """As statements take it; None where there is no value."""
-        error = self.stderr if isfinite(self.stderr) else None
-        return (self.round, self.mean, error, self.batches) if isfinite(self.mean) else None
-
-
-@dataclass(frozen=True)
-class RoundTests(Kept):
-    """The models of a round against each other on test data."""
-
+    similarity: Similarity | None
     comparisons: tuple[Comparison, ...]
 
 
-def outputs_similarity(
-    module: nn.Module, samples: Samples, round_: Round, *, seed: int, **settings: Any
-) -> RoundSimilarity:
-    """The similarity of the clients of a recorded round, two or more; ``settings`` are those of
-    :func:`~fedscope.decomposition.similarity.round_similarity`."""
-    from ..similarity import minibatches, round_similarity, usual_batch
+def measure_round(
+    module: nn.Module,
+    samples: Samples,
+    tested: Samples,
+    round_: Round,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    **how: Any,
+) -> RoundMeasures:
+    """The mean CKA of the clients' outputs, where there are two or more; the average of the clients against every one
+    of them, and the average over rounds against the global model where both were recorded.
 
-    batch, number = usual_batch(len(samples)), round_.number
-    chosen: dict[str, Any] = {"number": number, "client_ids": round_.client_ids, "batch": batch, "seed": seed}
-    (one,) = round_similarity(module, samples, round_.clients(), **chosen, **settings)
-    return RoundSimilarity(number, float(one.mean), float(one.mean_stderr), len(minibatches(len(samples), batch, seed)))
+    Args:
+        samples: on which outputs are similar or not; tested: on which models are compared.
+        seed: of the minibatches.
+        progress: called with (test samples done, all).
+        how: ``device``, ``precision`` and ``workers``, as for :class:`~fedscope.landscape.Evaluator`.
 
+    Raises:
+        FedscopeError: models that do not fit the module.
+    """
+    from ..similarity import LEAST, minibatches, round_similarity, usual_batch
 
-def round_tests(module: nn.Module, samples: Samples, round_: Round, *, progress: Any = None, **how: Any) -> RoundTests:
-    """The average of a recorded round's clients against every one of them, and the average over rounds against the
-    global model where both were recorded; ``how`` as for :func:`~fedscope.decomposition.explaining.compare_models`."""
-    clients, number = round_.clients(), round_.number
-    others = {f"client-{k}": clients.row(row) for row, k in enumerate(round_.client_ids.tolist())}
-    average = weighted_mean(clients, round_.weights)
-    made = [compare_models(module, samples, average, others, name="average", number=number, progress=progress, **how)]
+    clients, number, ids = round_.clients(), round_.number, round_.client_ids
+    similarity: Similarity | None = None
+    if len(ids) > 1 and len(samples) >= LEAST["unbiased"]:
+        chosen: dict[str, Any] = {"batch": usual_batch(len(samples)), "seed": seed}
+        (cka,) = round_similarity(module, samples, clients, number=number, client_ids=ids, **chosen, **how)
+        mean, error = float(cka.mean), float(cka.mean_stderr)
+        if isfinite(mean):
+            batches = len(minibatches(len(samples), *chosen.values()))
+            similarity = (number, mean, error if isfinite(error) else None, batches)
+    others = {f"client-{k}": clients.row(row) for row, k in enumerate(ids.tolist())}
+    compared = [("average", weighted_mean(clients, round_.weights), others)]
     if {"averaged", "global"} <= set(round_.models):
-        averaged, others = round_.read("averaged"), {"global": round_.read("global")}
-        made.append(compare_models(module, samples, averaged, others, name="averaged", number=number, **how))
-    return RoundTests(tuple(made))
+        compared.append(("averaged", round_.read("averaged"), {"global": round_.read("global")}))
+    comparisons = []
+    for name, model, against in compared:
+        comparisons.append(
+            compare_models(module, tested, model, against, name=name, number=number, progress=progress, **how)
+        )
+        progress = None  # the second takes no longer than two models do
+    return RoundMeasures(similarity, tuple(comparisons))
