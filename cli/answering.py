@@ -34,7 +34,6 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
     Args:
         drawing: what the figure can be asked besides its width and title.
     """
-    from ..checkpoints.results import plain
     from ..landscape.paper import save_figure
 
     base = output.out or question.folder / question.name
@@ -53,6 +52,13 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
     for end in set(question.drawn) - set(figures):
         for kind in ("pdf", "png"):
             Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
+    tell(result, written, output)
+
+
+def tell(result: Result, written: Sequence[Path], output: Output) -> None:
+    """Print what was found and where it lies."""
+    from ..checkpoints.results import plain
+
     if output.as_json:
         click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
         return
@@ -76,26 +82,28 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
         *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
+    by_itself = [own for part, own in zip(question.parts, mains, strict=True) if part.read_back is None]
     if not output.redraw:
-        refuse_taken([main for own in mains for main in own], [*_numbers(question, base), *pictures], output)
+        refuse_taken([main for own in by_itself for main in own], [*_numbers(question, base), *pictures], output)
     results: list[Any] = []
     for part, own in zip(question.parts, mains, strict=True):
-        kept = _kept(part, own, output)
+        kept = _kept(part, own, output, results)
         if kept is None:
             refuse_unwritable(own[0])
             with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
-                kept = _kept(part, own, output, quiet=True)  # by who had the claim before
+                kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
-                    kept = _computed(part, base, own, claim)
+                    made_from = [main for other in mains if other not in by_itself for main in other]
+                    kept = _computed(part, base, [*own, *made_from], claim, results)
         results += kept
     return question.join(results)
 
 
-def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim) -> list[Any]:
+def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, before: Sequence[Any]) -> list[Any]:
     from ..asking.work import Work
     from .progress import progress
 
-    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True)))
+    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), before))
     claim.saving = True
     for main in mains:
         main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
@@ -116,10 +124,15 @@ def _numbers(question: Question[Any], base: Path) -> list[Path]:
     return [path for part in question.parts for path in part.files(base)]
 
 
-def _kept(part: Part[Any], mains: Sequence[Path], output: Output, *, quiet: bool = False) -> list[Any] | None:
+def _kept(
+    part: Part[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
+) -> list[Any] | None:
     """The results that lie there, where they are those that are asked for; None where there is one to compute."""
     from ..checkpoints import FedscopeError
 
+    if part.read_back is not None:
+        read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
+        return None if read is None else [read]
     missing = [file for file in mains if not file.exists()]
     if output.redraw:
         if missing:
@@ -147,14 +160,17 @@ def _loaded(kind: type[A], file: Path) -> A:
     """A result read back; whatever its files hold that no result does, one sentence says so."""
     from ..checkpoints import FedscopeError
 
-    base = file.with_name(file.name.removesuffix(kind.suffixes[-1]))
     try:
-        return kind.load(base)
+        return kind.load(_base(kind, file))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedscopeError(
             f"{file}, or a file beside it, is damaged ({said}); compute it again with --force"
         ) from error
+
+
+def _base(kind: type[Result], main: Path) -> Path:
+    return main.with_name(main.name.removesuffix(kind.suffixes[-1]))
 
 
 def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:

@@ -163,10 +163,10 @@ def _interruptible(path: Path, work: Any) -> Any:
 
 
 def _say(run: Any, as_json: bool) -> None:
-    from ..training import curves
-    from .results import plain
+    from ..training import Curves
+    from ..checkpoints.results import plain
 
-    measured = curves([run]).runs[0]
+    measured = Curves.of([run]).runs[0]
     mean, deviation, count = measured.tail()
     last = run.rounds[-1]
     final = float(measured.deployed("test_error")[-1])

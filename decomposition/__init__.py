@@ -3,12 +3,12 @@
 # the question, and what it is asked of
 from .drawing import draws_of_rounds, draws_of_runs, join, refuse_unequal_runs
 from .draws import CohortDraws
-from .factors import decompose_round
+from .factors import decompose_round, round_factors
 from .losses import decompose_loss
 from .membership import membership_labels, membership_train
 
 # the answers
-from .records import ClientRow, FactorRow, Outputs, RoundFactors
+from .records import ClientRow, FactorRow, Loss, Outputs, RoundFactors
 from .results import Decomposition, ErrorCurve, RunFactors
 
 # where clients' parameters disagree, and which clients disagree alike
@@ -22,6 +22,7 @@ __all__ = [
     "ErrorCurve",
     "FactorRow",
     "LayerSynergy",
+    "Loss",
     "Outputs",
     "RoundFactors",
     "RunFactors",
@@ -34,5 +35,6 @@ __all__ = [
     "membership_labels",
     "membership_train",
     "refuse_unequal_runs",
+    "round_factors",
     "synergy",
 ]

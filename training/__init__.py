@@ -3,7 +3,7 @@
 from .branching import branch, branch_notes, branched_config
 from .building import build_module, config_of, data_of, draw_cohort, load_data, model_settings, module_of
 from .config import Config, merge, read_assignments, read_toml, recorded_tables
-from .curves import Curve, Curves, curves, metrics_of
+from .curves import Curve, Curves, error_curves, metrics_of
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
@@ -32,9 +32,9 @@ __all__ = [
     "canonical_method",
     "config_at",
     "config_of",
-    "curves",
     "data_of",
     "draw_cohort",
+    "error_curves",
     "load_data",
     "measure_of",
     "merge",

@@ -1,13 +1,19 @@
-"""Where the draws of a decomposition come from, as `--draws` says it, and the runs that they need."""
+"""Where the draws of a decomposition come from, as ``--draws`` says it, the runs that they need, and the draws."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
+from ..checkpoints import FedscopeError, Run
+from .replaying import Replays
+from .work import Report
+
 if TYPE_CHECKING:
-    from ..checkpoints import Run
+    from ..decomposition import CohortDraws
+    from ..training import Dataset, Replayer
 
 Kind = Literal["local", "rounds", "runs"]
 
@@ -33,8 +39,6 @@ def parse_draws(text: str) -> Draws:
     >>> parse_draws("rounds:5"), str(parse_draws("runs"))
     (Draws(kind='rounds', count=5), 'runs')
     """
-    from ..checkpoints import FedscopeError
-
     source, colon, number = text.partition(":")
     if source not in ("local", "rounds", "runs"):
         raise FedscopeError(
@@ -60,9 +64,6 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     """
     if draws.kind != "runs":
         return [[run] for run in runs]
-    import json
-
-    from ..checkpoints import FedscopeError
     from ..decomposition import refuse_unequal_runs
 
     groups: dict[str, list[Run]] = {}
@@ -79,3 +80,55 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     for group in groups.values():
         refuse_unequal_runs(group)
     return list(groups.values())
+
+
+@dataclass
+class Cohorts:
+    """The draws of rounds' cohorts, made when they are needed; neighbours in an average over rounds share most.
+
+    Attributes:
+        dataset: that replays train on.
+        made: by the name of the run that stands for its group, and the round; what is not needed is dropped before
+            more are made, because they are R times a round's clients.
+        replayer: of the run that was replayed last.
+    """
+
+    draws: Draws
+    dataset: Dataset
+    device: str
+    made: dict[tuple[str, int], CohortDraws] = field(default_factory=dict)
+    replayer: Replayer | None = None
+
+    def keep(self, run: Run, rounds: Collection[int]) -> None:
+        """Drop what is of other runs and rounds."""
+        self.made = {key: drawn for key, drawn in self.made.items() if key[0] == run.name and key[1] in rounds}
+
+    def of(self, runs: Sequence[Run], number: int, report: Report, replays: Replays | None) -> CohortDraws:
+        """The draws of a round of a group of runs; ``report`` is told of replays, and ``replays`` how long they take.
+
+        Raises:
+            FedscopeError: draws that cannot be had.
+        """
+        from ..decomposition import draws_of_rounds, draws_of_runs
+        from ..training import Replayer
+
+        run = runs[0]
+        if (run.name, number) not in self.made:
+            match self.draws.kind:
+                case "runs":
+                    drawn = draws_of_runs(runs, number)
+                case "rounds":
+                    drawn = draws_of_rounds(run, number, self.draws.count)
+                case _:
+                    if self.replayer is None or self.replayer.run is not run:
+                        self.replayer = Replayer.of(run, self.dataset, device=self.device)
+                    assert replays is not None, "announced"
+                    timed = replays.watch(number, lambda done, of: None)
+
+                    def replayed(done: int, of: int) -> None:
+                        report(done, of)
+                        timed(done, of)
+
+                    drawn = self.replayer.local_draws(number, self.draws.count, replayed)
+            self.made[run.name, number] = drawn
+        return self.made[run.name, number]

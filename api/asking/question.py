@@ -25,7 +25,7 @@ class Ready(Generic[R]):
     """A computation whose models and samples are there.
 
     Attributes:
-        settings: of each result that it gives: all that its numbers hang on.
+        settings: of each result that it gives: all that its numbers depend on.
         compute: given the provenance of each, gives the results.
     """
 
@@ -42,6 +42,9 @@ class Part(Generic[R]):
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
         beside: what stands behind that in the names of files that lie beside the kind's own, models say.
+        read_back: of a result that is made from those of the parts before it (``Work.before``), how it is read back from
+            beside them: given the base, these results, and whether it is only drawn again; None where it is made anew.
+            Other results that lie there are kept where their settings are the same, and else refused.
     """
 
     kind: type[R]
@@ -61,6 +64,7 @@ class Part(Generic[R]):
                 *(Path(at + more) for more in self.kind.derived),
             )
         ]
+    read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     @cached_property
     def ready(self) -> Ready[R]:
@@ -110,10 +114,11 @@ class Question(Generic[A]):
         Raises:
             FedscopeError: whatever the question refuses.
         """
-        work, results = work or Work(), []
+        work = work or Work()
+        results: list[Any] = []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
-            results += part.answer(replace(work, keep=keep))
+            results += part.answer(replace(work, keep=keep, before=tuple(results)))
         return self.join(results)
 
 

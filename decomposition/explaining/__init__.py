@@ -5,6 +5,7 @@ from .comparing import Against, Comparison, compare_models
 
 # the question
 from .engine import explain
+from .measuring import RoundMeasures, measure_round
 
 # which rounds to ask about, and which of them are early
 from .phases import last_early, spread_rounds
@@ -18,10 +19,12 @@ __all__ = [
     "Comparison",
     "Explanation",
     "Reading",
+    "RoundMeasures",
     "Statement",
     "Verdict",
     "compare_models",
     "explain",
     "last_early",
+    "measure_round",
     "spread_rounds",
 ]
