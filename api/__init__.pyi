@@ -23,15 +23,15 @@ from .landscape import near_clients as near_clients
 from .landscape import random_directions as random_directions
 from .landscape import survey as survey
 from .landscape import through_models as through_models
+from .questions.disperse import disperse as disperse
+from .questions.embed import embed as embed
 
 # the questions of the command line, a function each
 from .questions.line import line as line
-from .questions.plane import plane as plane
-from .questions.sharpness import sharpness as sharpness
-from .questions.disperse import disperse as disperse
-from .questions.embed import embed as embed
 from .questions.parameters import parameters as parameters
+from .questions.plane import plane as plane
 from .questions.reaggregate import reaggregate as reaggregate
+from .questions.sharpness import sharpness as sharpness
 from .questions.synergy import synergy as synergy
 
 # models in motion

@@ -163,8 +163,8 @@ def _interruptible(path: Path, work: Any) -> Any:
 
 
 def _say(run: Any, as_json: bool) -> None:
-    from ..training import Curves
     from ..checkpoints.results import plain
+    from ..training import Curves
 
     measured = Curves.of([run]).runs[0]
     mean, deviation, count = measured.tail()

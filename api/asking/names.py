@@ -18,22 +18,6 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
-def base_for(out: Path | None, command: str, addresses: Sequence[str]) -> Path:
-    """--out, else :func:`place_of`."""
-    return out or Path(*place_of(command, addresses))
-
-
-def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
-    """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
-
-    >>> place_of("line", ["runs/fma@last", "runs/ima@last"])[1], place_of("plane", ["a.pt"])[0].name
-    ('line-fma@last-ima@last', 'figures')
-    """
-    path, at, _ = models[0].rpartition("@")
-    what = fitting("-".join(slug(model) for model in models))
-    return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
-
-
 def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
     """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
 

@@ -42,9 +42,9 @@ class Part(Generic[R]):
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
         beside: what stands behind that in the names of files that lie beside the kind's own, models say.
-        read_back: of a result that is made from those of the parts before it (``Work.before``), how it is read back from
-            beside them: given the base, these results, and whether it is only drawn again; None where it is made anew.
-            Other results that lie there are kept where their settings are the same, and else refused.
+        read_back: of a result that is made from those of the parts before it (``Work.before``), how it is read from
+            beside them, given the base, these results, and whether it is only drawn again; gives None where it is to be
+            made anew. Without it, results that lie there are kept where their settings are the same, and else refused.
     """
 
     kind: type[R]
@@ -64,6 +64,7 @@ class Part(Generic[R]):
                 *(Path(at + more) for more in self.kind.derived),
             )
         ]
+
     read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     @cached_property
