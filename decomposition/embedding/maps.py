@@ -9,8 +9,8 @@ from typing import Any, get_args
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from .divergence import divergence
 from .grams import Gram, distances, distinct, spreads, subset
+from .kl_divergence import divergence
 from .points import Point
 from .products import Array
 from .result import Embedding, Method
@@ -136,7 +136,7 @@ def principal(gram: Gram) -> tuple[Array, tuple[float, float]]:
 
 def t_sne(gram: Gram, perplexity: float, seed: int) -> tuple[Array, float]:
     """scikit-learn's t-SNE of the distances, begun at the principal components: coordinates [n, 2], and the
-    Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.divergence`, nats).
+    Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.kl_divergence`, nats).
 
     The same numbers every time, because it runs in one thread: sums over threads would come in any order. Nothing is
     drawn where the beginning is given, so that every seed makes one map.

@@ -1,19 +1,5 @@
 """How clients' updates of a round lie to each other: the same way, across, or against each other."""
 
-# the question
-from .figure import draw_updates
-from .geometry import RoundUpdates, geometry
-from .products import update_products
+import lazy_loader
 
-# the answers
-from .result import COLUMNS, ClientUpdates, Updates
-
-__all__ = [
-    "COLUMNS",
-    "ClientUpdates",
-    "RoundUpdates",
-    "Updates",
-    "draw_updates",
-    "geometry",
-    "update_products",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

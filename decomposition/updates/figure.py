@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .geometry import RoundUpdates
     from .result import ClientUpdates
+    from .round_geometry import RoundUpdates
 
 # Inches. Room left and right of the curves, their height, between and below them; the page's edge, a line of type.
 LEFT, RIGHT, HIGH, BETWEEN, BELOW, EDGE, LINE = 0.52, 0.1, 0.95, 0.12, 0.4, 0.05, 0.135
