@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import nan
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..asking.checks import at_least, chosen
 from ..asking.models import ModelLike, Posed, expanded, names_of, pose, several
@@ -17,7 +17,10 @@ from ..asking.runs import Rounds, client_rounds, identity, open_runs, said
 from ..asking.source import Measured, Source
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, parse_address, recorded_clients
-from ..decomposition.similarity import ClientCKA, ClientCKAs, Estimator, LayersCKA, ModelCKA, ModelCKAs, layer_ends
+from ..decomposition.similarity import ClientCKA, ClientCKAs, LayersCKA, ModelCKA, ModelCKAs, layer_ends
+
+if TYPE_CHECKING:
+    from ..decomposition.similarity import Estimator
 
 Similarity = ClientCKA | ClientCKAs | ModelCKA | ModelCKAs
 
