@@ -20,6 +20,7 @@ from .replica import Replica
 from .samples import Samples
 from .spans import Span, along_trajectory, near_clients, random_directions, through_models
 from .surveying import plane, survey
+from .tasks import Classification, Regression, Sequences, Task
 from .workers import cores, run_in_workers
 
 __all__ = [
@@ -30,17 +31,21 @@ __all__ = [
     "Basin",
     "BasinModel",
     "Basis",
+    "Classification",
     "Curvature",
     "Evaluator",
     "Line",
     "Options",
     "Plane",
     "PlaneModel",
+    "Regression",
     "Replica",
     "Samples",
+    "Sequences",
     "Sharpness",
     "SoFar",
     "Span",
+    "Task",
     "along_trajectory",
     "barrier_of",
     "basin_of",
