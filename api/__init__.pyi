@@ -13,11 +13,15 @@ from .decomposition import decompose_round as decompose_round
 from .decomposition import synergy as synergy
 
 # losses in weight space
+from .landscape import Classification as Classification
 from .landscape import Evaluator as Evaluator
 from .landscape import Line as Line
 from .landscape import Plane as Plane
+from .landscape import Regression as Regression
 from .landscape import Samples as Samples
+from .landscape import Sequences as Sequences
 from .landscape import Sharpness as Sharpness
+from .landscape import Task as Task
 from .landscape import along_trajectory as along_trajectory
 from .landscape import line as line
 from .landscape import near_clients as near_clients

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints import FedscopeError, Layout, Model, Run, Weights, load_model, parse_address, read_file
 from .runs import identity, open_run, parse_rounds
 from .samples import (
+    asked_task,
     behaviour,
     describe_samples,
     given_data,
@@ -18,6 +19,7 @@ from .samples import (
     limited,
     name_of,
     refuse_nameless,
+    task_settings,
 )
 from .source import Source
 
@@ -71,7 +73,8 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
         kind = "a plain file" if isinstance(models[0], str | Path) else "a state dict"
         raise FedscopeError(f"{first} is {kind}, which does not say its architecture; give --model mlp")
     refuse_nameless(runs[:1], replace(source, model=architecture))
-    dataset = data_of(runs[0]) if source.data is None else given_data(source.data)
+    task = asked_task(runs, source)
+    dataset = data_of(runs[0], task) if source.data is None else given_data(source.data, task)
     if source.data is None:
         for run in runs[1:]:
             if run.info.get("data", {}).get("sha256") != dataset.sha256:
@@ -95,6 +98,7 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
         "device": resolve_device(source.device),
         **({"models_read": read} if read else {}),
         **({} if dataset.means else {"standardised": False}),
+        **task_settings(dataset.task, module, samples, loaded[0].weights),
     }
     return Posed(module, samples, loaded, settings, dataset, tuple(runs))
 
