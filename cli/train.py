@@ -83,7 +83,10 @@ def command(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going"
             )
         with TrainingWatcher(str(resume)) as watcher:
-            _say(_interruptible(resume, lambda: resume_run(resume, keep_going=keep_going, watcher=watcher, task=own)), as_json)
+            _say(
+                _interruptible(resume, lambda: resume_run(resume, keep_going=keep_going, watcher=watcher, task=own)),
+                as_json,
+            )
         return
     if from_ is not None:
         if config:

@@ -64,8 +64,9 @@ class Samples:
     def limit(self, count: int, seed: int = 0) -> Samples:
         """A seeded subset of ``count`` samples with the classes in the whole's proportions; the whole if it is smaller.
 
-        Where the task has no classes, ``count`` of all, drawn without replacement. Else class c gets floor(count n_c / n) samples, and the largest remainders one more (ties: the lower class), so that
-        no class is off its proportion by a whole sample. Samples stay in their order.
+        Class c gets floor(count n_c / n) samples, and the largest remainders one more (ties: the lower class), so that
+        no class is off its proportion by a whole sample. Samples stay in their order. Of a task without classes they
+        are drawn from all alike.
 
         Raises:
             FedscopeError: ``count`` < 1.

@@ -7,6 +7,7 @@ planes, lines, sharpness, local training) is the same for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -33,16 +34,20 @@ class Task:
     with c_j = 1 unless :meth:`weights` says otherwise.
 
     Attributes:
-        name: in provenance and sentences.
+        name: in provenance and sentences; of a class that does not say it the class's own.
         unit: of the loss, as in netCDF: ``nat``, or ``1`` where it has none.
         has_classes: whether outputs are [n, classes] and targets labels [n], which some questions need.
         tokens: whether whole numbers in a file's x [n, L] are tokens, which are neither scaled nor made float.
     """
 
-    name: str = "own"
+    name: str = ""
     unit: ClassVar[str] = "1"
     has_classes: ClassVar[bool] = False
     tokens: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each sample, [n], of a batch's outputs [n, ...] and targets [n, ...]."""
@@ -120,6 +125,8 @@ class Classification(Task):
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Literal["mean", "sum"]) -> Tensor:
         """As torch sums it in one step."""
+        if type(self).loss is not Classification.loss:  # a class of the user's own
+            return super().reduced(outputs, y, how)
         return functional.cross_entropy(outputs, y, reduction=how)
 
     def check(self, y: Tensor, classes: int, label: str) -> Tensor:
@@ -151,7 +158,9 @@ class Classification(Task):
             )
         shape = tuple(outputs.shape)
         if shape != (1, part.classes):
-            single = "; a single output (regression, binary cross-entropy) is no classifier's" if shape[-1:] == (1,) else ""
+            single = (
+                "; a single output (regression, binary cross-entropy) is no classifier's" if shape[-1:] == (1,) else ""
+            )
             raise FedscopeError(
                 f"the module returns outputs of shape {list(shape)} for one sample, but {part.label} has "
                 f"{part.classes} classes, so [1, {part.classes}] is needed{single}"
@@ -226,6 +235,8 @@ class Sequences(Task):
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Literal["mean", "sum"]) -> Tensor:
         """As torch sums it in one step, over positions."""
+        if type(self).loss is not Sequences.loss:
+            return super().reduced(outputs, y, how)
         return functional.cross_entropy(_classes_second(outputs, y), y, reduction=how, ignore_index=PADDED)
 
     def check(self, y: Tensor, classes: int, label: str) -> Tensor:
@@ -303,7 +314,7 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
         FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1.
     """
     for name, call in (("loss", task.loss), ("error", task.error)):
-        values: Any = _tried(lambda call=call: call(outputs, y), f"the {name} of task {task.name}", outputs, label)
+        values: Any = _tried(partial(call, outputs, y), f"the {name} of task {task.name}", outputs, label)
         if values is None and name == "error":
             continue
         if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):

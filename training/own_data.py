@@ -47,8 +47,8 @@ def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
 
 def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
     if isinstance(given, Dataset):
-        given = given if task is CLASSIFICATION else replace(given, task=task)
-        return replace(given, name=name, path="") if ":" in name else given
+        known: Dataset = given if task is CLASSIFICATION else replace(given, task=task)
+        return replace(known, name=name, path="") if ":" in name else known
     try:
         arrays = _arrays(place, given)
     except (FedscopeError, MemoryError):
@@ -85,7 +85,9 @@ def as_they_are(
         given = arrays[f"x_{split}"]
         y[split] = check_split(name, split, given, arrays[f"y_{split}"], task)
         place = f"{name}: x_{split}"
-        if is_tokens(given, task) or (inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)):
+        if is_tokens(given, task) or (
+            inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)
+        ):
             x[split] = as_tokens(place, given)
         else:
             x[split] = _inputs(place, given) if inputs else _images(place, name, given)

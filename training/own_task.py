@@ -120,15 +120,15 @@ def refuse_unknown_task(name: str, place: str) -> None:
         return
     if not is_call(name):
         raise FedscopeError(
-            f"{place} {name} is no task that fedscope knows{nearest(name, TASKS)}; it has {', '.join(TASKS)}, and takes "
-            "your own as module:factory"
+            f"{place} {name} is no task that fedscope knows{nearest(name, TASKS)}; it has {', '.join(TASKS)}, and "
+            "takes your own as module:factory"
         )
     Call.parse(place, name)
 
 
 def _taken(given: Any, name: str, place: str) -> Task:
     if isinstance(given, Task):
-        if is_own(given) and (":" in name or given.name in ("own", *TASKS)):
+        if is_own(given) and (":" in name or given.name in TASKS):
             given.name = name
         return given
     if callable(given) and not isinstance(given, type):

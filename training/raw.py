@@ -61,7 +61,9 @@ def as_tokens(place: str, x: np.ndarray) -> np.ndarray:
         FedscopeError: a token below 0.
     """
     if x.min() < 0:
-        raise FedscopeError(f"{place} contains the token {x.min()}; tokens count from 0 (padding is marked in y, by -100)")
+        raise FedscopeError(
+            f"{place} contains the token {x.min()}; tokens count from 0 (padding is marked in y, by -100)"
+        )
     return x.astype(np.int64, order="C")
 
 
@@ -154,7 +156,9 @@ def as_float32(place: str, x: np.ndarray) -> np.ndarray:
 def _targets(place: str, y: np.ndarray) -> np.ndarray:
     """Numbers of any shape [N, ...]: whole ones as int64, others as float32."""
     if y.ndim < 1 or y.dtype.kind not in "iuf":
-        raise FedscopeError(f"{place} has shape {list(y.shape)} and type {y.dtype}; targets are numbers, [N] or [N, ...]")
+        raise FedscopeError(
+            f"{place} has shape {list(y.shape)} and type {y.dtype}; targets are numbers, [N] or [N, ...]"
+        )
     return y.astype(np.int64) if y.dtype.kind in "iu" else as_float32(place, y)
 
 

@@ -53,7 +53,9 @@ class Replayer:
     def federation_at(self, round: int) -> Federation:
         """The federation that played a round: another one than the run's in the history of a branch."""
         config = config_at(self.run, round)
-        facts = facts_of(config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task)
+        facts = facts_of(
+            config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
+        )
         engine = replace(self.federation.engine, precision=config.run.precision)
         return replace(self.federation, config=config, facts=facts, engine=engine)
 

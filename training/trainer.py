@@ -65,7 +65,9 @@ def train(
     """
     out = Path(out)
     config, learnt = learning(config, task)
-    data = data_to_train_on(config.data.name, learnt)  # a mistake in what was typed comes before what lies at a default place
+    data = data_to_train_on(
+        config.data.name, learnt
+    )  # a mistake in what was typed comes before what lies at a default place
     refuse_occupied(out, force)  # looked at again when the run is created
     if config.data.augment != "none" and len(data.shape) != 3:
         raise FedscopeError(

@@ -98,7 +98,7 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
         "device": resolve_device(source.device),
         **({"models_read": read} if read else {}),
         **({} if dataset.means else {"standardised": False}),
-        **task_settings(dataset.task, module, samples, loaded[0].weights),
+        **task_settings(module, samples, loaded[0].weights),
     }
     return Posed(module, samples, loaded, settings, dataset, tuple(runs))
 

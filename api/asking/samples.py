@@ -64,14 +64,14 @@ def given_data(data: Any, task: Task) -> Dataset:
     return load_data(data, task) if isinstance(data, str) else taken_data(data, task)
 
 
-def task_settings(task: Task, module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
-    """What provenance says of a task that is not classification, and of what one's own gives."""
-    from ..landscape.tasks import CLASSIFICATION, is_own
+def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
+    """What a task of the user's own gives: its name stays when its code changes."""
+    from ..landscape.tasks import is_own
 
-    if task.name == CLASSIFICATION.name:
+    if not is_own(samples.task):
         return {}
-    values = _first(module, samples, weights, lambda outputs: task.loss(outputs, samples.y[:4]))
-    return {"task": task.name, **({"task_behaviour": values} if is_own(task) else {})}
+    values = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
+    return {"task_behaviour": values}
 
 
 def given_module(model: Any, dataset: Dataset) -> nn.Module:
@@ -138,14 +138,15 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
 
 def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
     """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
-    from ..training import given_task
+    from ..landscape.tasks import CLASSIFICATION
 
     said: dict[str, Any] = {"data": name_of(source.data), "architecture": name_of(source.model)}
     if is_own_model(source.model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
-    return said | ({} if source.task is None else {"task": given_task(source.task).name})
+    task = asked_task(runs, source)
+    return said | ({} if task is CLASSIFICATION else {"task": task.name})
 
 
 def is_own_model(model: Any) -> bool:
@@ -239,11 +240,14 @@ def refuse_without_partition(run: Run, source: Source) -> None:
 
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
-    """The data of a result's provenance; the seed where a subset was drawn with one."""
+    """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
+    from ..landscape.storing import task_of
+
     return {
         "data": samples.name,
         "data_sha256": samples.sha256,
         "split": samples.split,
         "samples": len(samples.y),
         "seed": seed,
+        **task_of(samples),
     }

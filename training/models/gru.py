@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class GRU(Architecture):
     """Tokens [n, L] to outputs [n, L, classes], each position from those up to it; for the task ``sequences``.
 
-    ``head(rnn(embedding(x)))``. What stands behind a position cannot change its outputs, so padding at the end does not.
+    ``head(rnn(embedding(x)))``. Padding at the end changes no output before it.
     """
 
     embedding: int = setting(16, "width of a token's embedding", least=1)

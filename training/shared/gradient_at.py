@@ -8,9 +8,7 @@ from torch import Tensor
 from ..bench import Objective, Workbench
 
 
-def gradient_at(
-    bench: Workbench, objective: Objective, w: Tensor, x: Tensor, y: Tensor, weight_decay: float
-) -> Tensor:
+def gradient_at(bench: Workbench, objective: Objective, w: Tensor, x: Tensor, y: Tensor, weight_decay: float) -> Tensor:
     """The gradient of the objective on a batch at the model ``w`` [P], weight decay included, [P].
 
     The bench's model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
