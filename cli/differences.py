@@ -68,7 +68,7 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
         "addresses": lambda: f"the models {', '.join(kept.get('addresses') or ['(not said)'])}",
         "seed": lambda: _seed(kept.get("seed"), asked["seed"]),
     }
-    parts = [special[key]() if key in special else _setting(key, kept.get(key), asked[key]) for key in left]
+    parts = [special[key]() if key in special else _setting(key, kept.get(key), asked.get(key)) for key in left]
     return " and ".join(parts)
 
 

@@ -5,6 +5,7 @@ Such a function returns a :class:`~fedscope.landscape.Task`, or a function ``los
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ def given_task(given: Any) -> Task:
     if given is None:
         return CLASSIFICATION
     if not isinstance(given, str):
-        return _taken(given, getattr(given, "__name__", type(given).__name__), "task is")
+        return _taken(given, _name(given), "task is")
     refuse_unknown_task(given, "--task")
     if given in TASKS:
         return TASKS[given]
@@ -128,12 +129,21 @@ def refuse_unknown_task(name: str, place: str) -> None:
 
 def _taken(given: Any, name: str, place: str) -> Task:
     if isinstance(given, Task):
-        if is_own(given) and (":" in name or given.name in TASKS):
-            given.name = name
-        return given
+        if not is_own(given):
+            return given
+        named = copy(given)
+        named.name = name
+        return named
     if callable(given) and not isinstance(given, type):
         return Plain(name, given)
     raise FedscopeError(
         f"{place} {kind(given)}, which is no task; give a fedscope.Task, or a function "
         "loss(outputs, y) that gives one number a sample"
     )
+
+
+def _name(given: Any) -> str:
+    """What a run calls a task that was handed over: the module and the name of its code."""
+    code = given if hasattr(given, "__qualname__") else type(given)
+    name = str(code.__qualname__).rpartition(".")[2]
+    return f"{code.__module__}:{name if name.isidentifier() else 'function'}"
