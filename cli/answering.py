@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: what results from before an option existed say of it by their silence
 UNSAID = {"kind": "models", "normalization": "interpolate"}
 #: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task", "loss_units")
+ONLY = ("task",)
 #: said for the reader only: the models' sums tell what they are
 SAID_ONLY = {"models_read"}
 

@@ -123,7 +123,7 @@ UNSAID = {"kind": "models", "normalization": "interpolate"}
 
 
 #: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task", "loss_units")
+ONLY = ("task",)
 #: said for the reader only: the models' sums tell what they are
 SAID_ONLY = {"models_read"}
 

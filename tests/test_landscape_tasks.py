@@ -181,7 +181,7 @@ def test_maps_have_their_classes_on_the_second_axis() -> None:
     model = model_of(module, 4).weights
     loss, error = Evaluator(module, samples).models(model)
     outputs = loaded(module, model.parameters)(x)
-    assert loss[0] == pytest.approx(float(functional.cross_entropy(outputs, y, ignore_index=PADDED)), rel=1e-12)
+    assert loss[0] == pytest.approx(functional.cross_entropy(outputs, y, ignore_index=PADDED).item(), rel=1e-12)
     there = y != PADDED
     assert error[0] == pytest.approx(float((outputs.argmax(1) != y)[there].double().mean()))
     rows, targets, of = samples.task.positions(outputs.detach()[None], y)

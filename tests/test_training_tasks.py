@@ -403,3 +403,19 @@ def test_a_result_of_a_task_is_none_of_a_classification(tmp_path: Path, monkeypa
     assert "holds another result, of no --task" in capsys.readouterr().err
     for name in ("linear_net", "own_margin"):
         sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_other_questions_about_a_run(here: Path, tmp_path: Path, name: str, capsys: Any) -> None:
+    """Positions or numbers decompose, layers are compared, and averages of clients say the loss without an error."""
+    assert run(["decompose", f"runs/{name}", "--draws", "local:2", "--rounds", "2", "--out", str(tmp_path / "d")]) == 0
+    assert run(["cka", f"runs/{name}", "--rounds", "2", "--limit", "12", "--out", str(tmp_path / "c")]) == 0
+    capsys.readouterr()
+    assert run(["subsets", f"runs/{name}", "--rounds", "2", "--out", str(tmp_path / "s")]) == 0
+    said = capsys.readouterr().out
+    assert ("test loss of a single client" in said) == (name == "wave")
+    assert ("test error of a single client" in said) == (name == "text")
+    assert "nan" not in said
+    for question in ("forgetting", "theory"):
+        assert run([question, f"runs/{name}", "--rounds", "2", "--out", str(tmp_path / question)]) == 2
+        assert "needs a class a sample, and npz:" in capsys.readouterr().err

@@ -72,7 +72,7 @@ def find(shelf: Shelf, name: str) -> type[Any]:
         if shelf == "models" and ":" in name:
             raise FedscopeError(
                 f"model.name = {name!r} is code of your own, which a run cannot keep, so it could not be resumed; "
-                f"train {' or '.join(names('models'))}, and give module:factory to analyses of models trained elsewhere"
+                f"train {', '.join(names('models')[:-1])} or {names('models')[-1]}, and give module:factory to analyses of models trained elsewhere"
             )
         elsewhere = [
             f"{flag} {canonical(other, name)}"
