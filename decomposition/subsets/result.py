@@ -63,8 +63,8 @@ class RoundSubsets(Kept):
         return "loss" if without else "error"
 
     def enough(self, share: float = 0.9) -> int | None:
-        """The least size from which on mean errors (see :attr:`measure`) have come down by ``share`` of the way from the first size to the
-        last; None where the last is no better than the first, but for rounding.
+        """The least size from which on mean errors, or losses (:attr:`measure`), have come down by ``share`` of the way
+        from the first size to the last; None where the last is no better than the first, but for rounding.
 
         >>> rows = [SizeRow(m, 1, False, e, None, None, e, None, None, e, e) for m, e in ((1, 0.5), (2, 0.2), (4, 0.1))]
         >>> RoundSubsets("ima", 1, 4, tuple(rows)).enough(0.75)
