@@ -23,12 +23,16 @@ from .decomposition.theory import Theory as Theory
 from .decomposition.updates import Updates as Updates
 
 # losses in weight space
+from .landscape import Classification as Classification
 from .landscape import Evaluator as Evaluator
 from .landscape import Line as Line
 from .landscape import Plane as Plane
 from .landscape import Planes as Planes
+from .landscape import Regression as Regression
 from .landscape import Samples as Samples
+from .landscape import Sequences as Sequences
 from .landscape import Sharpness as Sharpness
+from .landscape import Task as Task
 from .landscape import along_trajectory as along_trajectory
 from .landscape import near_clients as near_clients
 from .landscape import random_directions as random_directions

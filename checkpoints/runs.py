@@ -81,8 +81,10 @@ class Run:
             return None
         refuse_broken_seal(self.path, path.name, self.info)
         partition, data = Partition.load(path), self.info.get("data", {})
-        said = self.info.get("clients"), self.info.get("classes"), data.get("train")
-        partition.refuse_other(path, *said)
+        classes = self.info.get("classes")
+        if partition.label_counts.shape[1] == 1 and (self.config or {}).get("model", {}).get("task") is not None:
+            classes = None  # of a task without classes, whose samples count as of one
+        partition.refuse_other(path, self.info.get("clients"), classes, data.get("train"))
         return partition
 
     def round(self, number: int | Literal["last"]) -> Round:

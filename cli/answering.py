@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 #: what results from before an option existed say of it by their silence
 UNSAID = {"kind": "models", "normalization": "interpolate"}
+#: what a result says only where it is not the usual: asked for by silence, too
+ONLY = ("task",)
+#: what a result says only where it is not the usual: asked for by silence, too
+ONLY = ("task",)
 #: said for the reader only: the models' sums tell what they are
 SAID_ONLY = {"models_read"}
 
@@ -174,7 +178,9 @@ def _base(kind: type[Result], main: Path) -> Path:
 
 
 def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    asked = {key: value for key, value in settings.items() if key not in SAID_ONLY}
+    asked = {key: None for key in ONLY if key in kept} | {
+        key: value for key, value in settings.items() if key not in SAID_ONLY
+    }
     return [key for key, value in asked.items() if not _same(key, kept.get(key, UNSAID.get(key)), value)]
 
 
@@ -183,7 +189,7 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
     from others, whichever way to its folder was typed."""
     if key == "run":
         return bool(_placeless(kept) == _placeless(asked))
-    if key != "behaviour" or kept is None or asked is None:
+    if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
         return bool(kept == asked)
     close = (math.isclose(x, y, rel_tol=1e-3, abs_tol=1e-4) for x, y in zip(kept, asked, strict=False))
     return len(kept) == len(asked) and all(close)

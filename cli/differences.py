@@ -17,6 +17,7 @@ FOLLOWS = {
     "data": ("data_sha256", "samples", "behaviour"),
     "data_sha256": ("samples", "behaviour"),
     "split": ("samples", "behaviour"),
+    "task": ("loss_units", "task_behaviour", "behaviour"),
     "limit": ("samples", "behaviour"),
     "samples": ("batches", "calibration_samples", "behaviour"),
     "batch": ("batches",),
@@ -40,6 +41,7 @@ OPTIONS = {
 WORDS = {
     "models_sha256": "weights that have changed since",
     "behaviour": "the model's code as it was before",
+    "task_behaviour": "the task's code as it was before",
     "data_sha256": "data that have changed since",
     "file_sha256": "a file that has changed since",
 }
@@ -53,6 +55,8 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
         changed: the keys that differ.
     """
     left = [key for key in changed if not any(key in FOLLOWS.get(cause, ()) for cause in changed if cause != key)]
+    if "task_behaviour" in left and len(left) > 1:
+        left.remove("task_behaviour")  # losses of other outputs
     if "seed" in left and None in (kept.get("seed"), asked.get("seed")) and len(left) > 1:
         left.remove("seed")  # it is of a subset that only one of them draws
     if {"samples", "batch"} <= set(left) and not _typed("batch"):
@@ -64,7 +68,7 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
         "addresses": lambda: f"the models {', '.join(kept.get('addresses') or ['(not said)'])}",
         "seed": lambda: _seed(kept.get("seed"), asked["seed"]),
     }
-    parts = [special[key]() if key in special else _setting(key, kept.get(key), asked[key]) for key in left]
+    parts = [special[key]() if key in special else _setting(key, kept.get(key), asked.get(key)) for key in left]
     return " and ".join(parts)
 
 

@@ -123,4 +123,7 @@ class TrainingWatcher:
         if error is None or error != error:
             error = record.metrics.get("test_error")
         shown = "" if error is None else f"  test error {100 * error:.1f} %"
+        if error is not None and error != error:  # a task without one
+            averaged, loss = (record.metrics.get(name) for name in ("averaged_test_loss", "test_loss"))
+            shown = f"  test loss {averaged if averaged == averaged else loss:.3g}"
         self._bars.update(self._rounds, completed=record.round, total=of, description=self.label + shown)

@@ -11,7 +11,8 @@ import click
 #: flags that are another name for a key of the configuration
 _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH or folder:PATH."),
-    ("--model", "model.name", "NAME", "mlp or cnn."),
+    ("--model", "model.name", "NAME", "mlp, cnn or gru."),
+    ("--task", "model.task", "NAME", "classification (default), regression, sequences, or your own module:factory."),
     ("--partition", "data.partition", "SPLIT", "shards:2, shards:2,250 (of 250 samples), dirichlet:0.1 or iid."),
     ("--clients", "data.clients", "N", "Number of clients."),
     ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
@@ -68,17 +69,24 @@ def command(
     from ..training import Config, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
     from ..training import resume as resume_run
     from ..training import train as train_run
+    from ..training.calls import is_call
     from .progress import TrainingWatcher
 
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
+    own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
     if resume is not None:
+        if own is not None:
+            given = [text for text in given if not text.startswith("model.task=")]
         if config or method or given or assignments or out or force or from_:
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going"
             )
         with TrainingWatcher(str(resume)) as watcher:
-            _say(_interruptible(resume, lambda: resume_run(resume, keep_going=keep_going, watcher=watcher)), as_json)
+            _say(
+                _interruptible(resume, lambda: resume_run(resume, keep_going=keep_going, watcher=watcher, task=own)),
+                as_json,
+            )
         return
     if from_ is not None:
         if config:
@@ -86,7 +94,7 @@ def command(
                 f"--from {from_} takes the settings of that run; leave {config} out, and use flags or --set"
             )
         layers = (preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
-        _say(_branched(from_, method, merge(*layers), out, force, keep_going), as_json)
+        _say(_branched(from_, method, merge(*layers), out, force, keep_going, own), as_json)
         return
     stored = read_toml(config) if config else {}
     if config and (config.parent / "run.json").exists():
@@ -101,7 +109,7 @@ def command(
     target = out
     with TrainingWatcher(str(out), _setting(resolved)) as watcher:
         run = _interruptible(
-            target, lambda: train_run(resolved, target, force=force, keep_going=keep_going, watcher=watcher)
+            target, lambda: train_run(resolved, target, force=force, keep_going=keep_going, watcher=watcher, task=own)
         )
     _say(run, as_json)
 
@@ -130,6 +138,7 @@ def _branched(
     out: Path | None,
     force: bool,
     keep_going: bool,
+    task: str | None,
 ) -> Any:
     """A run that goes on from a round of another one."""
     from ..checkpoints import FedscopeError, Run, parse_address
@@ -149,7 +158,9 @@ def _branched(
     with TrainingWatcher(str(target), _setting(config)) as watcher:
         return _interruptible(
             target,
-            lambda: branch(run, number, changes, target, force=force, keep_going=keep_going, watcher=watcher),
+            lambda: branch(
+                run, number, changes, target, force=force, keep_going=keep_going, watcher=watcher, task=task
+            ),
         )
 
 
@@ -163,17 +174,25 @@ def _interruptible(path: Path, work: Any) -> Any:
 
 
 def _say(run: Any, as_json: bool) -> None:
+    import numpy as np
+
     from ..checkpoints.results import plain
     from ..training import Curves
 
     measured = Curves.of([run]).runs[0]
-    mean, deviation, count = measured.tail()
+    without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
+    name = "test_loss" if without else "test_error"
+    mean, deviation, count = measured.tail(name)
     last = run.rounds[-1]
-    final = float(measured.deployed("test_error")[-1])
+    final = float(measured.deployed(name)[-1])
     if as_json:
-        said = {"run": str(run.path), "rounds": last, "test_error": final, "last_rounds_mean": mean}
+        said = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         click.echo(json.dumps(plain(said)))
         return
     which = "averaged" if "averaged" in run.round(last).models else "global"
+    if without:
+        spread = f", {mean:.3g} ± {deviation:.2g} over the last {count} rounds" if count > 1 else ""
+        click.echo(f"{run.path}: {last} rounds; test loss of the {which} model {final:.3g}{spread}")
+        return
     spread = f", {100 * mean:.1f} ± {100 * deviation:.1f} % over the last {count} rounds" if count > 1 else ""
     click.echo(f"{run.path}: {last} rounds; test error of the {which} model {100 * final:.1f} %{spread}")

@@ -6,6 +6,7 @@ Theorem 1, made into estimators that add up to the measured loss.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from ..checkpoints import FedscopeError, Partition, Round, Weights, weighted_mean
 from ..landscape.samples import Samples
+from ..landscape.tasks import Regression, is_own
 from .distances import distances
 from .draws import CohortDraws
 from .gram import Moments, chunk_moments
@@ -64,6 +66,10 @@ def decompose_round(
     with t on R − 1 degrees of freedom. `stderr_samples`: bootstrap over samples, in its closed form sd / √n, which is
     what infinitely many resamples converge to; empty where the samples are the population.
 
+    Of a regression f are the outputs and y the targets, both divided by √k for targets of k numbers, so that L is the
+    task's loss. Of sequences every position that counts is a sample; errors over samples take positions as
+    independent, which neighbours are not quite.
+
     Samples are streamed: O(K R chunk C) numbers are held besides the models, whatever n. Outputs that are not finite
     are kept, and the factors are then nan.
 
@@ -86,7 +92,7 @@ def decompose_round(
         chunk: samples at a time, at most.
 
     Raises:
-        FedscopeError: models, members or outputs that do not fit.
+        FedscopeError: models, members or outputs that do not fit; a task of the user's own.
 
     Source: Zhou et al., Theorem 1, Corollaries 1 and 2. The unbiased estimates, and the measured remainder in place of
     O(Δ²), are ours.
@@ -94,13 +100,23 @@ def decompose_round(
     recorded = {name: w for name, w in (("global", globals_), ("averaged", averaged)) if w is not None}
     _check(samples, cohort, members, outputs)
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
-    n, draws = len(samples.y), cohort.count
+    numbers, draws = isinstance(samples.task, Regression), cohort.count
+    if is_own(samples.task):
+        raise FedscopeError(
+            f"a decomposition of the squared error needs classes or numbers, and {samples.label} is measured with the "
+            f"task {samples.task.name}, of which fedscope knows the loss alone; give --task regression"
+        )
     p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
 
     def known(logits: Tensor) -> Tensor:
         # Statistics are taken where the outputs are; the models ran in single precision, the sums are in double.
         f = logits.to(torch.float64)
+        if numbers:
+            return f / math.sqrt(f.shape[-1])
         return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
+
+    def wanted(y: Tensor) -> Tensor:
+        return known(y) if numbers else torch.nn.functional.one_hot(y, samples.classes).to(torch.float64)
 
     where: dict[str, Any] = {"device": device, "precision": precision, "workers": workers}
     total: Moments | None = None
@@ -110,8 +126,8 @@ def decompose_round(
             clients,
             known(part.fma),
             {name: known(f) for name, f in part.recorded.items()},
-            torch.nn.functional.one_hot(part.y, samples.classes).to(clients.dtype),
-            _membership(members, len(cohort.client_ids), part.rows).to(clients.device),
+            wanted(part.y),
+            _membership(members, len(cohort.client_ids), part.of).to(clients.device),
             p.to(clients.device),
             corollaries,
         )
@@ -119,14 +135,14 @@ def decompose_round(
     assert total is not None, "Samples has refused n = 0"
     distance = distances(cohort, fma)
     split = members is not None
-    variance = np.trace(total.spread, axis1=1, axis2=2) / draws / n
+    variance = np.trace(total.spread, axis1=1, axis2=2) / draws / total.n
     return RoundFactors(
         round=cohort.round,
         draws=cohort.source,
         count=draws,
         independent=cohort.independent,
-        outputs=outputs,
-        samples=n,
+        outputs="outputs" if numbers else outputs,
+        samples=total.n,
         classes=samples.classes,
         population=population,
         split=split,
@@ -178,11 +194,11 @@ def round_factors(
     return replace(factors, rows=(*factors.rows, FactorRow("missing_share", "measured", missing)))
 
 
-def _membership(members: Members | None, clients: int, rows: slice) -> torch.Tensor:
+def _membership(members: Members | None, clients: int, of: np.ndarray) -> torch.Tensor:
     """m_k of a chunk, bool [K, B]. Without members every sample is foreign to every client: H is the total bias."""
     if members is None:
-        return torch.zeros(clients, rows.stop - rows.start, dtype=torch.bool)
-    return torch.from_numpy(np.ascontiguousarray(members[:, rows]))
+        return torch.zeros(clients, len(of), dtype=torch.bool)
+    return torch.from_numpy(np.ascontiguousarray(members[:, of]))
 
 
 def _check(samples: Samples, cohort: CohortDraws, members: Members | None, outputs: str) -> None:

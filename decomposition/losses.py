@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..checkpoints import FedscopeError, Weights, weighted_mean
 from ..landscape.samples import Samples
+from ..landscape.tasks import Sequences, require_classes
 from . import likelihood, votes
 from .distances import distances
 from .draws import CohortDraws
@@ -91,7 +92,7 @@ def decompose_loss(
         chunk: samples at a time, at most.
 
     Raises:
-        FedscopeError: models that do not fit, or an unknown loss.
+        FedscopeError: models that do not fit, or an unknown loss; a task that has no class at any position.
 
     Two clients, certain of different classes where the second is true (one draw taken twice), seen as votes: the main
     prediction is the heavier client's, which is wrong, and the lighter one is right in spite of it.
@@ -115,6 +116,8 @@ def decompose_loss(
         raise FedscopeError(
             f'loss = "{loss}" is unknown: use "cross-entropy" or "zero-one", or decompose_round for the squared error'
         )
+    if not isinstance(samples.task, Sequences):  # whose positions have classes
+        require_classes(samples, f"the decomposition of the {loss} loss")
     kind = _KINDS[loss]
     recorded = {name: w for name, w in (("global", globals_), ("averaged", averaged)) if w is not None}
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
@@ -142,7 +145,7 @@ def decompose_loss(
         count=cohort.count,
         independent=cohort.independent,
         outputs=_OUTPUTS[loss],
-        samples=len(samples.y),
+        samples=total.n,
         classes=samples.classes,
         population=population,
         split=False,

@@ -67,7 +67,8 @@ def membership_labels(
     (the test split).
 
     `label_counts` [N, classes] counts every client's labels, `y` [n] are the samples' classes. None when every client
-    has every label that occurs in `y`: with IID data or with a skew of the domain only, there is nothing to split.
+    has every label that occurs in `y`: with IID data, with a skew of the domain only, or of a task without classes
+    (`label_counts` [N, 1]) there is nothing to split.
     Raises FedscopeError for a client that `label_counts` does not have.
 
     >>> membership_labels(np.array([[5, 0], [1, 9]]), np.array([0, 1]), np.array([0, 1, 1])).astype(int).tolist()
@@ -75,6 +76,8 @@ def membership_labels(
     >>> membership_labels(np.array([[5, 3], [1, 9]]), np.array([0, 1]), np.array([0, 1, 1])) is None
     True
     """
+    if label_counts.shape[1] == 1:
+        return None
     has = label_counts[_known(client_ids, len(label_counts))] > 0
     members: Members = has[:, y]
     return None if members.all() else members

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,10 +24,11 @@ CHUNK_NUMBERS = 8 * 2**20
 
 @dataclass(frozen=True)
 class Chunk:
-    """Logits on B samples, `rows` of all: `clients` [K, R, B, C], `fma` of w_FMA^r [R, B, C], `recorded` by name
-    [B, C], and the labels `y` [B]."""
+    """Outputs on B samples: `clients` [K, R, B, C], `fma` of w_FMA^r [R, B, C], `recorded` by name [B, C], and the
+    targets `y` [B]. Where samples have positions, as sequences do, every position that counts is one of the B; `of` [B]
+    says which of the data set's samples each belongs to."""
 
-    rows: slice
+    of: npt.NDArray[np.int64]
     clients: Tensor
     fma: Tensor
     recorded: Mapping[str, Tensor]
@@ -58,17 +61,18 @@ def stream_outputs(
     # Client-major, so that the outputs are [K, R, ...] without a copy.
     clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
     models = [*clients, *fma, *recorded.values()]
-    n, draws = len(samples.y), cohort.count
-    size = max(16, min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes)))
+    n, draws, task = len(samples.y), cohort.count, samples.task
+    positions = samples.y[0].numel()  # of a classification 1
+    size = max(-(-16 // positions), min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes * positions)))
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
-        f = evaluator.logits(models, rows)
+        f, y, of = task.positions(evaluator.logits(models, rows), samples.y[rows])
         yield Chunk(
-            rows=rows,
+            of=start + of.cpu().numpy(),
             clients=f[: len(clients)].reshape(-1, draws, *f.shape[1:]),
             fma=f[len(clients) : len(clients) + draws],
             recorded=dict(zip(recorded, f[len(clients) + draws :], strict=True)),
-            y=samples.y[rows].to(f.device),
+            y=y.to(f.device),
         )
         if progress is not None:
             progress(rows.stop, n)

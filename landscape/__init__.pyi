@@ -43,5 +43,9 @@ from .spans import span_of as span_of
 from .spans import through_models as through_models
 from .surveying import plane as plane
 from .surveying import survey as survey
+from .tasks import Classification as Classification
+from .tasks import Regression as Regression
+from .tasks import Sequences as Sequences
+from .tasks import Task as Task
 from .workers import cores as cores
 from .workers import run_in_workers as run_in_workers

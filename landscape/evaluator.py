@@ -19,6 +19,7 @@ from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from .replica import Replica, Replicas
 from .samples import Samples
 from .tally import Tally
+from .tasks import Task
 from .trial import refuse_shapeless, try_out
 from .workers import Item, Result, run_in_workers
 
@@ -34,11 +35,12 @@ GPU_BATCH = 10_000
 
 
 class Evaluator:
-    """Mean cross-entropy and share of misclassified samples, for as many models as one likes.
+    """Mean loss and error over samples, for as many models as one likes.
 
-    loss(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j],  error(w) = (1/n) #{j : argmax f(x_j; w) ≠ y_j}, both in one pass,
-    summed in float64. A loss that is NaN or infinite is returned as it is; a row of outputs with a NaN counts as
-    misclassified.
+    Of a classification, loss(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j] and
+    error(w) = (1/n) #{j : argmax f(x_j; w) ≠ y_j}; of other tasks what :class:`Task` says, with an error of NaN where
+    they have none. Both in one pass, summed in float64. A loss that is NaN or infinite is returned as it is; a row of
+    outputs with a NaN counts as misclassified.
 
     On the CPU every core evaluates a model of its own with one thread, in batches that stay in its cache, so the
     numbers hang neither on the number of workers nor on the order of the models.
@@ -46,7 +48,7 @@ class Evaluator:
     Args:
         module: the architecture; its own parameters are not used and not changed. Dropout and normalization layers
             are put into evaluation mode.
-        samples: the data; several data sets are measured in one pass over the models.
+        samples: the data, and what is learnt; several data sets are measured in one pass over the models.
         device: ``cpu``, ``cuda``, ``cuda:1``; the data are brought there once.
         precision: ``float32`` (TF32 off), ``tf32`` or ``bf16`` (autocast).
         workers: threads, default one a core; on a GPU always one.
@@ -55,7 +57,7 @@ class Evaluator:
 
     Raises:
         FedscopeError: no such device or precision, a module that does not take the data, whose outputs are not
-            [n, classes], or that answers the same question differently the second time.
+            what the task takes ([n, classes]), or that answers the same question differently the second time.
 
     >>> import numpy as np, torch
     >>> from fedscope.checkpoints import Layout, Weights
@@ -92,7 +94,7 @@ class Evaluator:
         self._new = partial(Replica, module, self.device, precision)
         self._idle = [Replicas(self._new, [first])]
         self._data = [(first.prepare(part.x), part.y.to(self.device)) for part in self.parts]
-        try_out(first, [(part, x) for part, (x, _) in zip(self.parts, self._data, strict=True)])
+        try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
 
     def evaluate(
         self,
@@ -146,7 +148,7 @@ class Evaluator:
         return loss, error
 
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
-        """Outputs of every model on the samples ``rows``, float32 [M, B, classes] on the CPU."""
+        """Outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
         x = self._data[0][0][rows]
 
         def task(model: Weights, replicas: Replicas, stop: Event) -> Tensor:
@@ -158,7 +160,7 @@ class Evaluator:
         return torch.stack(list(self._run(task, list(models))))
 
     def answers(self, model: Weights, count: int) -> np.ndarray:
-        """Outputs of a model on the first ``count`` samples, [count, classes]; computed here, in no worker."""
+        """Outputs of a model on the first ``count`` samples, [count, ...]; computed here, in no worker."""
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -190,7 +192,10 @@ class Evaluator:
         while True:
             batch = self.batch
             try:
-                results = [self._mean(replica, x, y, batch, stop) for x, y in self._data]
+                results = [
+                    self._mean(replica, part.task, x, y, batch, stop)
+                    for part, (x, y) in zip(self.parts, self._data, strict=True)
+                ]
                 return np.array([loss for loss, _ in results]), np.array([error for _, error in results])
             except torch.OutOfMemoryError:
                 if batch == 1:
@@ -211,7 +216,7 @@ class Evaluator:
         self, group: Sequence[int], replicas: Sequence[Replica], spanning: Spanning, stop: Event
     ) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Every batch under all models of a group before the next batch; the same sums as :meth:`_mean` makes."""
-        tallies = [[Tally(self.device) for _ in self.parts] for _ in group]
+        tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in group]
         with torch.inference_mode():
             for part, (_, labels) in enumerate(self._data):
                 for batch, (x, y) in enumerate(zip(self.batches(part), torch.split(labels, self.batch), strict=True)):
@@ -223,8 +228,10 @@ class Evaluator:
         results = [np.array([tally.means() for tally in own]).T for own in tallies]
         return [(i, loss, error) for i, (loss, error) in zip(group, results, strict=True)]
 
-    def _mean(self, replica: Replica, inputs: Tensor, labels: Tensor, batch: int, stop: Event) -> tuple[float, float]:
-        tally = Tally(self.device)
+    def _mean(
+        self, replica: Replica, learnt: Task, inputs: Tensor, labels: Tensor, batch: int, stop: Event
+    ) -> tuple[float, float]:
+        tally = Tally(learnt, self.device)
         with torch.inference_mode():
             for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
                 if stop.is_set():

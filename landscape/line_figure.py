@@ -31,28 +31,30 @@ LEFT, RIGHT, BOTTOM, LINE, EDGE = 0.55, 0.12, 0.36, 0.135, 0.05
 
 
 def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
-    """Loss above error over β, or beside it from 6 inches on.
+    """Loss above error over β, or beside it from 6 inches on; the loss alone where the task has no error.
 
     Dots are the models themselves; the dotted line is the straight line between them over which the barrier rises.
     """
     beside = width >= 6
     with paper_style(width):
         cell = width / 2 if beside else width
+        names = ["loss"] if np.isnan(line.error).all() and np.isfinite(line.loss).any() else ["loss", "error"]
+        beside, cell = beside and len(names) > 1, cell if len(names) > 1 else width
         wide, high = cell - LEFT - RIGHT, 1.7 if beside else 1.25
         gap = 0.14
         top = EDGE + (0.2 if title else 0.04)
-        body = high if beside else 2 * high + gap
+        body = high if beside else len(names) * (high + gap) - gap
         said = wrap(_remark(line), int((width - 0.1) / CHARACTER), break_on_hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
         height = below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE
         figure = new_figure(width, height)
-        for i, name in enumerate(("loss", "error")):
+        for i, name in enumerate(names):
             left = LEFT + (i * cell if beside else 0)
             down = top + (0 if beside else i * (high + gap)) + high
             axes = figure.add_axes((left / width, 1 - down / height, wide / width, high / height))
             _curves(axes, line, name)
-            if beside or i == 1:
+            if beside or i == len(names) - 1:
                 axes.set_xlabel(r"$\beta$")
             else:
                 axes.tick_params(labelbottom=False)
@@ -109,7 +111,8 @@ def _curves(axes: Axes, line: Line, name: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     axes.set_xlim(line.beta[0], line.beta[-1])
     split = str(line.attrs.get("split", "")).strip()
-    axes.set_ylabel(f"{split} {'loss (nats)' if name == 'loss' else 'error (%)'}".strip())
+    nats = " (nats)" if line.attrs.get("loss_units", "nat") == "nat" else ""
+    axes.set_ylabel(f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip())
 
 
 def _plain_log_ticks(axes: Axes, low: float, high: float) -> None:

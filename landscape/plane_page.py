@@ -160,4 +160,5 @@ def _words(model: PlaneModel) -> str:
     if np.isnan([model.loss, model.error]).all():
         return model.label
     off = f", {model.off_plane:.2g} off the plane" if model.off_plane > 1e-3 else ""
-    return f"{model.label}: loss {model.loss:#.3g}, error {100 * model.error:.1f} %{off}"
+    error = "" if np.isnan(model.error) else f", error {100 * model.error:.1f} %"
+    return f"{model.label}: loss {model.loss:#.3g}{error}{off}"

@@ -44,9 +44,10 @@ class Row:
         if not self.measured:
             return "", "", ""
         off = "0" if self.on_plane and self.off_plane <= 1e-3 else f"{self.off_plane:.2g}"
+        error = "" if np.isnan(self.error) else f"{100 * self.error:.1f} %"
         if not np.isfinite(self.loss):
-            return "nan" if np.isnan(self.loss) else "inf", f"{100 * self.error:.1f} %", off
-        return f"{self.loss:#.3g}", f"{100 * self.error:.1f} %", off
+            return "nan" if np.isnan(self.loss) else "inf", error, off
+        return f"{self.loss:#.3g}", error, off
 
 
 def rows_of(plane: Plane) -> list[Row]:
@@ -100,7 +101,8 @@ def draw_table(sheet: Sheet, top: float, rows: Sequence[Row]) -> None:
     ends = (right - 1.12, right - 0.58, right)
     style = {"ha": "right", "fontsize": SMALL}
     headed = any(row.measured for row in rows)
-    for end, words in zip(ends, ("loss", "error", "off plane") if headed else (), strict=False):
+    without = all(np.isnan(row.error) for row in rows)  # a task without one
+    for end, words in zip(ends, ("loss", "" if without else "error", "off plane") if headed else (), strict=False):
         sheet.text(end, top + LINE / 2, words, color=GREY, **style)
     characters = int((ends[0] - 0.42 - 0.46) / CHARACTER)
     for i, row in enumerate(rows, start=int(headed)):

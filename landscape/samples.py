@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError
+from .tasks import CLASSIFICATION, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,17 +17,20 @@ class Samples:
     """One split of a labelled data set, or a subset of it.
 
     Attributes:
-        x: inputs as the module takes them, float32 [n, ...].
-        y: labels, int64 [n], 0 <= y < classes; whole numbers of other types are made int64.
-        classes: number of classes of the task, also those that no sample of this split has.
+        x: inputs as the module takes them, float32 [n, ...], or whole numbers (tokens).
+        y: targets as the task takes them, see :meth:`Task.check`. Of a classification labels, int64 [n],
+            0 <= y < classes; whole numbers of other types are made int64.
+        classes: number of classes, also those that no sample of this split has; of a regression the numbers in a
+            target.
         name: the data set, ``digits``.
         split: ``train`` or ``test``.
         indices: where the samples stand in the whole split, int64 [n].
         sha256: of the whole split's arrays; a subset keeps it.
+        task: what is learnt: the loss of a sample, and its error where there is one.
 
     Raises:
-        FedscopeError: x, y and indices of different lengths, no samples, labels that are no classes (several a sample,
-            fractions).
+        FedscopeError: x, y and indices of different lengths, no samples, targets that the task does not take: labels
+            that are no classes (several a sample, fractions).
     """
 
     x: Tensor
@@ -36,6 +40,7 @@ class Samples:
     split: str
     indices: np.ndarray
     sha256: str = ""
+    task: Task = CLASSIFICATION
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -46,21 +51,7 @@ class Samples:
             )
         if n == 0:
             raise FedscopeError(f"{self.label} has no samples; a loss needs at least one")
-        whole = not (self.y.is_floating_point() or self.y.is_complex())
-        if self.y.dim() != 1 or not whole:
-            kind = "" if whole else f"{str(self.y.dtype).removeprefix('torch.')} "
-            raise FedscopeError(
-                f"{self.label} has {kind}labels of shape {list(self.y.shape)}, as of a regression or of several labels "
-                "a sample, but a classifier's loss needs one class a sample; give whole numbers from 0, [n] (of "
-                "one-hot rows y.argmax(1))"
-            )
-        object.__setattr__(self, "y", self.y.long())
-        low, high = int(self.y.min()), int(self.y.max())
-        if low < 0 or high >= self.classes:
-            raise FedscopeError(
-                f"{self.label} has {f'labels from {low} to {high}' if low < high else f'the label {low}'}, but its "
-                f"{self.classes} classes count from 0"
-            )
+        object.__setattr__(self, "y", self.task.check(self.y, self.classes, self.label))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -74,7 +65,8 @@ class Samples:
         """A seeded subset of ``count`` samples with the classes in the whole's proportions; the whole if it is smaller.
 
         Class c gets floor(count n_c / n) samples, and the largest remainders one more (ties: the lower class), so that
-        no class is off its proportion by a whole sample. Samples stay in their order.
+        no class is off its proportion by a whole sample. Samples stay in their order. Of a task without classes they
+        are drawn from all alike.
 
         Raises:
             FedscopeError: ``count`` < 1.
@@ -89,6 +81,8 @@ class Samples:
             raise FedscopeError(f"a limit of {count} leaves no sample of {self.label}; take at least 1 (--limit 1)")
         if count >= len(self):
             return self
+        if not self.task.has_classes:
+            return self._rows(np.sort(np.random.default_rng(seed).choice(len(self), size=count, replace=False)))
         labels = self.y.cpu().numpy()
         available = np.bincount(labels, minlength=self.classes)
         # in whole numbers, so that equal remainders are equal
@@ -100,6 +94,8 @@ class Samples:
             for c in range(self.classes)
             if quota[c]
         ]
-        rows = np.sort(np.concatenate(chosen))
+        return self._rows(np.sort(np.concatenate(chosen)))
+
+    def _rows(self, rows: np.ndarray) -> Samples:
         at = torch.from_numpy(rows).to(self.x.device)
         return replace(self, x=self.x[at], y=self.y[at.to(self.y.device)], indices=np.asarray(self.indices)[rows])

@@ -13,6 +13,7 @@ from ..checkpoints import FedscopeError, Model, Variable, read_netcdf, versions,
 from .evaluator import Evaluator
 from .replica import Replica
 from .samples import Samples
+from .tasks import CLASSIFICATION
 
 #: of the files that lines and planes are kept in
 VERSION = 1
@@ -31,8 +32,16 @@ def provenance_of(
         "precision": evaluator.precision,
         "device": evaluator.device,
         "versions": versions(),
+        **task_of(samples),
         **dict(given or {}),
     }
+
+
+def task_of(samples: Samples) -> dict[str, Any]:
+    """The task and the unit of its loss, where they are not those of a classification."""
+    task = samples.task
+    named = {} if task.name == CLASSIFICATION.name else {"task": task.name}
+    return named | ({} if task.unit == CLASSIFICATION.unit else {"loss_units": task.unit})
 
 
 def precision_errors(

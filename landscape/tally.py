@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from .tasks import Task
 
 
 class Tally:
-    """Sums of cross-entropy and of right answers over the samples of a data set, in float64."""
+    """Sums of a task's losses and errors over the samples of a data set, in float64."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, task: Task, device: str) -> None:
+        self.task = task
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        self.right = torch.zeros((), dtype=torch.int64, device=device)
+        self.error: Tensor | None = torch.zeros((), dtype=torch.float64, device=device)
         self.n = 0
 
     def add(self, outputs: Tensor, y: Tensor) -> None:
-        """Take in a batch: outputs [n, classes] and labels [n]."""
+        """Take in a batch of outputs and targets."""
         outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
-        self.loss += functional.cross_entropy(outputs, y, reduction="none").double().sum()
-        # argmax takes a NaN for the greatest value, which would make a broken model right now and then
-        finite = ~outputs.isnan().any(dim=1)
-        self.right += ((outputs.argmax(dim=1) == y) & finite).sum()
-        self.n += len(y)
+        weights = self.task.weights(y)
+        self.loss += _summed(self.task.loss(outputs, y), weights)
+        error = self.task.error(outputs, y)
+        self.error = None if self.error is None or error is None else self.error + _summed(error, weights)
+        self.n += self.task.count(y)
 
     def means(self) -> tuple[float, float]:
-        """Mean loss, and the share misclassified."""
-        return float(self.loss) / self.n, (self.n - int(self.right)) / self.n
+        """Mean loss, and mean error; NaN where the task has none."""
+        return float(self.loss) / self.n, float("nan") if self.error is None else float(self.error) / self.n
+
+
+def _summed(values: Tensor, weights: Tensor | None) -> Tensor:
+    values = values.double()
+    return values.sum() if weights is None else (values * weights).sum()

@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 from ..checkpoints import FedscopeError
 from .replica import Replica
 from .samples import Samples
+from .tasks import is_own, try_task
 
 #: samples on which a module must answer the same twice
 TRIED = 8
@@ -32,31 +33,20 @@ def refuse_shapeless(module: nn.Module) -> None:
             )
 
 
-def try_out(replica: Replica, data: Sequence[tuple[Samples, Tensor]]) -> None:
-    """Refuse a module that does not fit the data (samples, and their inputs as evaluated), or is no function of them.
+def try_out(replica: Replica, data: Sequence[tuple[Samples, Tensor, Tensor]]) -> None:
+    """Refuse a module that does not fit the data (samples, inputs and targets as evaluated), or is no function of them.
 
     Raises:
-        FedscopeError: it fails on the data, returns other than a tensor [n, classes], or not the same twice; data of
-            one class, on which loss and error are 0 whatever is answered.
+        FedscopeError: it fails on the data, returns other than a tensor that the task takes ([n, classes]), or not the
+            same twice; data of one class, on which loss and error are 0 whatever is answered; a task of the user's own
+            that gives no loss a sample.
     """
-    for part, x in data:
-        if part.classes < 2:
-            raise FedscopeError(
-                f"{part.label} has one class, so that loss and error are 0 whatever the module answers, as with a "
-                "regression's single output; give data of at least two classes, and a module with an output for each"
-            )
-        outputs = tuple(_answer(replica, x[:1], part).shape)
-        if outputs != (1, part.classes):
-            single = (
-                "; a single output (regression, binary cross-entropy) is no classifier's"
-                if outputs[-1:] == (1,)
-                else ""
-            )
-            raise FedscopeError(
-                f"the module returns outputs of shape {list(outputs)} for one sample, but {part.label} has "
-                f"{part.classes} classes, so [1, {part.classes}] is needed{single}"
-            )
-    part, x = data[0]
+    for part, x, y in data:
+        part.task.fit(_answer(replica, x[:1], part), part)
+        if is_own(part.task):
+            few = min(len(x), 2)
+            try_task(part.task, _answer(replica, x[:few], part), y[:few], part.label)
+    part, x, _ = data[0]
     once, again = (_answer(replica, x[:TRIED], part).double() for _ in range(2))
     # a GPU may round a sum differently the second time; dropout changes it by far more
     scale = float(torch.nan_to_num(once.abs()).max())
@@ -85,7 +75,8 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
         ) from error
     if not isinstance(output, Tensor):
         raise FedscopeError(
-            f"the module returns a value of type {type(output).__name__}, not a tensor of logits "
-            f"[n, {part.classes}]; wrap it in a module whose forward returns the logits alone"
+            f"the module returns a value of type {type(output).__name__}, not a tensor of "
+            f"{f'logits [n, {part.classes}]' if part.task.has_classes else 'outputs'}; wrap it in a module whose "
+            f"forward returns {'the logits' if part.task.has_classes else 'that'} alone"
         )
     return output

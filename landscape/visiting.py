@@ -17,6 +17,7 @@ from .evaluator import Evaluator
 from .replica import Replica
 from .samples import Samples
 from .spanning import Spanning
+from .tasks import CLASSIFICATION, is_own
 
 #: samples on which a module shows what it computes
 TRIED = 8
@@ -113,11 +114,13 @@ def fingerprint(
     kind: str, module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], **more: Any
 ) -> dict[str, Any]:
     """All that a point's value hangs on; an analysis goes on only from points with the same."""
+    outputs = evaluator.answers(models[0], TRIED)
     return {
         "kind": kind,
         "module": _sha256(repr(module).encode()),
         # what a module of one's own computes may change and leave its layers' names as they are
-        "outputs": _sha256(evaluator.answers(models[0], TRIED).tobytes()),
+        "outputs": _sha256(outputs.tobytes()),
+        **({"losses": _losses(evaluator.samples, outputs)} if is_own(evaluator.samples.task) else {}),
         "models": [_sha256(_bytes(model)) for model in models],
         "data": [data_identity(part) for part in evaluator.parts],
         "device": evaluator.device,
@@ -145,7 +148,14 @@ def data_identity(samples: Samples) -> dict[str, Any]:
         "indices": _sha256(np.asarray(samples.indices, dtype=np.int64).tobytes()),
         "inputs": inputs.hexdigest(),
         "labels": _sha256(samples.y.cpu().numpy().tobytes()),
+        **({} if samples.task is CLASSIFICATION else {"task": samples.task.name}),
     }
+
+
+def _losses(samples: Samples, outputs: np.ndarray) -> str:
+    """What a task of the user's own gives for a few outputs: its name stays when its code changes."""
+    y = samples.y[: len(outputs)].cpu()
+    return _sha256(samples.task.loss(torch.from_numpy(outputs), y).detach().numpy().tobytes())
 
 
 def _bytes(model: Weights) -> bytes:

@@ -194,6 +194,7 @@ def digits_read_once() -> Iterator[None]:
     """The embedded digits are unpacked and split once a process, 50 ms each time otherwise; nobody may change them."""
     from functools import cache
 
+    from fedscope.landscape.tasks import CLASSIFICATION
     from fedscope.training.data import digits
 
     read = cache(digits.PROVIDES)
@@ -201,7 +202,7 @@ def digits_read_once() -> Iterator[None]:
         patch.setattr(digits, "PROVIDES", read)
         yield
     if read.cache_info().hits:
-        assert read("").sha256 == digits.load("").sha256, "a test has changed the digits that all share"
+        assert read("", CLASSIFICATION).sha256 == digits.load("").sha256, "a test has changed the digits that all share"
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +215,7 @@ def few_digits() -> Iterator[None]:
     arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}
     few = standardised("digits", "", {name: values[::5] for name, values in arrays.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits, "PROVIDES", lambda argument: few)
+        patch.setattr(digits, "PROVIDES", lambda argument, task=None: few)
         yield
 
 

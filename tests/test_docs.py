@@ -43,6 +43,7 @@ SLOW = {
     "formats.md",
     "methods.md",
     "howto/own-data.md",
+    "howto/any-loss.md",
     "howto/subsets.md",
     "howto/forgetting.md",
     "howto/disk.md",

@@ -86,7 +86,9 @@ def test_bad_samples_are_refused() -> None:
     ],
 )
 def test_targets_of_a_regression_and_several_labels_are_refused(y: torch.Tensor, kind: str) -> None:
-    remedy = r"one class a sample; give whole numbers from 0, \[n\] \(of one-hot rows y\.argmax\(1\)\)$"
+    remedy = (
+        r"one class a sample; give whole numbers from 0, \[n\] \(of one-hot rows y\.argmax\(1\)\), or another --task$"
+    )
     with pytest.raises(FedscopeError, match=f"^toy test has {kind}, as of a regression or .*{remedy}") as refusal:
         Samples(torch.ones(2, 4), y, 3, "toy", "test", np.arange(2))
     assert "\n" not in str(refusal.value)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, Replayer, branch, config_of, resume, train
-from fedscope.training.bench import Workbench
+from fedscope.training.bench import Workbench, mean_loss
 from fedscope.training.building import initial_model
 from fedscope.training.clients.fedsam import FedSAM
 from fedscope.training.clients.sgd import SGD
@@ -98,7 +98,7 @@ def test_the_model_comes_back_bit_for_bit_and_g_is_the_second_gradient_alone(sma
     bench, x, y = Workbench(module), small.x.to(dtype), small.y
     bench.load(small.start.parameters, {})
     # A step that float rounding would not undo by subtraction.
-    gradient = sharp_gradient(bench, 0.01, ascent(3.7))
+    gradient = sharp_gradient(bench, mean_loss(small.facts.task), 0.01, ascent(3.7))
     before = bench.w.clone()
     gradient(x, y)
     once = bench.g.clone()
@@ -112,7 +112,7 @@ def test_a_gradient_of_0_moves_nothing_and_gives_no_nan(small: Any) -> None:
     bench = Workbench(small.module)
     bench.load(small.start.parameters, {})
     for epsilon in (ascent(0.05), adaptive_ascent(0.7, 0.2, torch.ones(bench.w.numel(), dtype=torch.bool))):
-        loss = sharp_gradient(bench, 0.0, epsilon, lambda module, x, y: 0 * module(x).sum())(small.x, small.y)
+        loss = sharp_gradient(bench, lambda module, x, y: 0 * module(x).sum(), 0.0, epsilon)(small.x, small.y)
         assert loss == 0
         assert not bench.g.any()
 

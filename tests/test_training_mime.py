@@ -11,7 +11,8 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.bench import Workbench, cross_entropy
+from fedscope.landscape.tasks import CLASSIFICATION
+from fedscope.training.bench import Workbench, mean_loss
 from fedscope.training.building import initial_model
 from fedscope.training.clients.mime import MIME
 from fedscope.training.clients.mimelite import MIMELite
@@ -20,6 +21,8 @@ from fedscope.training.config import Config
 from fedscope.training.local import batches
 from fedscope.training.methods import Exchange, Pace
 from fedscope.training.shared.gradient_at import gradient_at
+
+cross_entropy = mean_loss(CLASSIFICATION)
 
 
 def vectors(small: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -160,7 +163,7 @@ def test_a_gradient_elsewhere_leaves_the_bench_as_it_was(small: Any) -> None:
     untouched.load(initial_model(module).parameters, initial_model(module).buffers)
     x, y = small.x[:10], small.y[:10]
     before = bench.read()
-    elsewhere = gradient_at(bench, bench.w + 0.3, x, y, 0.05)
+    elsewhere = gradient_at(bench, cross_entropy, bench.w + 0.3, x, y, 0.05)
     after = bench.read()
     assert before.parameters.tobytes() == after.parameters.tobytes()
     assert all(before.buffers[name].tobytes() == after.buffers[name].tobytes() for name in before.buffers)
@@ -173,7 +176,7 @@ def test_a_gradient_elsewhere_leaves_the_bench_as_it_was(small: Any) -> None:
 
 def test_at_the_same_model_both_gradients_are_the_same_under_dropout(small: Any) -> None:
     _, bench = noisy(small)
-    there = gradient_at(bench, bench.w.clone(), small.x[:10], small.y[:10], 0.05)
+    there = gradient_at(bench, cross_entropy, bench.w.clone(), small.x[:10], small.y[:10], 0.05)
     bench.decayed(cross_entropy, small.x[:10], small.y[:10], 0.05)
     assert torch.equal(there, bench.g)
 

@@ -5,6 +5,7 @@ from .building import build_module as build_module
 from .building import config_of as config_of
 from .building import data_of as data_of
 from .building import draw_cohort as draw_cohort
+from .building import learnt_by as learnt_by
 from .building import load_data as load_data
 from .building import model_settings as model_settings
 from .building import module_of as module_of
@@ -29,6 +30,7 @@ from .named_methods import canonical_method as canonical_method
 from .named_methods import preset as preset
 from .named_methods import presets as presets
 from .own_data import taken_data as taken_data
+from .own_task import given_task as given_task
 from .replays import Replayer as Replayer
 from .splitting import partition as partition
 from .trainer import resume as resume

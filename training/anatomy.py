@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checkpoints import FedscopeError, Layout
+from ..landscape.tasks import CLASSIFICATION, Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,6 +21,7 @@ class Facts:
     Attributes:
         layout: of the model; classes: outputs; clients: N; seed: ``run.seed``.
         head: the head's name in the module, None where no layer is known to be one.
+        task: what is learnt.
     """
 
     layout: Layout
@@ -27,6 +29,7 @@ class Facts:
     clients: int = 0
     seed: int = 0
     head: str | None = None
+    task: Task = CLASSIFICATION
 
     @property
     def head_parameters(self) -> tuple[str, ...]:

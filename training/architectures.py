@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from .own_task import refuse_unknown_task
 from .settings import Settings, setting
 
 
@@ -18,6 +19,14 @@ class Architecture(Settings):
     section: ClassVar[str] = "model"
 
     head: str | None = setting(None, "the head's name in the module, where it is not the last linear layer")
+    task: str | None = setting(
+        None, "what is learnt: regression, sequences or your own module:factory; default classification"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None:
+            refuse_unknown_task(self.task, "model.task")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """A freshly initialised module for samples of ``shape`` (without the batch) and ``classes`` outputs."""
@@ -48,4 +57,17 @@ class Classifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits, [n, classes]."""
         logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+class Recurrent(nn.Module):
+    """Tokens [n, L], embedded, through a recurrent network, then ``head`` at every position."""
+
+    def __init__(self, embedding: nn.Embedding, rnn: nn.GRU, head: nn.Linear) -> None:
+        super().__init__()
+        self.embedding, self.rnn, self.head = embedding, rnn, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, [n, L, classes]."""
+        logits: Tensor = self.head(self.rnn(self.embedding(x))[0])
         return logits

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ..checkpoints import Weights
 from ..landscape.flat import FlatModule
 from ..landscape.precision import forward, products
+from ..landscape.tasks import Task
 from .randomness import torch_generator
 
 if TYPE_CHECKING:
@@ -148,9 +148,9 @@ def _address_dropout(module: nn.Module, draws: _Draws) -> None:
             _address_dropout(layer, draws)
 
 
-def cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """The mean cross-entropy of a batch: what a client minimises unless its method says otherwise."""
-    return functional.cross_entropy(module(x), y)
+def mean_loss(learnt: Task) -> Objective:
+    """A task's mean loss of a batch: what a client minimises unless its method says otherwise."""
+    return lambda module, x, y: learnt.reduced(module(x), y, "mean")
 
 
 def head_layer(module: nn.Module, head: str | None) -> nn.Linear:

@@ -15,6 +15,7 @@ from .federation import Federation, Position
 from .history import copy_history, refuse_gaps
 from .lineage import config_at, fresh_sections, history_upto
 from .memory import RunMemory
+from .own_task import refuse_without_classes, trained_task
 from .positions import position_after
 from .registry import method_name
 from .room import disk_needed, refuse_small_disk
@@ -32,6 +33,7 @@ def branch(
     keep_going: bool = False,
     watcher: Watcher | None = None,
     workers: int | None = None,
+    task: Any = None,
 ) -> Run:
     """Go on from a round of a recorded run in a run of its own, with other methods or settings.
 
@@ -40,6 +42,7 @@ def branch(
 
     Args:
         changes: nested tables laid over the run's configuration.
+        task: the run's, where it is code of the user's own.
 
     Raises:
         FedscopeError: changed data or model, no round left to play, an incomplete history, and all that ``train``
@@ -50,7 +53,9 @@ def branch(
     if out.resolve() == run.path.resolve():
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
     config = branched_config(run, round, changes)
-    data, module = data_of(run), module_of(run)
+    learnt = trained_task(config, task, str(run.path))
+    refuse_without_classes(config, learnt)
+    data, module = data_of(run, learnt), module_of(run)
     device = resolve_device(config.run.device)
     engine_name = resolve_engine(config.run.engine, device)
     config = config.on(device, engine_name, config.data.name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoints import FedscopeError, Layout, Run, Weights, nearest
+from ..landscape.tasks import CLASSIFICATION, Task
 from .anatomy import Facts, find_head
 from .architectures import Architecture
 from .calls import is_call, is_there
@@ -14,6 +15,7 @@ from .config import Config
 from .dataset import Dataset
 from .factories import Factory
 from .own_data import load_own
+from .own_task import recorded_task
 from .randomness import generator
 from .registry import find, method_name, names
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def load_data(name: str) -> Dataset:
+def load_data(name: str, task: Task = CLASSIFICATION) -> Dataset:
     """``digits``, ``npz:PATH``, ``folder:PATH``, or what the user's own ``module:factory`` returns, as a data set.
 
     Raises:
@@ -29,12 +31,12 @@ def load_data(name: str) -> Dataset:
     """
     shelf, _, argument = name.partition(":")
     if is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data"))):
-        return load_own(name)
-    loaded: Dataset = find("data", shelf)(argument)
+        return load_own(name, task)
+    loaded: Dataset = find("data", shelf)(argument, task)
     return loaded
 
 
-def data_to_train_on(name: str) -> Dataset:
+def data_to_train_on(name: str, task: Task = CLASSIFICATION) -> Dataset:
     """A data set that a run can be trained on, and that its name brings back.
 
     Raises:
@@ -45,7 +47,7 @@ def data_to_train_on(name: str) -> Dataset:
             f"--data {name} is code of your own, which a run cannot keep, so it could not be resumed; save its arrays "
             "with numpy.savez (x_train, y_train, x_test, y_test), and give npz:PATH"
         )
-    data = load_data(name)
+    data = load_data(name, task)
     if not len(data.y_train):
         raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
     return data
@@ -100,11 +102,15 @@ def config_of(run: Run) -> Config:
         raise FedscopeError(f"{run.path / 'config.toml'}: {error}") from None
 
 
-def data_of(run: Run) -> Dataset:
+def data_of(run: Run, task: Task | None = None) -> Dataset:
     """The data set that a run was trained on, verified.
 
+    Args:
+        task: what is measured on it; by default what the run has learnt.
+
     Raises:
-        FedscopeError: it is gone, it is code of the user's own, or its arrays are not those that the run saw.
+        FedscopeError: it is gone, it is code of the user's own, or its arrays are not those that the run saw; the run's
+            task is code of the user's own, and ``task`` was not given.
     """
     recorded: dict[str, Any] = run.info.get("data", {})
     if not {"name", "sha256"} <= recorded.keys():
@@ -114,13 +120,23 @@ def data_of(run: Run) -> Dataset:
             f"{run.path}: its data {recorded['name']} are what code of one's own returns, which no run is asked for; "
             "give --data"
         )
-    data = load_data(recorded["name"])
+    data = load_data(recorded["name"], learnt_by(run) if task is None else task)
     if data.sha256 != recorded["sha256"]:
         raise FedscopeError(
             f"{run.path}: the data set {recorded['name']} has changed since the run was trained "
             f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file"
         )
     return data
+
+
+def learnt_by(run: Run) -> Task:
+    """What a run has learnt; of one of another program, which does not say it, a classification.
+
+    Raises:
+        FedscopeError: code of the user's own.
+    """
+    model = (run.config or {}).get("model", {})
+    return recorded_task(model.get("task"), str(run.path))
 
 
 def module_of(run: Run) -> nn.Module:
@@ -138,7 +154,7 @@ def module_of(run: Run) -> nn.Module:
     return module
 
 
-def facts_of(config: Config, module: nn.Module, classes: int) -> Facts:
+def facts_of(config: Config, module: nn.Module, classes: int, task: Task = CLASSIFICATION) -> Facts:
     """What the methods of a configuration may know of its model.
 
     Raises:
@@ -151,7 +167,7 @@ def facts_of(config: Config, module: nn.Module, classes: int) -> Facts:
                 f"{section}.method = {method_name(method)!r} needs to know which layer of the model is its head, and "
                 f"{config.model.name} has no linear layer; name the layer: --set model.head=NAME"
             )
-    return Facts(Layout.of(module), classes, config.data.clients, config.run.seed, head)
+    return Facts(Layout.of(module), classes, config.data.clients, config.run.seed, head, task)
 
 
 def cohort_size(clients: int, participation: float) -> int:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..checkpoints import FedscopeError
-from .raw import blocks, channel_axis, check_split, class_count, digest, scaled
+from ..landscape.tasks import CLASSIFICATION, Task
+from .raw import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
 
 if TYPE_CHECKING:
     from ..landscape import Samples
@@ -28,12 +29,14 @@ class Dataset:
 
     Attributes:
         name: as given to ``--data``; ``path`` is the absolute path of its file or folder ("" for embedded data).
-        x_train, x_test: float32, standardised, ``[n, c, h, w]`` or ``[n, d]``; x_train [0, ...] where there are test
-            samples only.
-        y_train, y_test: int64, 0 <= y < ``classes``.
+        x_train, x_test: float32, standardised, ``[n, c, h, w]`` or ``[n, d]``, or tokens, int64 ``[n, L]``; x_train
+            [0, ...] where there are test samples only.
+        y_train, y_test: int64, 0 <= y < ``classes``; of other tasks than classification int64 or float32 ``[n, ...]``.
+        classes: how many outputs a model needs.
         sha256: of the arrays as they were stored, before scaling.
         means, deviations: what the samples were standardised with, one a channel (or feature); empty where they are
             taken as they are.
+        task: what is learnt of them.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Dataset:
     sha256: str
     means: tuple[float, ...]
     deviations: tuple[float, ...]
+    task: Task = CLASSIFICATION
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -102,6 +106,7 @@ class Dataset:
             split=split,
             indices=np.arange(len(y)),
             sha256=self.sha256,
+            task=self.task,
         )
 
 
@@ -110,16 +115,20 @@ def standardised(
     path: str,
     arrays: Mapping[str, np.ndarray],
     others: Sequence[str] = (),
+    task: Task = CLASSIFICATION,
 ) -> Dataset:
     """Check raw arrays and make a data set of them.
 
     Integer images are scaled to [0, 1] by their type's range; images get one mean and deviation a channel, float
-    vectors one a feature, integer vectors (flattened images) one in all. A deviation of 0 counts as 1.
+    vectors one a feature, integer vectors (flattened images) one in all. A deviation of 0 counts as 1. Tokens, integer
+    vectors of a task on sequences, and all targets are taken as they are.
 
     Args:
         arrays: ``x_train, y_train, x_test, y_test``; x uint8 or float, ``[N,H,W]``, ``[N,H,W,c]``, ``[N,c,H,W]`` or
-            ``[N,d]``; y whole numbers from 0. ``classes``, one number, where no sample is of the last ones.
+            ``[N,d]``; y whole numbers from 0, or targets of the task. ``classes``, one number, where no sample is of
+            the last ones.
         others: names of arrays that were left unread, for the sentence that says what is there.
+        task: what is learnt.
 
     Raises:
         FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
@@ -131,7 +140,13 @@ def standardised(
             f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
-    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"]) for split in SPLITS)
+    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
+    if y_train.shape[1:] != y_test.shape[1:]:
+        raise FedscopeError(f"{name}: y_train has shape {list(y_train.shape)}, y_test {list(y_test.shape)}")
+    if is_tokens(arrays["x_train"], task):
+        from .own_data import as_they_are
+
+        return as_they_are(name, path, arrays, inputs=True, task=task)
     channels = channel_axis(name, arrays["x_train"].shape)
     axes: tuple[int, ...] = (0, 2, 3) if arrays["x_train"].ndim > 2 else (0,)
     if arrays["x_train"].ndim == 2 and np.issubdtype(arrays["x_train"].dtype, np.integer):
@@ -150,10 +165,11 @@ def standardised(
         y_train=y_train,
         x_test=x_test,
         y_test=y_test,
-        classes=class_count(name, (y_train, y_test), arrays.get("classes")),
+        classes=output_count(name, task, (), (y_train, y_test), arrays.get("classes")),
         sha256=digest(arrays, ARRAYS),
         means=tuple(means.ravel().tolist()),
         deviations=tuple(deviations.ravel().tolist()),
+        task=task,
     )
 
 

@@ -70,7 +70,7 @@ class Federation:
         Raises:
             FedscopeError: a method that needs to know the model's head, and a model in which none is known.
         """
-        facts = facts_of(config, engine.module, data.classes)
+        facts = facts_of(config, engine.module, data.classes, data.task)
         train = data.samples("train")
         x, y = train.x.to(engine.device), train.y.to(engine.device)
         meter = None
@@ -81,7 +81,7 @@ class Federation:
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 device=engine.device,
-                own=OwnTests.of(x, y, partition, engine) if partition.test is not None else None,
+                own=OwnTests.of(x, y, partition, engine, data.task) if partition.test is not None else None,
             )
         return cls(config, partition, engine, facts, meter, x, y)
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from ..checkpoints import FedscopeError, Weights
 from ..landscape.flat import channels_last
-from .bench import Objective, Workbench, cross_entropy
+from .bench import Objective, Workbench, mean_loss
 from .randomness import generator, torch_generator
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class LocalTask:
         """The worker's bench; every task has one when it is worked on."""
         assert self.bench is not None
         return self.bench
+
+    @property
+    def objective(self) -> Objective:
+        """The mean loss of a batch."""
+        return mean_loss(self.facts.task)
 
 
 @dataclass(frozen=True)
@@ -131,20 +136,20 @@ def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
             yield (crop_and_flip(x, shifts) if shifts is not None else x), task.y[rows]
 
 
-def full_gradient(task: LocalTask, method: ClientMethod, objective: Objective = cross_entropy) -> Tensor:
+def full_gradient(task: LocalTask, method: ClientMethod) -> Tensor:
     """The gradient of the client's whole objective at the model that was sent, weight decay included, [P].
 
     The mean over all of the client's samples as they are (not augmented), in blocks of a batch.
     """
-    bench = task.place
+    bench, count = task.place, task.facts.task.count
     bench.begin(task, pass_=1)
     total = torch.zeros_like(bench.g)
     rows = torch.from_numpy(task.indices).to(task.x.device)
     for block in torch.split(rows, batches_an_epoch(task, method)):
         if task.stop is not None and task.stop.is_set():
             raise Stopped
-        bench.loss(objective, task.x[block], task.y[block])
-        total.add_(bench.g, alpha=len(block) / len(rows))
+        bench.loss(task.objective, task.x[block], task.y[block])
+        total.add_(bench.g, alpha=count(task.y[block]) / count(task.y[rows]))
     return total.add_(bench.w, alpha=method.weight_decay)
 
 
@@ -165,7 +170,7 @@ def local_sgd(
     task: LocalTask,
     method: ClientMethod,
     *,
-    objective: Objective = cross_entropy,
+    objective: Objective | None = None,
     gradient: Callable[[Tensor, Tensor], float] | None = None,
     correct: Callable[[Tensor, Tensor], Any] | None = None,
     rate: Callable[[int, int], float] | None = None,
@@ -177,6 +182,7 @@ def local_sgd(
     w <- w - eta v, with v = 0 at the start of the round.
 
     Args:
+        objective: what is minimised; the task's mean loss by default.
         gradient: leaves a batch's gradient in the bench's ``g``, weight decay included, and the model as it was, and
             returns the loss, given ``(x, y)``; by default that of ``objective``.
         correct: changes ``g`` in place, given ``(w, g)``; after clipping.
@@ -195,7 +201,7 @@ def local_sgd(
         if gradient is not None:
             total += gradient(x, y)
         else:
-            total += bench.decayed(objective, x, y, method.weight_decay)
+            total += bench.decayed(objective or task.objective, x, y, method.weight_decay)
         with torch.no_grad():
             if method.clip:
                 g.mul_((method.clip / (g.norm() + 1e-12)).clamp(max=1.0))

@@ -12,12 +12,15 @@ from torch import Tensor, nn
 from ..checkpoints import Partition, Weights
 from ..landscape import Evaluator, Samples, run_in_workers
 from ..landscape.flat import FlatModule
+from ..landscape.tally import Tally
+from ..landscape.tasks import Task
 from .engine import Engine
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Test loss and error (share misclassified) of a round's models; NaN where there was nothing to measure."""
+    """Test loss and error (share misclassified) of a round's models; NaN where there was nothing to measure, and where
+    the task has no error."""
 
     test_loss: float
     test_error: float
@@ -37,17 +40,18 @@ class OwnTests:
     y: Tensor
     parts: tuple[np.ndarray, ...]
     engine: Engine
+    task: Task
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, partition: Partition, engine: Engine) -> OwnTests:
+    def of(cls, x: Tensor, y: Tensor, partition: Partition, engine: Engine, task: Task) -> OwnTests:
         """Of a partition that has them."""
         assert partition.test is not None
-        return cls(x, y, partition.test, engine)
+        return cls(x, y, partition.test, engine, task)
 
     def errors(self, ids: np.ndarray, models: Weights | list[Weights]) -> np.ndarray:
-        """The share of each client's own test samples that its model misclassifies, [C].
+        """The mean error of each client's model on its own test samples, [C].
 
-        NaN for a client with none. ``models`` is one model for all, or one each.
+        NaN for a client with none, and where the task has no error. ``models`` is one model for all, or one each.
         """
 
         def work(item: tuple[np.ndarray, Weights], bench: FlatModule, stop: Event) -> float:
@@ -55,11 +59,11 @@ class OwnTests:
             if not len(rows):
                 return float("nan")
             bench.load(model.parameters, model.buffers)
-            wrong = 0
+            tally = Tally(self.task, str(self.x.device))
             with torch.no_grad():
                 for block in torch.split(torch.from_numpy(rows).to(self.x.device), 1024):
-                    wrong += int((bench.module(bench.prepare(self.x[block])).argmax(1) != self.y[block]).sum())
-            return wrong / len(rows)
+                    tally.add(bench.module(bench.prepare(self.x[block])), self.y[block])
+            return tally.means()[1]
 
         def make() -> FlatModule:
             bench = FlatModule(self.engine.module, self.engine.device)

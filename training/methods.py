@@ -75,6 +75,7 @@ class ClientMethod(Settings):
     Attributes:
         about: its row of the feature table.
         needs_head: whether it needs to know which layer is the model's head.
+        needs_classes: whether it is defined for classification alone.
         proximal: whether a term pulls the model towards another one, so that steps are not plain (momentum) SGD.
         changing_rate: whether the learning rate changes inside a round.
         own_start: whether clients start from another model than the one that was sent.
@@ -88,6 +89,7 @@ class ClientMethod(Settings):
     section: ClassVar[str] = "client"
     about: ClassVar[About]
     needs_head: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
     changing_rate: ClassVar[bool] = False
     own_start: ClassVar[bool] = False

@@ -18,46 +18,50 @@ from typing import Any
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from ..landscape.tasks import CLASSIFICATION, Task
 from .calls import Call, kind, said
 from .dataset import ARRAYS, SPLITS, Dataset, refuse_other_shapes
-from .raw import as_float32, channel_axis, check_split, class_count, digest, scaled
+from .raw import as_float32, as_tokens, channel_axis, check_split, digest, is_tokens, output_count, scaled
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
 
-def load_own(text: str) -> Dataset:
+def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
     """The data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
 
     Raises:
         FedscopeError: what :class:`~fedscope.training.calls.Call` refuses; something else than data is returned.
     """
     call = Call.parse("--data", text)
-    return _taken(call(), text, f"--data {text}: {call.spoken} returned")
+    return _taken(call(), text, f"--data {text}: {call.spoken} returned", task)
 
 
-def taken_data(given: Any) -> Dataset:
+def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
     """Data that are handed over, in one of the forms that a function of the user's own may return.
 
     Raises:
         FedscopeError: something else than data; inputs or labels that no network takes.
     """
     name = type(given).__name__
-    return _taken(given, "arrays" if name in ("tuple", "list", "dict") else name, f"data: {name} gave")
+    return _taken(given, "arrays" if name in ("tuple", "list", "dict") else name, f"data: {name} gave", task)
 
 
-def _taken(given: Any, name: str, place: str) -> Dataset:
+def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
     if isinstance(given, Dataset):
-        return replace(given, name=name, path="") if ":" in name else given
+        known: Dataset = given if task is CLASSIFICATION else replace(given, task=task)
+        return replace(known, name=name, path="") if ":" in name else known
     try:
         arrays = _arrays(place, given)
     except (FedscopeError, MemoryError):
         raise
     except Exception as error:  # the user's own Dataset, as it is read
         raise FedscopeError(f"{place} data that cannot be read: {said(error)}") from error
-    return as_they_are(name, "", arrays, inputs=True)
+    return as_they_are(name, "", arrays, inputs=True, task=task)
 
 
-def as_they_are(name: str, path: str, arrays: Mapping[str, np.ndarray], *, inputs: bool) -> Dataset:
+def as_they_are(
+    name: str, path: str, arrays: Mapping[str, np.ndarray], *, inputs: bool, task: Task = CLASSIFICATION
+) -> Dataset:
     """A data set whose samples are not standardised: there may be no training split to do it by.
 
     Args:
@@ -65,6 +69,7 @@ def as_they_are(name: str, path: str, arrays: Mapping[str, np.ndarray], *, input
             divided by their greatest number.
         inputs: whether x is what the network takes, so that its axes stay; else images are ``[N,H,W]``, ``[N,H,W,c]``
             or ``[N,c,H,W]``, as in an ``.npz``.
+        task: what is learnt; where that is no classification, whole numbers that are no pixels stay whole.
 
     Raises:
         FedscopeError: a missing array, different lengths, labels that are not 0..C-1, other types, NaN.
@@ -79,21 +84,28 @@ def as_they_are(name: str, path: str, arrays: Mapping[str, np.ndarray], *, input
     x, y = {}, {}
     for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
         given = arrays[f"x_{split}"]
-        y[split] = check_split(name, split, given, arrays[f"y_{split}"])
-        x[split] = _inputs(f"{name}: x_{split}", given) if inputs else _images(f"{name}: x_{split}", name, given)
+        y[split] = check_split(name, split, given, arrays[f"y_{split}"], task)
+        place = f"{name}: x_{split}"
+        if is_tokens(given, task) or (
+            inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)
+        ):
+            x[split] = as_tokens(place, given)
+        else:
+            x[split] = _inputs(place, given) if inputs else _images(place, name, given)
     if "train" in x:
         refuse_other_shapes(name, x["train"], x["test"])
     return Dataset(
         name=name,
         path=path,
         x_train=x.get("train", np.empty((0, *x["test"].shape[1:]), np.float32)),
-        y_train=y.get("train", np.empty(0, np.int64)),
+        y_train=y.get("train", np.empty((0, *y["test"].shape[1:]), y["test"].dtype)),
         x_test=x["test"],
         y_test=y["test"],
-        classes=class_count(name, tuple(y.values()), arrays.get("classes")),
+        classes=output_count(name, task, tuple(x.values()), tuple(y.values()), arrays.get("classes")),
         sha256=digest(arrays, needed),
         means=(),
         deviations=(),
+        task=task,
     )
 
 
@@ -112,10 +124,14 @@ def _images(place: str, name: str, x: np.ndarray) -> np.ndarray:
 
 def _refuse_unscaled(place: str, x: np.ndarray) -> None:
     """Whole numbers that are no pixels have no scale of their own, and nothing standardises them here."""
-    if x.dtype.kind in "iu" and x.dtype not in (np.uint8, np.uint16):
+    if x.dtype.kind in "iu" and not _pixels(x):
         raise FedscopeError(
             f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels"
         )
+
+
+def _pixels(x: np.ndarray) -> bool:
+    return x.dtype in (np.uint8, np.uint16)
 
 
 def _arrays(place: str, returned: Any) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from ..landscape.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
 MOST_CLASSES = 65_536
@@ -30,8 +31,8 @@ def blocks(x: np.ndarray) -> Iterator[np.ndarray]:
         yield x[start : start + 4096]
 
 
-def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The labels of one split as int64 [N], once its arrays fit each other.
+def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:
+    """The targets of one split, labels as int64 [N], once its arrays fit each other.
 
     Raises:
         FedscopeError: no samples, or samples without values; other numbers of samples and labels; labels that are not
@@ -39,12 +40,50 @@ def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray) -> np.ndarr
     """
     if x.ndim < 2 or not prod(x.shape[1:]):
         raise FedscopeError(f"{name}: x_{split} has shape {list(x.shape)}; give a row, or an image, a sample")
-    labels = _labels(f"{name}: y_{split}", y)
+    labels = (_labels if task.has_classes else _targets)(f"{name}: y_{split}", y)
     if len(x) != len(labels):
-        raise FedscopeError(f"{name}: x_{split} has {len(x)} samples, but y_{split} has {len(labels)} labels")
+        what = "labels" if task.has_classes else "targets"
+        raise FedscopeError(f"{name}: x_{split} has {len(x)} samples, but y_{split} has {len(labels)} {what}")
     if not len(labels):
         raise FedscopeError(f"{name}: the {split} split is empty")
     return labels
+
+
+def is_tokens(x: np.ndarray, task: Task) -> bool:
+    """Whether samples are rows of tokens, which stay whole numbers."""
+    return task.tokens and x.ndim == 2 and x.dtype.kind in "iu"
+
+
+def as_tokens(place: str, x: np.ndarray) -> np.ndarray:
+    """Rows of tokens as int64, in C order.
+
+    Raises:
+        FedscopeError: a token below 0.
+    """
+    if x.min() < 0:
+        raise FedscopeError(
+            f"{place} contains the token {x.min()}; tokens count from 0 (padding is marked in y, by -100)"
+        )
+    return x.astype(np.int64, order="C")
+
+
+def output_count(
+    name: str,
+    task: Task,
+    inputs: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    declared: np.ndarray | int | None,
+) -> int:
+    """How many outputs a model needs, a sample or a position: the classes, of tokens those of the inputs too, or the
+    numbers in a target.
+
+    Raises:
+        FedscopeError: as :func:`class_count`.
+    """
+    if not task.has_classes and targets[0].dtype.kind == "f":
+        return prod(targets[0].shape[1:])
+    tokens = [x for x in inputs if declared is None and is_tokens(x, task)]
+    return class_count(name, [part for part in (*targets, *tokens) if part.size], declared)
 
 
 def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | int | None) -> int:
@@ -112,6 +151,15 @@ def as_float32(place: str, x: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "f" and not np.isfinite(in_float).all():
         raise FedscopeError(f"{place} contains {int((~np.isfinite(in_float)).sum())} values that are not finite")
     return in_float
+
+
+def _targets(place: str, y: np.ndarray) -> np.ndarray:
+    """Numbers of any shape [N, ...]: whole ones as int64, others as float32."""
+    if y.ndim < 1 or y.dtype.kind not in "iuf":
+        raise FedscopeError(
+            f"{place} has shape {list(y.shape)} and type {y.dtype}; targets are numbers, [N] or [N, ...]"
+        )
+    return y.astype(np.int64) if y.dtype.kind in "iu" else as_float32(place, y)
 
 
 def _labels(place: str, y: np.ndarray) -> np.ndarray:

@@ -70,9 +70,10 @@ def find(shelf: Shelf, name: str) -> type[Any]:
         if shelf == "data" and Path(name).exists():
             raise FedscopeError(f"--data {name} does not say what it is; write npz:{name} or folder:{name}")
         if shelf == "models" and ":" in name:
+            *others, last = names("models")
             raise FedscopeError(
                 f"model.name = {name!r} is code of your own, which a run cannot keep, so it could not be resumed; "
-                f"train {' or '.join(names('models'))}, and give module:factory to analyses of models trained elsewhere"
+                f"train {', '.join(others)} or {last}, and give module:factory to analyses of models trained elsewhere"
             )
         elsewhere = [
             f"{flag} {canonical(other, name)}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
 from ..decomposition import CohortDraws
-from .building import config_of, data_of, facts_of, module_of
+from ..landscape.tasks import CLASSIFICATION
+from .building import config_of, data_of, facts_of, learnt_by, module_of
 from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
@@ -44,12 +45,17 @@ class Replayer:
         engine = Engine(
             module_of(run), "threads" if device == "cpu" else "device", device, config.run.precision, workers
         )
-        return cls(run, Federation.assemble(config, data or data_of(run), split, engine, measured=False))
+        data = data or data_of(run)
+        if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
+            data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained
+        return cls(run, Federation.assemble(config, data, split, engine, measured=False))
 
     def federation_at(self, round: int) -> Federation:
         """The federation that played a round: another one than the run's in the history of a branch."""
         config = config_at(self.run, round)
-        facts = facts_of(config, self.federation.engine.module, self.federation.facts.classes)
+        facts = facts_of(
+            config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
+        )
         engine = replace(self.federation.engine, precision=config.run.precision)
         return replace(self.federation, config=config, facts=facts, engine=engine)
 

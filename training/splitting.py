@@ -15,9 +15,14 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class Partitioner(Settings):
-    """A way to split; its fields are what stands behind the colon in ``name:value``."""
+    """A way to split; its fields are what stands behind the colon in ``name:value``.
+
+    Attributes:
+        needs_classes: whether it looks at the samples' classes.
+    """
 
     section: ClassVar[str] = "data.partition"
+    needs_classes: ClassVar[bool] = True
 
     def written(self) -> str:
         """As it is written in a configuration, with the values that were left out: ``dirichlet:0.1``.

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..checkpoints import (
     FedscopeError,
     Run,
@@ -22,6 +24,7 @@ from .federation import Federation, Position
 from .history import complete_history
 from .lineage import branch_of
 from .memory import RunMemory
+from .own_task import learning, trained_task
 from .positions import position_after
 from .room import disk_needed, refuse_small_disk
 from .splitting import partition
@@ -37,6 +40,7 @@ def train(
     keep_going: bool = False,
     watcher: Watcher | None = None,
     workers: int | None = None,
+    task: Any = None,
 ) -> Run:
     """Train a federation and record it in ``out``.
 
@@ -45,6 +49,9 @@ def train(
         force: replace an existing run, and train although the disk is too small for what will be recorded.
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
+        task: what is learnt, where ``config.model`` does not say it, or names code of the user's own: a name, a
+            :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
+            resuming and analyses need it again.
 
     Raises:
         FedscopeError: bad settings or data, an existing ``out``, a full disk, a client that diverges.
@@ -57,7 +64,10 @@ def train(
     (1, 2)
     """
     out = Path(out)
-    data = data_to_train_on(config.data.name)  # a mistake in what was typed comes before what lies at a default place
+    config, learnt = learning(config, task)
+    data = data_to_train_on(
+        config.data.name, learnt
+    )  # a mistake in what was typed comes before what lies at a default place
     refuse_occupied(out, force)  # looked at again when the run is created
     if config.data.augment != "none" and len(data.shape) != 3:
         raise FedscopeError(
@@ -69,14 +79,15 @@ def train(
     config = config.on(device, engine_name, data.name)
     split = partition(
         config.data.partition,
-        data.y_train,
-        data.classes,
+        # without classes all samples are of one
+        data.y_train if learnt.has_classes else np.zeros(len(data.y_train), np.int64),
+        data.classes if learnt.has_classes else 1,
         config.data.clients,
         seed=config.data.seed,
         client_test=config.data.client_test,
     )
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
-    facts = facts_of(config, module, data.classes)
+    facts = facts_of(config, module, data.classes, learnt)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not force:
         refuse_small_disk(needed, out)
@@ -101,11 +112,19 @@ def train(
 
 
 def resume(
-    path: Path | str, *, keep_going: bool = False, watcher: Watcher | None = None, workers: int | None = None
+    path: Path | str,
+    *,
+    keep_going: bool = False,
+    watcher: Watcher | None = None,
+    workers: int | None = None,
+    task: Any = None,
 ) -> Run:
     """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
 
     On a GPU that holds as far as the kernels are deterministic, which convolutions are asked to be.
+
+    Args:
+        task: the run's, where it is code of the user's own; see :func:`train`.
 
     Raises:
         FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
@@ -117,7 +136,7 @@ def resume(
     run.require("partition.h5")
     split = run.partition
     assert split is not None
-    data = data_of(run)
+    data = data_of(run, trained_task(config, task, str(run.path)))
     module = module_of(run)
     device = resolve_device(config.run.device)
     engine = Engine(module, resolve_engine(config.run.engine, device), device, config.run.precision, workers)

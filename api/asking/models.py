@@ -20,6 +20,7 @@ from ..checkpoints import (
 )
 from .runs import identity, open_run, parse_rounds
 from .samples import (
+    asked_task,
     behaviour,
     describe_samples,
     given_data,
@@ -28,6 +29,7 @@ from .samples import (
     limited,
     name_of,
     refuse_nameless,
+    task_settings,
 )
 from .source import Source
 
@@ -81,7 +83,8 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
         kind = "a plain file" if isinstance(models[0], str | Path) else "a state dict"
         raise FedscopeError(f"{first} is {kind}, which does not say its architecture; give --model mlp")
     refuse_nameless(runs[:1], replace(source, model=architecture))
-    dataset = data_of(runs[0]) if source.data is None else given_data(source.data)
+    task = asked_task(runs, source)
+    dataset = data_of(runs[0], task) if source.data is None else given_data(source.data, task)
     if source.data is None:
         for run in runs[1:]:
             if run.info.get("data", {}).get("sha256") != dataset.sha256:
@@ -105,6 +108,7 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
         "device": resolve_device(source.device),
         **({"models_read": read} if read else {}),
         **({} if dataset.means else {"standardised": False}),
+        **task_settings(module, samples, loaded[0].weights),
     }
     return Posed(module, samples, loaded, settings, dataset, tuple(runs))
 

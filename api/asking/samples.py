@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,10 +12,10 @@ from .source import Source
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from torch import nn
+    from torch import Tensor, nn
 
     from ..checkpoints import Partition, Run, Weights
-    from ..landscape import Samples
+    from ..landscape import Samples, Task
     from ..training import Dataset
 
 
@@ -44,15 +44,36 @@ def names_data(run: Run) -> bool:
     return {"name", "sha256"} <= set(run.info.get("data", {}))
 
 
-def given_data(data: Any) -> Dataset:
-    """A data set by its name, or what one's own arrays, ``Dataset`` or ``DataLoader`` hold.
+def asked_task(runs: Sequence[Run], source: Source) -> Task:
+    """What is measured: --task, else what the first run has learnt, else a classification.
 
     Raises:
-        FedscopeError: no such data.
+        FedscopeError: no such task; a run whose task is code of the user's own.
+    """
+    from ..training import given_task, learnt_by
+
+    return learnt_by(runs[0]) if source.task is None and runs else given_task(source.task)
+
+
+def given_data(data: Any, task: Task) -> Dataset:
+    """A data set by its name, or what one's own arrays, ``Dataset`` or ``DataLoader`` hold, for a task.
+
+    Raises:
+        FedscopeError: no such data; targets that the task does not take.
     """
     from ..training import load_data, taken_data
 
-    return load_data(data) if isinstance(data, str) else taken_data(data)
+    return load_data(data, task) if isinstance(data, str) else taken_data(data, task)
+
+
+def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
+    """What a task of the user's own gives: its name stays when its code changes."""
+    from ..landscape.tasks import is_own
+
+    if not is_own(samples.task):
+        return {}
+    values = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
+    return {"task_behaviour": values}
 
 
 def given_module(model: Any, dataset: Dataset) -> nn.Module:
@@ -84,8 +105,8 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
 
     refuse_nameless(runs, source)
     if source.data is None:
-        return data_of(runs[0])
-    dataset = given_data(source.data)
+        return data_of(runs[0], asked_task(runs, source))
+    dataset = given_data(source.data, asked_task(runs, source))
     for run in runs:
         seen = run.info.get("data", {}).get("sha256")
         if seen not in (None, dataset.sha256):
@@ -119,12 +140,15 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
 
 def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
     """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
+    from ..landscape.tasks import CLASSIFICATION
+
     said: dict[str, Any] = {"data": name_of(source.data), "architecture": name_of(source.model)}
     if is_own_model(source.model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
-    return said
+    task = asked_task(runs, source)
+    return said | ({} if task is CLASSIFICATION else {"task": task.name})
 
 
 def is_own_model(model: Any) -> bool:
@@ -137,12 +161,20 @@ def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[flo
 
     The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
     """
+    return _first(module, samples, weights, lambda outputs: outputs)
+
+
+def _first(
+    module: nn.Module, samples: Samples, weights: Weights, values: Callable[[Tensor], Tensor]
+) -> list[float] | None:
+    """What is made of a model's outputs for four samples."""
     from ..landscape import Replica
 
     try:
         replica = Replica(module)
         replica.load(weights.parameters, weights.buffers)
-        return [float(value) for value in replica.logits(replica.prepare(samples.x[:4])).flatten().tolist()]
+        made = values(replica.logits(replica.prepare(samples.x[:4])))
+        return [float(value) for value in made.flatten().tolist()]
     except Exception:
         return None
 
@@ -226,11 +258,14 @@ def refuse_without_partition(run: Run, source: Source) -> None:
 
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
-    """The data of a result's provenance; the seed where a subset was drawn with one."""
+    """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
+    from ..landscape.storing import task_of
+
     return {
         "data": samples.name,
         "data_sha256": samples.sha256,
         "split": samples.split,
         "samples": len(samples.y),
         "seed": seed,
+        **task_of(samples),
     }

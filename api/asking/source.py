@@ -25,6 +25,9 @@ class Measured(TypedDict, total=False):
             ``DataLoader``, or a :class:`fedscope.training.Dataset`.
         model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``) or an
             ``nn.Module``.
+        task: what is measured, where that is not what the run has learnt: ``classification``, ``regression``,
+            ``sequences``, one's own as ``module:factory``, a :class:`fedscope.Task`, or a function
+            ``loss(outputs, y) -> [n]``.
         device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one.
         precision: ``float32``, ``tf32`` or ``bf16``.
     """
@@ -34,6 +37,7 @@ class Measured(TypedDict, total=False):
     seed: int
     data: Any
     model: Any
+    task: Any
     device: str
     precision: str
 
@@ -49,6 +53,7 @@ class Source:
     precision: str = "float32"
     model: Any = None
     data: Any = None
+    task: Any = None
 
     @classmethod
     def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> Source:

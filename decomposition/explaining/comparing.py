@@ -11,6 +11,7 @@ from ...checkpoints import FedscopeError, Weights
 from ...checkpoints.results import Kept
 from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
+from ...landscape.tasks import require_classes
 from ..streaming import CHUNK, CHUNK_NUMBERS
 
 
@@ -68,6 +69,7 @@ def compare_models(
     Raises:
         FedscopeError: models that do not fit the module.
     """
+    require_classes(samples, "a comparison of cross-entropy and error")
     evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
     for label, weights in {name: model, **others}.items():
         if difference := evaluator.layout.difference(weights.layout):

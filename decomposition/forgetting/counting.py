@@ -11,6 +11,7 @@ import torch
 from ...checkpoints import FedscopeError, Partition, Round, Weights
 from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
+from ...landscape.tasks import require_classes
 from ..diverged import diverged_rows
 from ..membership import Members, members_of
 from .records import Answers, Counts
@@ -77,6 +78,7 @@ def count_answers(
     >>> made.others.tolist(), made.before_others.tolist(), made.after_others.tolist()
     ([[1, 1]], [[1, 0]], [[0, 1]])
     """
+    require_classes(samples, "forgetting")
     n, count, classes = len(samples), len(client_ids), samples.classes
     evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
     for name, w in (("start", start), ("client", clients)):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.errors import listed
 from ...landscape.replica import Replica
+from ...landscape.tasks import Sequences, Task
 from .result import OUTPUT
 
 
@@ -40,9 +41,13 @@ class Activations:
         module: the architecture; not changed.
         layers: names of submodules, as in ``module.named_modules()``, and ``output`` for what the module returns.
         batch: how many samples are passed through the model at a time.
+        learnt: what is a sample; of sequences every position that counts.
     """
 
-    def __init__(self, module: nn.Module, layers: Sequence[str], device: str, precision: str, batch: int) -> None:
+    def __init__(
+        self, module: nn.Module, layers: Sequence[str], device: str, precision: str, batch: int, learnt: Task
+    ) -> None:
+        self._learnt = learnt
         refuse_unknown(module, layers)
         self._replica = Replica(module, device, precision)
         self._layers, self._batch = tuple(layers), batch
@@ -51,8 +56,11 @@ class Activations:
             if layer != OUTPUT:
                 self._replica.module.get_submodule(layer).register_forward_hook(partial(self._record, layer))
 
-    def of(self, model: Weights, x: Tensor) -> dict[str, list[Tensor]]:
+    def of(self, model: Weights, x: Tensor, y: Tensor) -> dict[str, list[Tensor]]:
         """Each layer's outputs for the inputs ``x`` [n, ...], flattened to [n, d] and cut along n.
+
+        Args:
+            y: targets [n, ...], which say what positions of a sequence count.
 
         Raises:
             FedscopeError: a layer that returns no tensor with a row a sample, that is not run or run more than once.
@@ -60,15 +68,29 @@ class Activations:
         replica = self._replica
         replica.load(model.parameters, model.buffers)
         features: dict[str, list[Tensor]] = {layer: [] for layer in self._layers}
-        for part in torch.split(replica.prepare(x), self._batch):
+        for part, targets in zip(
+            torch.split(replica.prepare(x), self._batch), torch.split(y, self._batch), strict=True
+        ):
             for seen in self._seen.values():
                 seen.clear()
             outputs = replica.logits(part)
             if OUTPUT in self._seen:
                 self._seen[OUTPUT].append(outputs)
             for layer, seen in self._seen.items():
-                features[layer].append(_one(layer, seen, len(part)))
+                features[layer].append(self._rows(layer, _one(layer, seen, len(part)), targets))
         return features
+
+    def _rows(self, layer: str, outputs: Tensor, y: Tensor) -> Tensor:
+        """A row of features a sample, or a position."""
+        if isinstance(self._learnt, Sequences):
+            places = outputs.shape[1:-1] if y.dim() == 2 else outputs.shape[2:]
+            if places != y.shape[1:]:
+                raise FedscopeError(
+                    f"layer {layer} returns shape {list(outputs.shape)}, and of sequences features are a row a "
+                    f"position, of which a sample has {list(y.shape[1:])}; give another layer"
+                )
+        outputs = self._learnt.positions(outputs[None], y)[0][0]
+        return outputs.reshape(len(outputs), -1)
 
     def _record(self, layer: str, _: nn.Module, __: Any, output: Any) -> None:
         # a copy: what follows may work in place, as nn.ReLU(inplace=True) does
@@ -77,7 +99,7 @@ class Activations:
 
 
 def _one(layer: str, seen: Sequence[Any], samples: int) -> Tensor:
-    """A layer's one answer to a batch, [samples, d]."""
+    """A layer's one answer to a batch, [samples, ...]."""
     if len(seen) != 1:
         often = f"{len(seen)} times" if seen else "not"
         raise FedscopeError(
@@ -94,4 +116,4 @@ def _one(layer: str, seen: Sequence[Any], samples: int) -> Tensor:
             f"layer {layer} returns shape {list(seen[0].shape)} for {samples} samples, and features are a row a "
             "sample; give another layer"
         )
-    return seen[0].reshape(samples, -1)
+    return seen[0]

@@ -16,6 +16,7 @@ from ...landscape.evaluator import Evaluator
 from ...landscape.geometry import fits_module
 from ...landscape.samples import Samples
 from ...landscape.storing import provenance_of
+from ...landscape.tasks import Sequences, Task
 from ...landscape.workers import run_in_workers
 from .activations import Activations, refuse_unknown
 from .batches import minibatches
@@ -58,7 +59,8 @@ def round_similarity(
         number: of the round; goes into the result, as ``client_ids`` [C] do.
         globals_: the round's global model [P]; None where it was not recorded.
         layers: submodules of ``module`` by name, or ``output``, what it returns (logits).
-        batch: samples of a minibatch, at most; the biased estimate depends on it.
+        batch: samples of a minibatch, at most; the biased estimate depends on it. Of sequences a minibatch has so many,
+            and of their positions that count, which are the samples of HSIC, so many are drawn.
         seed: of the one shuffle of the samples before they are cut into minibatches.
         workers: threads, default one a core; the numbers do not depend on it.
         progress: told (forward passes of a minibatch done, in all).
@@ -148,26 +150,33 @@ def batch_hsics(
     """
     known_estimator(estimator)
     refuse_unknown(module, layers)
-    inputs = evaluator.samples.x
+    inputs, targets, learnt = evaluator.samples.x, evaluator.samples.y, evaluator.samples.task
     cut = minibatches(len(inputs), batch, seed, estimator)
-    make = partial(Activations, module, tuple(layers), evaluator.device, evaluator.precision, evaluator.batch)
+    make = partial(Activations, module, tuple(layers), evaluator.device, evaluator.precision, evaluator.batch, learnt)
+    kept = [_positions(learnt, targets[torch.from_numpy(rows)], batch, seed + b) for b, rows in enumerate(cut)]
 
-    def items() -> Iterator[tuple[Tensor, Weights]]:
-        for rows in cut:
-            x = inputs[torch.from_numpy(rows).to(inputs.device)]
+    def items() -> Iterator[tuple[Tensor, Tensor, Tensor | None, Weights]]:
+        for rows, some in zip(cut, kept, strict=True):
+            at = torch.from_numpy(rows).to(inputs.device)
             for model in models:
-                yield x, model
+                yield inputs[at], targets[at], some, model
 
-    def task(item: tuple[Tensor, Weights], activations: Activations, stop: Event) -> list[Tensor]:
-        x, model = item
-        features = activations.of(model, x)
+    def task(
+        item: tuple[Tensor, Tensor, Tensor | None, Weights], activations: Activations, stop: Event
+    ) -> list[Tensor]:
+        x, y, some, model = item
+        features = activations.of(model, x, y)
+        if some is not None:
+            features = {layer: [torch.cat(parts)[some]] for layer, parts in features.items()}
         # a layer's features are let go before the next one's kernel is made
         return [gram(features.pop(layer)) for layer in layers]
 
     every: list[list[Array]] = [[] for _ in layers]
     with _one_thread(), closing(run_in_workers(task, items(), make=make, workers=evaluator.workers)) as results:
         for b, rows in enumerate(cut):
-            shape = (len(models), len(rows), len(rows))
+            some = kept[b]
+            size = len(rows) if some is None else len(some)
+            shape = (len(models), size, size)
             kernels = [torch.empty(shape, dtype=torch.float64, device=evaluator.device) for _ in layers]
             for i in range(len(models)):
                 for kernel, own in zip(kernels, next(results), strict=True):
@@ -177,6 +186,15 @@ def batch_hsics(
             for values, kernel in zip(every, kernels, strict=True):
                 values.append(hsic(kernel, estimator))
     return [np.stack(values) for values in every]
+
+
+def _positions(learnt: Task, y: Tensor, most: int, seed: int) -> Tensor | None:
+    """Which positions of a minibatch's sequences are its samples, at most so many; None where samples are."""
+    if not isinstance(learnt, Sequences):
+        return None
+    count = learnt.count(y)
+    drawn = np.random.default_rng([seed, count]).permutation(count)[:most]
+    return torch.from_numpy(np.sort(drawn))
 
 
 def _round(values: Array, number: int, ids: np.ndarray) -> RoundCKA:

@@ -70,10 +70,11 @@ def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) 
 
 def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -> None:
     m = np.array([row.m for row in one.sizes])
-    mean = 100 * np.array([row.error_mean for row in one.sizes])
+    scale = 100 if one.measure == "error" else 1
+    mean = scale * np.array([getattr(row, f"{one.measure}_mean") for row in one.sizes])
     # the only average of its size lies where the band ends
-    spread = [0.0 if row.error_std is None and row.exhaustive else row.error_std for row in one.sizes]
-    std = 100 * np.array(spread, dtype=float)
+    known = [(getattr(row, f"{one.measure}_std"), row.exhaustive) for row in one.sizes]
+    std = scale * np.array([0.0 if spread is None and whole else spread for spread, whole in known], dtype=float)
     axes.plot(m, mean, markersize=3, clip_on=False, zorder=3, **look)
     if band:
         axes.fill_between(m, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=1)
@@ -87,7 +88,8 @@ def _finish(axes: Axes, result: Subsets) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     axes.set_xlabel("clients in the average, $m$")
-    axes.set_ylabel(f"{result.attrs.get('split', '')} error (%)".strip())
+    losses = all(one.measure == "loss" for one in result.rounds if one.sizes)
+    axes.set_ylabel(f"{result.attrs.get('split', '')} {'loss' if losses else 'error (%)'}".strip())
 
 
 def _labels(drawn: list[RoundSubsets]) -> list[str]:

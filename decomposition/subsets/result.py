@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
@@ -53,20 +54,29 @@ class RoundSubsets(Kept):
     sizes: tuple[SizeRow, ...]
     diverged: tuple[int, ...] = ()
 
+    @property
+    def measure(self) -> str:
+        """What is shown: the error, and the loss where the task has no error."""
+        without = all(isnan(row.error_mean) for row in self.sizes) and any(
+            isfinite(row.loss_mean) for row in self.sizes
+        )
+        return "loss" if without else "error"
+
     def enough(self, share: float = 0.9) -> int | None:
-        """The least size from which on mean errors have come down by ``share`` of the way from the first size to the
-        last; None where the last is no better than the first, but for rounding.
+        """The least size from which on mean errors, or losses (:attr:`measure`), have come down by ``share`` of the way
+        from the first size to the last; None where the last is no better than the first, but for rounding.
 
         >>> rows = [SizeRow(m, 1, False, e, None, None, e, None, None, e, e) for m, e in ((1, 0.5), (2, 0.2), (4, 0.1))]
         >>> RoundSubsets("ima", 1, 4, tuple(rows)).enough(0.75)
         2
         """
-        first, last = self.sizes[0].error_mean, self.sizes[-1].error_mean
+        means = [getattr(row, f"{self.measure}_mean") for row in self.sizes]
+        first, last = means[0], means[-1]
         if not first - last > ROUNDING:
             return None
         found = self.sizes[-1].m
-        for row in reversed(self.sizes):
-            if row.error_mean > last + (1 - share) * (first - last):
+        for row, mean in zip(reversed(self.sizes), reversed(means), strict=True):
+            if mean > last + (1 - share) * (first - last):
                 break
             found = row.m
         return found
@@ -76,6 +86,8 @@ class RoundSubsets(Kept):
 
         def shown(i: int) -> str:
             row = self.sizes[i]
+            if self.measure == "loss":
+                return f"{row.loss_mean:.3g}" + ("" if row.loss_stderr is None else f" ± {row.loss_stderr:.2g}")
             spread = "" if row.error_stderr is None else f" ± {100 * row.error_stderr:.2g}"
             return f"{100 * row.error_mean:.3g}{spread} %"
 
@@ -85,14 +97,14 @@ class RoundSubsets(Kept):
         whose = "it" if len(self.diverged) == 1 else "one of them"
         broken = f"; {diverged}, nor are averages with {whose}, and NaN outputs count as wrong" if diverged else ""
         if self.clients == 1:
-            return f"{begin}a cohort of one client, so nothing is averaged; {split} error {shown(0)}{broken}"
+            return f"{begin}a cohort of one client, so nothing is averaged; {split} {self.measure} {shown(0)}{broken}"
         of = "a single client" if first == 1 else f"averages of {first}"
         if len(self.sizes) == 1:
-            return f"{begin}{split} error of {of} {shown(0)}{broken}"
+            return f"{begin}{split} {self.measure} of {of} {shown(0)}{broken}"
         last_of = f"the average of all {last}" if last == self.clients else f"averages of {last}"
         enough = self.enough()
         said = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
-        return f"{begin}{split} error of {of} {shown(0)}, of {last_of} {shown(-1)}{said}{broken}"
+        return f"{begin}{split} {self.measure} of {of} {shown(0)}, of {last_of} {shown(-1)}{said}{broken}"
 
 
 @dataclass(frozen=True)

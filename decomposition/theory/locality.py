@@ -15,6 +15,7 @@ from ...checkpoints import FedscopeError, Layout, Weights
 from ...landscape.evaluator import default_batch, usable
 from ...landscape.replica import Replica
 from ...landscape.samples import Samples
+from ...landscape.tasks import require_classes
 from ...landscape.trial import refuse_shapeless, try_out
 from ...landscape.workers import run_in_workers
 from ..draws import P_TOLERANCE
@@ -75,13 +76,14 @@ def locality_gaps(
     >>> gap.gap, gap.distance, gap.scale  # a linear model has none
     (0.0, 1.0, 2.0)
     """
+    require_classes(samples, "the locality of clients")
     _refuse_unfit(module, clients, p, round)
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
     make = partial(Replica, deepcopy(module).double(), usable(device))
     first = make()
     x = first.prepare(samples.x)
-    try_out(first, [(samples, x)])
+    try_out(first, [(samples, x, samples.y)])
     batch = default_batch(module, samples, device)
     centre = _mean(clients, p)
     count, n = len(clients), len(samples)

@@ -9,6 +9,7 @@ from torch import nn
 from ...checkpoints import FedscopeError
 from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
+from ...landscape.tasks import require_classes
 from ..draws import CohortDraws
 from ..records import Outputs
 
@@ -43,6 +44,7 @@ def replay_variances(
             f"the draws {cohort.source} of round {cohort.round} depend on each other, so their spread is no variance "
             "over replays; use --draws local:4"
         )
+    require_classes(samples, "the variance of clients' outputs")
     evaluator = Evaluator(module, samples, device=device, workers=workers)
     difference = evaluator.layout.difference(cohort.draws[0].layout)
     if difference:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
 from ..evaluator import default_batch, usable
 from ..flat import FlatModule
 from ..precision import products
 from ..samples import Samples
+from ..tasks import Task
 from ..workers import run_in_workers
 
 # At most so many samples at a time, on a GPU too: second derivatives keep several times a forward pass's activations.
@@ -25,7 +27,9 @@ SHARES = 64
 
 
 class Derivatives:
-    """First and second derivatives of L(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j] in w.
+    """First and second derivatives of the mean loss L(w) over samples in w.
+
+    Of a classification L(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j]; of other tasks see :class:`Task`.
 
     The module is in evaluation mode and computes in its own dtype (float32), TF32 off; sums over samples are float64,
     over batches and shares of batches that hang on the data alone, so that the numbers do not hang on the number of
@@ -38,7 +42,7 @@ class Derivatives:
 
     Args:
         module: the architecture; its own parameters are not used and not changed.
-        samples: the data.
+        samples: the data, and what is learnt.
         device: ``cpu``, ``cuda``, ``cuda:1``.
         workers: threads, default one a core; on a GPU always one.
 
@@ -63,7 +67,8 @@ class Derivatives:
         self.batch = min(BATCH, default_batch(module, samples, self.device))
         self._workers = workers if torch.device(self.device).type == "cpu" else 1
         self._module = module
-        first = _Differentiable(module, self.device)
+        self._task, self._count = samples.task, samples.task.count(samples.y)
+        first = _Differentiable(module, self._task, self.device)
         self.layout = first.layout
         self._idle = [first]
         self._x = first.prepare(samples.x)
@@ -97,7 +102,7 @@ class Derivatives:
         used: list[_Differentiable] = []
 
         def make() -> _Differentiable:
-            own = self._idle.pop() if self._idle else _Differentiable(self._module, self.device)
+            own = self._idle.pop() if self._idle else _Differentiable(self._module, self._task, self.device)
             used.append(own)
             own.load(parameters, model.buffers)
             return own
@@ -116,18 +121,20 @@ class Derivatives:
 
         total = np.zeros((rows, self.layout.size + 1))
         try:
-            for part in run_in_workers(task, self._shares, make=make, workers=self._workers):
-                total += part
+            with differentiable_twice(self._module):
+                for part in run_in_workers(task, self._shares, make=make, workers=self._workers):
+                    total += part
         finally:
             self._idle.extend(used)
-        return total / len(self._y)
+        return total / self._count
 
 
 class _Differentiable(FlatModule):
     """A worker's own copy in evaluation mode, which takes derivatives in all its parameters."""
 
-    def __init__(self, module: nn.Module, device: str) -> None:
+    def __init__(self, module: nn.Module, learnt: Task, device: str) -> None:
         super().__init__(module, device)
+        self._task = learnt
         self.module.eval().requires_grad_(True)
         own: dict[str, Any] = dict(self.module.named_parameters(remove_duplicate=False))
         # by parameter, so that one with two names counts once
@@ -154,5 +161,17 @@ class _Differentiable(FlatModule):
             row[where] += part.reshape(-1)
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        outputs = self.module(x)
-        return functional.cross_entropy(outputs, y, reduction="sum")
+        return self._task.reduced(self.module(x), y, "sum")
+
+
+@contextmanager
+def differentiable_twice(module: nn.Module) -> Iterator[None]:
+    """Attention and recurrent layers in the form that torch can differentiate twice, and in evaluation mode at all.
+
+    Their fused kernels cannot. The switches are the process's, so they are thrown once around all workers; a module
+    without such layers computes as ever.
+    """
+    recurrent = any(isinstance(layer, nn.RNNBase) for layer in module.modules())
+    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext()
+    with sdpa_kernel(SDPBackend.MATH), cudnn:
+        yield

@@ -46,6 +46,7 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
     lines = _by_run(result.models)
     labels = list(lines) if lines else [model.label for model in result.models]
     last = [own[-1] for own in lines.values()] if lines else list(result.models)
+    nats = "nats" if result.attrs.get("loss_units", "nat") == "nat" else ""
     spectra = {i: model for i, model in enumerate(last) if model.spectrum is not None}
     with paper_style(width):
         margin = LEFT if lines else min(LABELS, max(map(len, labels)) * CHARACTER + 0.12)
@@ -70,13 +71,13 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
             axes = figure.add_axes((left / width, 1 - (upper + high) / height, wide / width, high / height))
             axes.set_title(TITLES[name], fontsize=SMALL, loc="left", pad=3)
             if lines:
-                over_rounds(axes, name, lines)
+                over_rounds(axes, name, lines, nats)
                 axes.yaxis.set_label_coords(-0.37 / wide, 0.5)
                 lowest = i + 2 >= len(names)
                 axes.tick_params(labelbottom=lowest)
                 axes.set_xlabel("round" if lowest else "", labelpad=1)
             else:
-                rows(axes, name, result.models, len(labels) if spectra else 1)
+                rows(axes, name, result.models, len(labels) if spectra else 1, nats)
                 room = int((margin - 0.12) / CHARACTER)
                 shown = [shortened(label, room) if i % 2 == 0 else "" for label in labels]
                 axes.set_yticks(range(len(labels)), shown)
@@ -84,7 +85,7 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
             upper = top + body + 0.06 + TITLE
             box = (LEFT / width, 1 - (upper + DENSITY) / height, (width - LEFT - RIGHT) / width, DENSITY / height)
             axes = figure.add_axes(box)
-            axes.set_title("spectral density (1/nats)", fontsize=SMALL, loc="left", pad=3)
+            axes.set_title(f"spectral density{f' (1/{nats})' if nats else ''}", fontsize=SMALL, loc="left", pad=3)
             densities(axes, spectra, result)
         for row, words in enumerate(reversed(remark)):
             y = (EDGE + LINE * (row + 0.5)) / height

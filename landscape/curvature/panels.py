@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 SPREAD = ("trace", "ball_mean", "filter_mean")
 
 
-def over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]]) -> None:
+def over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]], nats: str) -> None:
     """A measure over rounds, a colour a run, a marker a kind of model."""
     from matplotlib.ticker import MaxNLocator
 
     drawn = [_numbers(name, [model.measure(name) for model in own]) for own in lines.values()]
-    log, scale, unit = _scale(np.concatenate([values for values, _ in drawn]))
+    log, scale, unit = _scale(np.concatenate([values for values, _ in drawn]), nats)
     kinds = kinds_of([model for own in lines.values() for model in own])
     for i, (own, (values, spread)) in enumerate(zip(lines.values(), drawn, strict=True)):
         colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
@@ -53,10 +53,10 @@ def kinds_of(models: Sequence[Curvature]) -> list[str]:
     return sorted({model.model for model in models}, key=lambda kind: (kind != "global", kind))
 
 
-def rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int) -> None:
+def rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, nats: str) -> None:
     """A measure, a row a model, in as many ``colours``."""
     values, spread = _numbers(name, [model.measure(name) for model in models])
-    log, scale, unit = _scale(values)
+    log, scale, unit = _scale(values, nats)
     for i, value in enumerate(values / scale):
         colour = COLOURS[i % min(colours, len(COLOURS))]
         if np.isfinite(value):
@@ -94,7 +94,8 @@ def densities(axes: Axes, spectra: Mapping[int, Curvature], result: Sharpness) -
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.01)
-    axes.set_xlabel("eigenvalue of the Hessian (nats)", labelpad=1)
+    nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
+    axes.set_xlabel(f"eigenvalue of the Hessian{nats}", labelpad=1)
 
 
 def _numbers(name: str, measures: Sequence[Measure | None]) -> tuple[np.ndarray, np.ndarray]:
@@ -104,14 +105,14 @@ def _numbers(name: str, measures: Sequence[Measure | None]) -> tuple[np.ndarray,
     return np.array(values), np.array(spread) if name in SPREAD else np.full(len(values), math.nan)
 
 
-def _scale(values: np.ndarray) -> tuple[bool, float, str]:
+def _scale(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
     """Whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
     finite = values[np.isfinite(values)]
     greatest = float(np.abs(finite).max()) if finite.size else 0.0
     if finite.size and finite.min() > 0 and greatest > 20 * finite.min():
-        return True, 1.0, "nats"
+        return True, 1.0, nats
     power = math.floor(math.log10(greatest)) if greatest > 0 else 0
-    return (False, 1.0, "nats") if -1 <= power <= 3 else (False, 10.0**power, rf"$10^{{{power}}}$ nats")
+    return (False, 1.0, nats) if -1 <= power <= 3 else (False, 10.0**power, rf"$10^{{{power}}}$ {nats}".strip())
 
 
 def _ticks(axes: Axes, axis: Axis, log: bool) -> None:

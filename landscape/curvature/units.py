@@ -150,7 +150,8 @@ def _ball(about: About, relative: bool) -> Ball:
 
 def _loss(about: About) -> list[Measure]:
     loss, error = about.evaluator.models(about.w)
-    return [Measure("loss", float(loss[0])), Measure("error", float(error[0]))]
+    known = [] if math.isnan(error[0]) else [Measure("error", float(error[0]))]  # not every task has one
+    return [Measure("loss", float(loss[0])), *known]
 
 
 def _sam(about: About, ball: Ball) -> list[Measure]:

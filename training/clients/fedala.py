@@ -107,7 +107,6 @@ class FedALA(ClientMethod):
         """A after learning from ``a``, and the mixture that it makes of ``old`` and the model sent."""
         import torch
 
-        from ..bench import cross_entropy
         from ..local import Stopped, batches_an_epoch
         from ..randomness import generator
 
@@ -129,7 +128,7 @@ class FedALA(ClientMethod):
             for block in blocks:
                 if task.stop is not None and task.stop.is_set():
                     raise Stopped
-                total += len(block) * bench.loss(cross_entropy, task.x[block], task.y[block])
+                total += len(block) * bench.loss(task.objective, task.x[block], task.y[block])
                 weights.sub_(bench.g[where] * gap, alpha=self.mixing_lr).clamp_(0, 1)
                 bench.w[where] = torch.lerp(own, sent, weights)
             losses.append(total / len(some))

@@ -56,6 +56,7 @@ class FedFA(ClientMethod):
         up="anchors (classes × features)",
     )
     needs_head: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     anchor_weight: float = setting(0.1, "λ: weight of the distance to the anchors", above=0, off="--client sgd")
     anchor_momentum: float = setting(0.9, "m: how much of an anchor an epoch keeps; 1 never moves it", least=0, most=1)

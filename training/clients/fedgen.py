@@ -60,6 +60,7 @@ class FedGen(ClientMethod):
         down="G (the generator)",
     )
     needs_head: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     clip: float = setting(10.0, "greatest norm of the mini-batch gradient; 0 clips nothing", least=0)
     alpha: float = setting(10.0, "α: weight of the generated samples in the head's loss", least=0)

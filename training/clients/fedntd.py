@@ -31,6 +31,7 @@ class FedNTD(ClientMethod):
     about: ClassVar[About] = About(
         "FedNTD", "Lee et al., not-true distillation, NeurIPS 2022", "loss + β τ² KL(softmax(g̃/τ) ‖ softmax(l̃/τ))"
     )
+    needs_classes: ClassVar[bool] = True
 
     beta: float = setting(1.0, "β: weight of the distillation", above=0, off="--client sgd")
     temperature: float = setting(1.0, "τ: divides the logits", above=0)

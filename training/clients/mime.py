@@ -61,7 +61,6 @@ class MIME(Mimicry):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs along U(g(θ) − g(w) + c; s)."""
-        from ..bench import cross_entropy
         from ..local import local_sgd
         from ..shared.gradient_at import gradient_at
 
@@ -72,10 +71,10 @@ class MIME(Mimicry):
         there = bench.w.new_zeros(bench.w.shape)
 
         def gradient(x: Tensor, y: Tensor) -> float:
-            there.copy_(gradient_at(bench, sent, x, y, self.weight_decay))
+            there.copy_(gradient_at(bench, task.objective, sent, x, y, self.weight_decay))
             if self.clip:
                 there.mul_((self.clip / (there.norm() + 1e-12)).clamp(max=1.0))
-            return bench.decayed(cross_entropy, x, y, self.weight_decay)
+            return bench.decayed(task.objective, x, y, self.weight_decay)
 
         return local_sgd(task, self, gradient=gradient, correct=lambda w, g: step(g.sub_(there).add_(c)))
 

@@ -41,6 +41,7 @@ class MOON(ClientMethod):
     )
     vectors_kept: ClassVar[int] = 1
     needs_head: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     mu: float = setting(1.0, "μ: weight of the contrast", above=0, off="--client sgd")
     temperature: float = setting(1.0, "τ: divides the cosines", above=0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...landscape.tasks import CLASSIFICATION, Task
 from ..dataset import Dataset, standardised
 
 
-def load(argument: str) -> Dataset:
+def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """1,437 training and 360 test samples, stratified, always the same ones; pixels 0..16 scaled to [0, 1].
 
     >>> data = load("")
@@ -25,7 +26,8 @@ def load(argument: str) -> Dataset:
     x_train, x_test, y_train, y_test = train_test_split(
         x, digits.target, test_size=360, stratify=digits.target, random_state=0
     )
-    return standardised("digits", "", {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test})
+    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+    return standardised("digits", "", arrays, task=task)
 
 
 PROVIDES = load

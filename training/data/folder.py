@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, expanded, reading, refuse_oversize, regular
+from ...landscape.tasks import CLASSIFICATION, Task
 from ..dataset import Dataset, standardised
 from ..vision import torchvision_datasets
 
 
-def load(argument: str) -> Dataset:
+def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """Every image as RGB; all must have one size. Classes are the sub-folders' names, alphabetically."""
     root = expanded(argument)
     for split in ("train", "test"):
@@ -37,7 +38,7 @@ def load(argument: str) -> Dataset:
     if classes["train"] != classes["test"]:
         differing = sorted(set(classes["train"]) ^ set(classes["test"]))
         raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {', '.join(differing)}")
-    return standardised(f"folder:{root}", str(root), arrays)
+    return standardised(f"folder:{root}", str(root), arrays, task=task)
 
 
 def _refuse_circles(place: str, root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from ..splitting import Partitioner
 @dataclass(frozen=True)
 class IID(Partitioner):
     """All samples shuffled and dealt out; sizes differ by one at most."""
+
+    needs_classes: ClassVar[bool] = False
 
     def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
         """See :class:`fedscope.training.splitting.Partitioner`."""

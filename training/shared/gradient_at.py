@@ -5,13 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..bench import Objective, Workbench, cross_entropy
+from ..bench import Objective, Workbench
 
 
-def gradient_at(
-    bench: Workbench, w: Tensor, x: Tensor, y: Tensor, weight_decay: float, objective: Objective = cross_entropy
-) -> Tensor:
-    """The gradient of a batch at the model ``w`` [P], weight decay included, [P].
+def gradient_at(bench: Workbench, objective: Objective, w: Tensor, x: Tensor, y: Tensor, weight_decay: float) -> Tensor:
+    """The gradient of the objective on a batch at the model ``w`` [P], weight decay included, [P].
 
     The bench's model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
     pass meets the same ones, so that two gradients of a batch differ by their models alone. ``g`` is overwritten.

@@ -58,4 +58,6 @@ class SharpnessAware(ClientMethod):
             if then is not None:
                 then(w, g)
 
-        return local_sgd(task, self, gradient=sharp_gradient(task.place, within, epsilon), correct=correct)
+        return local_sgd(
+            task, self, gradient=sharp_gradient(task.place, task.objective, within, epsilon), correct=correct
+        )

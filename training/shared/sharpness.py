@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import Layout
-from ..bench import Objective, Workbench, cross_entropy
+from ..bench import Objective, Workbench
 
 #: ε [P] from (θ, g), both [P]
 Ascent = Callable[[Tensor, Tensor], Tensor]
@@ -64,7 +64,7 @@ def weight_mask(layout: Layout) -> np.ndarray:
 
 
 def sharp_gradient(
-    bench: Workbench, weight_decay: float, epsilon: Ascent, objective: Objective = cross_entropy
+    bench: Workbench, objective: Objective, weight_decay: float, epsilon: Ascent
 ) -> Callable[[Tensor, Tensor], float]:
     """The gradient of objective + (weight_decay/2)‖θ‖² at θ + ε(θ, g), for :func:`fedscope.training.local.local_sgd`.
 
