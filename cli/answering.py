@@ -38,7 +38,7 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
     Args:
         drawing: what the figure can be asked besides its width and title.
     """
-    from ..landscape.paper import save_figure
+    from ..landscape.drawing.paper import save_figure
 
     base = output.out or question.folder / question.name
     anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
