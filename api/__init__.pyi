@@ -1,35 +1,62 @@
 # models at rest
+from .asking.work import Work as Work
 from .checkpoints import FedscopeError as FedscopeError
 from .checkpoints import Layout as Layout
+from .checkpoints import Model as Model
 from .checkpoints import Round as Round
 from .checkpoints import Run as Run
 from .checkpoints import load_model as load_model
-
-# why a global model is good, and where its clients disagree
 from .decomposition import Decomposition as Decomposition
 from .decomposition import Synergy as Synergy
 from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
-from .decomposition import synergy as synergy
+from .decomposition.dispersion import Dispersion as Dispersion
+from .decomposition.embedding import Embedding as Embedding
+from .decomposition.explaining import Explanation as Explanation
+from .decomposition.forgetting import Forgetting as Forgetting
+from .decomposition.parameters import ParameterMap as ParameterMap
+from .decomposition.parameters import Parameters as Parameters
+from .decomposition.similarity import ClientCKA as ClientCKA
+from .decomposition.similarity import ModelCKA as ModelCKA
+from .decomposition.subsets import Subsets as Subsets
+from .decomposition.theory import Theory as Theory
+from .decomposition.updates import Updates as Updates
 
 # losses in weight space
 from .landscape import Classification as Classification
 from .landscape import Evaluator as Evaluator
 from .landscape import Line as Line
 from .landscape import Plane as Plane
+from .landscape import Planes as Planes
 from .landscape import Regression as Regression
 from .landscape import Samples as Samples
 from .landscape import Sequences as Sequences
 from .landscape import Sharpness as Sharpness
 from .landscape import Task as Task
 from .landscape import along_trajectory as along_trajectory
-from .landscape import line as line
 from .landscape import near_clients as near_clients
-from .landscape import plane as plane
 from .landscape import random_directions as random_directions
-from .landscape import sharpness as sharpness
 from .landscape import survey as survey
 from .landscape import through_models as through_models
+
+# the questions of the command line, a function each
+from .questions.cka import cka as cka
+from .questions.curves import curves as curves
+from .questions.decompose import decompose as decompose
+from .questions.disperse import disperse as disperse
+from .questions.embed import embed as embed
+from .questions.explain import explain as explain
+from .questions.forgetting import forgetting as forgetting
+from .questions.line import line as line
+from .questions.parameters import parameters as parameters
+from .questions.plane import plane as plane
+from .questions.reaggregate import reaggregate as reaggregate
+from .questions.sharpness import sharpness as sharpness
+from .questions.subsets import subsets as subsets
+from .questions.synergy import synergy as synergy
+from .questions.theory import theory as theory
+from .questions.updates import updates as updates
+from .training import Curves as Curves
 
 # models in motion
 from .training import train as train

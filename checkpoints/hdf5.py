@@ -10,11 +10,16 @@ from typing import Any
 
 import h5py
 import numpy as np
+import xxhash
 
 from .durable import write_durably
 from .errors import FedscopeError
+from .heaps import refuse_endless
 from .opening import regular
 
+_SEAL = b"fedscope xxh3 "
+_SEALED = len(_SEAL) + 16 + 1
+RESULT_AGAIN = "compute it again with --force, or restore it from a copy"
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -31,6 +36,7 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
     regular(path, what)
+    refuse_endless(path)
     try:
         file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
     except FileNotFoundError:
@@ -51,19 +57,44 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
 
 
 @contextmanager
-def writing(path: Path | str, *, track_order: bool = False) -> Iterator[Any]:
+def writing(path: Path | str, *, track_order: bool = False, sealed: bool = False) -> Iterator[Any]:
     """Write an HDF5 file durably; see :func:`fedscope.checkpoints.write_durably`.
+
+    Args:
+        sealed: end the file with the checksum of all before, which HDF5 does not look at; see :func:`check_seal`.
 
     Raises:
         DiskFullError: nothing more fits.
     """
-    with write_durably(path) as temporary, _Sink(temporary) as sink:
-        try:
-            with h5py.File(sink, "w", track_order=track_order) as file:
-                yield file
-        finally:
-            if sink.error is not None:
-                raise sink.error
+    with write_durably(path) as temporary:
+        with _Sink(temporary) as sink:
+            try:
+                with h5py.File(sink, "w", track_order=track_order) as file:
+                    yield file
+            finally:
+                if sink.error is not None:
+                    raise sink.error
+        if sealed:
+            with temporary.open("r+b") as whole:
+                whole.write(_seal(whole.read()))
+
+
+def check_seal(path: Path, what: str) -> None:
+    """Compare a file with the checksum at its end, before HDF5 opens it: some damage makes HDF5 itself loop for ever.
+
+    A file without one passes: of an earlier fedscope, or changed by another program, which leaves the end out.
+
+    Raises:
+        FedscopeError: other bytes than were written.
+    """
+    content = regular(path, what).read_bytes() if path.exists() else b""
+    body, end = content[:-_SEALED], content[-_SEALED:]
+    if end.startswith(_SEAL) and end != _seal(body):
+        raise FedscopeError(f"{path} is damaged: its bytes are not those that were written; {RESULT_AGAIN}")
+
+
+def _seal(body: bytes) -> bytes:
+    return _SEAL + xxhash.xxh3_64_hexdigest(body).encode() + b"\n"
 
 
 class _Sink(io.RawIOBase):

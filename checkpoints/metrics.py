@@ -93,6 +93,8 @@ def read_table(path: Path) -> dict[int, dict[str, float]]:
     whole = text[: text.rfind("\n") + 1]  # a row without its line's end may lack digits
     head, *lines = whole.split("\n")
     names = _cells(head)
+    if not names:  # nothing is left of the table
+        return {}
     if names[-1] == CHECK and head + "\n" != HEAD:
         return {}
     rows: dict[int, dict[str, float]] = {}

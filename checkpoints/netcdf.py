@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from .errors import FedscopeError
-from .hdf5 import reading, writing
+from .hdf5 import RESULT_AGAIN, check_seal, reading, writing
 from .stored import refuse_unstored
 
 #: dimensions, values, and attributes such as ``units`` and ``long_name``
@@ -48,7 +48,7 @@ def write_netcdf(
                 raise FedscopeError(f"{name} has {size} along {dim}, but {dim} has {sizes[dim]} values")
             if dim not in coords:
                 coords[dim] = ((dim,), np.arange(size), {})
-    with writing(path, track_order=True) as file:
+    with writing(path, track_order=True, sealed=True) as file:
         file.attrs["Conventions"] = "CF-1.8"
         for key, value in (attrs or {}).items():
             # netCDF attributes are text and numbers; text that could be taken for JSON is written as JSON, too
@@ -73,6 +73,7 @@ def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
     """
     path = Path(path)
     variables: dict[str, Variable] = {}
+    check_seal(path, "a netCDF-4 result of fedscope")
     with reading(path, None, 1, "a netCDF-4 result of fedscope") as file:
         for name, dataset in file.items():
             variables[name] = _read(path, name, dataset)
@@ -112,7 +113,7 @@ def _attribute(path: Path, key: str, value: Any) -> Any:
 
 
 def _damaged(path: Path, what: str) -> FedscopeError:
-    return FedscopeError(f"{path} is damaged: {what}; compute it again with --force, or restore it from a copy")
+    return FedscopeError(f"{path} is damaged: {what}; {RESULT_AGAIN}")
 
 
 def _write(file: Any, name: str, values: np.ndarray, about: Mapping[str, str]) -> Any:

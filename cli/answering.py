@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,17 +36,31 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
     Args:
         drawing: what the figure can be asked besides its width and title.
     """
-    from ..checkpoints.results import plain
     from ..landscape.paper import save_figure
 
     base = output.out or question.folder / question.name
+    anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
     result = obtain(question, base, output)
-    written = [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
-    written += result.derive(base, again=not output.redraw)
-    for end, figure in result.figures(output.inches, output.title, **drawing).items():
+    derived = result.derive(base, again=anew and not output.redraw)
+    written = [Path(f"{base}{end}") for end in question.derived]
+    written += [path for path in _numbers(question, base) if path.exists()]
+    written += [path for path in derived if path not in written]
+    figures, pages = result.figures(output.inches, output.title, **drawing), result.pages(output.title)
+    written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
+    for end, figure in figures.items():
         written += save_figure(figure, f"{base}{end}")
-    for end, page in result.pages(output.title).items():
-        written.append(write_page(Path(f"{base}{end}.html"), page))
+        if end in pages:
+            written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
+    for end in set(question.drawn) - set(figures):
+        for kind in ("pdf", "png"):
+            Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
+    tell(result, written, output)
+
+
+def tell(result: Result, written: Sequence[Path], output: Output) -> None:
+    """Print what was found and where it lies."""
+    from ..checkpoints.results import plain
+
     if output.as_json:
         click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
         return
@@ -63,32 +78,34 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
     """
     from ..checkpoints.results import claimed
 
-    mains = [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
+    mains = _mains(question, base)
     pictures = [
+        *(Path(f"{base}{end}") for end in question.derived),
         *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
+    by_itself = [own for part, own in zip(question.parts, mains, strict=True) if part.read_back is None]
     if not output.redraw:
-        refuse_taken([main for own in mains for main in own], [*_numbers(question, base), *pictures], output)
+        refuse_taken([main for own in by_itself for main in own], [*_numbers(question, base), *pictures], output)
     results: list[Any] = []
     for part, own in zip(question.parts, mains, strict=True):
-        kept = _kept(part, own, output)
+        kept = _kept(part, own, output, results)
         if kept is None:
             refuse_unwritable(own[0])
-            files = [path for end in part.ends for path in part.kind.paths(f"{base}{end}")]
-            with claimed(_partial(own), [*files, *pictures]) as claim:
-                kept = _kept(part, own, output, quiet=True)  # by who had the claim before
+            with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
+                kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
-                    kept = _computed(part, base, own, claim)
+                    made_from = [main for other in mains if other not in by_itself for main in other]
+                    kept = _computed(part, base, [*own, *made_from], claim, results)
         results += kept
     return question.join(results)
 
 
-def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim) -> list[Any]:
+def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, before: Sequence[Any]) -> list[Any]:
     from ..asking.work import Work
     from .progress import progress
 
-    results = part.answer(Work(_partial(mains), progress, base))
+    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), before))
     claim.saving = True
     for main in mains:
         main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
@@ -101,14 +118,23 @@ def _partial(mains: Sequence[Path]) -> Path:
     return mains[0].with_name(f"{mains[0].name}.partial")
 
 
+def _mains(question: Question[Any], base: Path) -> list[list[Path]]:
+    return [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
+
+
 def _numbers(question: Question[Any], base: Path) -> list[Path]:
-    return [path for part in question.parts for end in part.ends for path in part.kind.paths(f"{base}{end}")]
+    return [path for part in question.parts for path in part.files(base)]
 
 
-def _kept(part: Part[Any], mains: Sequence[Path], output: Output, *, quiet: bool = False) -> list[Any] | None:
+def _kept(
+    part: Part[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
+) -> list[Any] | None:
     """The results that lie there, where they are those that are asked for; None where there is one to compute."""
     from ..checkpoints import FedscopeError
 
+    if part.read_back is not None:
+        read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
+        return None if read is None else [read]
     missing = [file for file in mains if not file.exists()]
     if output.redraw:
         if missing:
@@ -136,14 +162,17 @@ def _loaded(kind: type[A], file: Path) -> A:
     """A result read back; whatever its files hold that no result does, one sentence says so."""
     from ..checkpoints import FedscopeError
 
-    base = file.with_name(file.name.removesuffix(kind.suffixes[-1]))
     try:
-        return kind.load(base)
+        return kind.load(_base(kind, file))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedscopeError(
             f"{file}, or a file beside it, is damaged ({said}); compute it again with --force"
         ) from error
+
+
+def _base(kind: type[Result], main: Path) -> Path:
+    return main.with_name(main.name.removesuffix(kind.suffixes[-1]))
 
 
 def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..asking.times import spoken
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -38,16 +40,6 @@ class PlainLine:
         pace = (done - self.first) / (now - self.began) if done > self.first else 0.0
         left = f", {spoken((of - done) / pace)} left" if pace else ""
         print(f"{self.label}: {100 * done / of:.0f} % ({done} of {of}){left}", file=sys.stderr, flush=True)
-
-
-def spoken(seconds: float) -> str:
-    """``42 s``, ``7 min``, ``3 h 05 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min"
 
 
 def bars() -> Progress:

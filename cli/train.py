@@ -176,10 +176,10 @@ def _interruptible(path: Path, work: Any) -> Any:
 def _say(run: Any, as_json: bool) -> None:
     import numpy as np
 
-    from ..training import curves
-    from .results import plain
+    from ..checkpoints.results import plain
+    from ..training import Curves
 
-    measured = curves([run]).runs[0]
+    measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
     name = "test_loss" if without else "test_error"
     mean, deviation, count = measured.tail(name)

@@ -22,6 +22,11 @@ def draws_of_rounds(run: Run, number: int, count: int) -> CohortDraws:
     Raises:
         FedscopeError: the round's clients were not recorded; fewer than R rounds up to it; cohorts that differ.
     """
+    return _cohort(rounds_of_cohort(run, number, count), f"rounds:{count}", independent=False)
+
+
+def rounds_of_cohort(run: Run, number: int, count: int) -> list[Round]:
+    """The rounds whose clients :func:`draws_of_rounds` takes, the newest first; raises as it does, without models."""
     source = f"rounds:{count}"
     last = recorded_clients(run, number, start=False)
     have = [t for t in rounds_with_clients(run) if t <= number]
@@ -38,7 +43,7 @@ def draws_of_rounds(run: Run, number: int, count: int) -> CohortDraws:
                 f"{one.number} and {number} differ (partial participation), so they are draws of different clients; "
                 "use --draws local:4"
             )
-    return _cohort(rounds, source, independent=False)
+    return rounds
 
 
 def draws_of_runs(runs: Sequence[Run], number: int) -> CohortDraws:

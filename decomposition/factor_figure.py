@@ -70,7 +70,7 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
         "large": True,
         "small": bool(small),
         "clients": any(one.split for run in result.runs for one in run.rounds),
-        "distance": any(row.factor == "delta_max" for _, _, row in result.rows()),
+        "distance": any(row.factor == "delta_max" for _, _, row in result.factors()),
         "error": any(run.curves for run in result.runs),
     }
     panels, columns = [name for name in HEIGHTS if exists[name]], len(result.runs)

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..checkpoints import FedscopeError, Weights, weighted_mean
+from ..checkpoints import FedscopeError, Partition, Round, Weights, weighted_mean
+from ..landscape.known_tasks import Regression, is_own
 from ..landscape.samples import Samples
-from ..landscape.tasks import Regression, is_own
 from .distances import distances
 from .draws import CohortDraws
 from .gram import Moments, chunk_moments
-from .membership import Members
-from .records import Outputs, RoundFactors
-from .rows import client_rows, corollary_rows, factor_rows
+from .losses import decompose_loss
+from .membership import Members, held_by, members_of
+from .records import FactorRow, Loss, Outputs, RoundFactors
+from .rows import client_biases, client_rows, corollary_rows, factor_rows
 from .streaming import CHUNK, stream_outputs
 
 
@@ -133,6 +135,7 @@ def decompose_round(
     assert total is not None, "Samples has refused n = 0"
     distance = distances(cohort, fma)
     split = members is not None
+    variance = np.trace(total.spread, axis1=1, axis2=2) / draws / total.n
     return RoundFactors(
         round=cohort.round,
         draws=cohort.source,
@@ -147,8 +150,48 @@ def decompose_round(
             *factor_rows(total, cohort, distance, split=split, recorded=recorded, population=population),
             *(corollary_rows(total, cohort) if corollaries else ()),
         ),
-        clients=tuple(client_rows(total, cohort, distance, split=split)),
+        clients=tuple(client_rows(cohort, distance, variance, client_biases(total) if split else ())),
     )
+
+
+def round_factors(
+    module: torch.nn.Module,
+    samples: Samples,
+    cohort: CohortDraws,
+    round_: Round,
+    partition: Partition | None,
+    *,
+    loss: Loss = "squared",
+    outputs: Outputs = "probabilities",
+    **settings: Any,
+) -> RoundFactors:
+    """The factors of a recorded round, of its own average or, where clients of several rounds are joined
+    (:func:`~fedscope.decomposition.join`), of the average over these; corollaries where runs are draws.
+
+    Beside them stands `missing_share`, which data were missing: the share of all clients' training data that none of
+    the averaged clients holds; only with a partition, without which nothing splits the bias either.
+
+    Args:
+        round_: whose recorded `global` and `averaged` are measured, where there are any.
+        settings: of :func:`decompose_round` and :func:`~fedscope.decomposition.decompose_loss`.
+
+    Raises:
+        FedscopeError: models that do not fit.
+
+    Source: Zhou et al., Section 6.1: averaging over rounds helps where rounds have different clients.
+    """
+    recorded = {name: round_.read(name) if name in round_.models else None for name in ("global", "averaged")}
+    settings |= {"globals_": recorded["global"] if cohort.trained is None else None, "averaged": recorded["averaged"]}
+    if loss == "squared":
+        members = None if partition is None else members_of(partition, cohort.client_ids, samples)
+        settings |= {"outputs": outputs, "corollaries": cohort.source == "runs"}
+        factors = decompose_round(module, samples, cohort, members, **settings)
+    else:
+        factors = decompose_loss(module, samples, cohort, loss=loss, **settings)
+    if partition is None:
+        return factors
+    missing = 1.0 - len(held_by(partition, cohort.client_ids)) / len(held_by(partition))
+    return replace(factors, rows=(*factors.rows, FactorRow("missing_share", "measured", missing)))
 
 
 def _membership(members: Members | None, clients: int, of: np.ndarray) -> torch.Tensor:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations as orders_of
 from math import factorial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..checkpoints.results import Kept
 from .synergy_clusters import Clusters
+
+if TYPE_CHECKING:
+    from .synergy_result import Synergy
 
 Array = npt.NDArray[np.float64]
 
@@ -22,7 +26,7 @@ FEW = 5
 
 
 @dataclass(frozen=True)
-class LabelAgreement:
+class LabelAgreement(Kept):
     """How clusters and similarities of K clients go with their labels; None where a number does not exist.
 
     Attributes:
@@ -51,10 +55,6 @@ class LabelAgreement:
     seed: int
     rand_least: float | None = None
     correlation_least: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As what JSON holds."""
-        return asdict(self)
 
 
 def label_agreement(
@@ -106,6 +106,17 @@ def label_agreement(
         correlation, correlation_p, correlation_least = _association(ranks[0], ranks[1], rng, permutations)
     drawn = permutations if few is None else few
     return LabelAgreement(groups, rand, rand_p, correlation, correlation_p, drawn, seed, rand_least, correlation_least)
+
+
+def with_labels(result: Synergy, label_counts: npt.NDArray[np.int64], seed: int) -> Synergy:
+    """A diagnosis that also says in ``attrs`` how its clusters and similarities go with the clients' labels.
+
+    Args:
+        label_counts: [K, classes], of each client's samples.
+    """
+    clusters = result.clusters[0] if result.scope == "model" else None
+    agreement = label_agreement(clusters, result.mean_similarity, label_counts, seed=seed)
+    return replace(result, attrs={**result.attrs, "labels": agreement.to_json()})
 
 
 def overlap(label_counts: npt.NDArray[np.int64]) -> Array:

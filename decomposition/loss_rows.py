@@ -9,7 +9,7 @@ import numpy as np
 from .draws import CohortDraws
 from .estimates import jackknife_error, mean_error
 from .loss_sums import Array, LossSums
-from .records import FACTORS_OF, MEASURED_OF, ClientRow, FactorRow
+from .records import FACTORS_OF, MEASURED_OF, FactorRow
 
 # Nats, or a share: a loss below it is rounding at the precision that a relative error is asked for.
 FLOOR = 1e-9
@@ -57,18 +57,3 @@ def closure_error(mean: Mapping[str, float]) -> float:
     added = mean["bias"] + mean["variance"]
     errors = [abs(added - mean["client_loss"]), abs(added + mean["remainder"] - mean["fma_loss"])]
     return float(np.max(errors) / np.max([mean["client_loss"], mean["fma_loss"], FLOOR]))
-
-
-def loss_client_rows(total: LossSums, cohort: CohortDraws, distance: Array) -> Iterator[ClientRow]:
-    """One row a client, in the order of the cohort; the biases are empty, because nothing splits them."""
-    for k, client in enumerate(cohort.client_ids):
-        yield ClientRow(
-            client=int(client),
-            samples=int(cohort.client_samples[k]),
-            weight=float(cohort.p[k]),
-            train_bias=None,
-            heter_bias=None,
-            variance=float(total.clients[k] / total.n),
-            distance=float(distance[k].mean()),
-            trained=None if cohort.trained is None else int(cohort.trained[k]),
-        )

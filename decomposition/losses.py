@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError, Weights, weighted_mean
+from ..landscape.known_tasks import Sequences
 from ..landscape.samples import Samples
-from ..landscape.tasks import Sequences, require_classes
+from ..landscape.tasks import require_classes
 from . import likelihood, votes
 from .distances import distances
 from .draws import CohortDraws
-from .loss_rows import loss_client_rows, loss_rows
+from .loss_rows import loss_rows
 from .loss_sums import LossSums, Split, chunk_sums
 from .records import RoundFactors
+from .rows import client_rows
 from .streaming import CHUNK, Chunk, stream_outputs
 
 
@@ -149,7 +151,7 @@ def decompose_loss(
         population=population,
         split=False,
         rows=tuple(loss_rows(total, cohort, distance, loss, population=population)),
-        clients=tuple(loss_client_rows(total, cohort, distance)),
+        clients=tuple(client_rows(cohort, distance, total.clients / total.n)),
         loss=loss,
     )
 

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from ..checkpoints import FedscopeError, Partition
 
+if TYPE_CHECKING:
+    from ..landscape import Samples
+
 Members = npt.NDArray[np.bool_]
+
+
+def members_of(partition: Partition, client_ids: npt.NDArray[np.int64], samples: Samples) -> Members | None:
+    """m_k(x, y) of samples: by who trained on them, of the test split by the classes that clients trained on; bool
+    [K, n], None where nothing splits these."""
+    if samples.split == "train":
+        return membership_train(partition, client_ids, samples.indices)
+    return membership_labels(partition.label_counts, client_ids, samples.y.numpy())
+
+
+def held_by(partition: Partition, client_ids: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    """The training samples that these clients hold, by default all clients, ascending, each once.
+
+    >>> from types import SimpleNamespace
+    >>> partition = SimpleNamespace(clients=(np.array([0, 2]), np.array([1]), np.array([2, 3])))
+    >>> held_by(partition, np.array([2, 0])).tolist(), len(held_by(partition))
+    ([0, 2, 3], 4)
+    """
+    clients = partition.clients if client_ids is None else [partition.clients[k] for k in np.unique(client_ids)]
+    return np.unique(np.concatenate(clients))
 
 
 def membership_train(

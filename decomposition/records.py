@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
+
+from ..checkpoints.results import Kept
 
 Outputs = Literal["probabilities", "logits"]
+Loss = Literal["squared", "cross-entropy", "zero-one"]
 Estimate = Literal["plugin", "unbiased", "measured"]
 
 # The order of the rows of a round. "bias" is the total squared bias, train_bias + heter_bias + bias_cross, and exists
@@ -72,7 +75,7 @@ class ClientRow:
 
 
 @dataclass(frozen=True)
-class RoundFactors:
+class RoundFactors(Kept):
     """The decomposition of one round.
 
     `draws` is the draws' source (`local:4`), `count` their number R, `independent` whether unbiased estimates exist;
@@ -105,14 +108,3 @@ class RoundFactors:
             if (row.factor, row.estimate) == (factor, estimate):
                 return row
         raise KeyError((factor, estimate))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers, for the store of an interrupted analysis; floats survive exactly."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> RoundFactors:
-        """The inverse of `to_json`."""
-        rows = tuple(FactorRow(**row) for row in value["rows"])
-        clients = tuple(ClientRow(**row) for row in value["clients"])
-        return cls(**{**value, "rows": rows, "clients": clients})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -93,19 +93,27 @@ def corollary_rows(total: Moments, cohort: CohortDraws) -> Iterator[FactorRow]:
     yield FactorRow("corollary_2", "measured", total.equal / total.n)
 
 
-def client_rows(total: Moments, cohort: CohortDraws, distance: Array, *, split: bool) -> Iterator[ClientRow]:
-    """One row a client, in the order of the cohort. A mean over no samples (a client with none of its own among them,
-    or with all) is empty."""
-    other_count = total.n - total.own_count
-    variance = np.trace(total.spread, axis1=1, axis2=2) / cohort.count / total.n
+def client_rows(
+    cohort: CohortDraws, distance: Array, variance: Array, biases: Sequence[tuple[float | None, float | None]] = ()
+) -> Iterator[ClientRow]:
+    """One row a client, in the order of the cohort, with its variance [K] and, where something splits them, its biases
+    inside and outside of its own samples."""
     for k, client in enumerate(cohort.client_ids):
         yield ClientRow(
-            client=int(client),
-            samples=int(cohort.client_samples[k]),
-            weight=float(cohort.p[k]),
-            train_bias=float(total.own[k] / total.own_count[k]) if split and total.own_count[k] else None,
-            heter_bias=float(total.other[k] / other_count[k]) if split and other_count[k] else None,
-            variance=float(variance[k]),
-            distance=float(distance[k].mean()),
-            trained=None if cohort.trained is None else int(cohort.trained[k]),
+            int(client),
+            int(cohort.client_samples[k]),
+            float(cohort.p[k]),
+            *(biases[k] if biases else (None, None)),
+            float(variance[k]),
+            float(distance[k].mean()),
+            None if cohort.trained is None else int(cohort.trained[k]),
         )
+
+
+def client_biases(total: Moments) -> list[tuple[float | None, float | None]]:
+    """Every client's mean inside and outside of its own samples; None over no samples."""
+    counts = zip(total.own, total.own_count, total.other, total.n - total.own_count, strict=True)
+    return [
+        (float(own / inside) if inside else None, float(other / outside) if outside else None)
+        for own, inside, other, outside in counts
+    ]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ..checkpoints import Variable
-from ..landscape.storing import read_result, write_result
+from ..checkpoints.results import ArrayResult, along
 from .synergy_clusters import Clusters
 
 if TYPE_CHECKING:
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 #: the quantiles of a layer's cv that a result keeps
 CV_QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
-
-_NEEDED = ("client", "layer", "entries", "high_entries", "cv", "similarity", "cluster")
-_MASKS = ("high_entry", "mic", "alpha")
-_LATER = ("diverged",)  # which results from before it existed lack
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +48,7 @@ class LayerSynergy:
 
 
 @dataclass(frozen=True, eq=False)
-class Synergy:
+class Synergy(ArrayResult):
     """Which parameters K clients disagree about, and which clients disagree alike; made by ``synergy``.
 
     Attributes:
@@ -67,6 +62,16 @@ class Synergy:
         diverged: the clients, by their ids, with a parameter that is not finite.
         attrs: provenance: versions and whatever the caller gave.
     """
+
+    command = kind = "synergy"
+    needed = {
+        **{"client": "client", "layer": "", "entries": "layer", "high_entries": "layer", "cv": "layer cv_quantile"},
+        **{"similarity": "group client with_client", "cluster": "group client"},
+    }
+    optional = {
+        "diverged": "client",
+        **{"high_entry": "high_entry", "mic": "client high_entry", "alpha": "macro_class high_entry"},
+    }
 
     client_ids: npt.NDArray[np.int64]
     layers: tuple[LayerSynergy, ...]
@@ -107,63 +112,49 @@ class Synergy:
         chosen = self.similarity[with_high] if any(with_high) else self.similarity
         return np.asarray(chosen.mean(axis=0))
 
-    def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: dimensions ``group``, ``client``, ``with_client``, ``layer`` and ``cv_quantile``; with the
-        masks also ``high_entry``, whose values are places in the flat vector [P], and ``macro_class``."""
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``group``, ``client``, ``with_client``, ``layer`` and ``cv_quantile``; with the masks also
+        ``high_entry``, whose values are places in the flat vector [P], and ``macro_class``."""
         cluster = np.full(self.similarity.shape[:2], -1, np.int64)
         for own, clusters in zip(cluster, self.clusters, strict=True):
             for s, members in enumerate(clusters):
                 own[list(members)] = s
-        coords: dict[str, Variable] = {
-            "client": (("client",), self.client_ids, {"long_name": "client"}),
-            "with_client": (("with_client",), self.client_ids, {"long_name": "client"}),
-            "layer": (("layer",), np.array([layer.name for layer in self.layers], dtype=object), {}),
-            "cv_quantile": (("cv_quantile",), np.array(CV_QUANTILES), {"units": "1"}),
+        layers = self.layers
+        coords = {
+            "client": along("client", self.client_ids, "client"),
+            "with_client": along("with_client", self.client_ids, "client"),
+            "layer": along("layer", np.array([layer.name for layer in layers], dtype=object)),
+            "cv_quantile": along("cv_quantile", CV_QUANTILES, units="1"),
         }
-        variables: dict[str, Variable] = {
-            "entries": (("layer",), np.array([layer.entries for layer in self.layers]), {"long_name": "M"}),
-            "high_entries": (
-                ("layer",),
-                np.array([layer.high_count for layer in self.layers]),
-                {"long_name": "entries of high dispersion"},
-            ),
-            "cv": (
-                ("layer", "cv_quantile"),
-                np.array([layer.cv for layer in self.layers]),
-                {"long_name": "coefficient of variation over clients", "units": "1"},
-            ),
-            "similarity": (
-                ("group", "client", "with_client"),
-                self.similarity,
-                {"long_name": "share of high entries in the same micro-class", "units": "1"},
-            ),
-            "cluster": (("group", "client"), cluster, {"long_name": "cluster, -1 for none"}),
-            "diverged": (
-                ("client",),
-                np.isin(self.client_ids, self.diverged),
-                {"long_name": "1 for clients with a parameter that is not finite"},
-            ),
+        cv = np.array([layer.cv for layer in layers])
+        shared = "share of high entries in the same micro-class"
+        broken = np.isin(self.client_ids, self.diverged)
+        variables = {
+            "entries": along("layer", [layer.entries for layer in layers], "M"),
+            "high_entries": along("layer", [layer.high_count for layer in layers], "entries of high dispersion"),
+            "cv": along("layer cv_quantile", cv, "coefficient of variation over clients", "1"),
+            "similarity": along("group client with_client", self.similarity, shared, "1"),
+            "cluster": along("group client", cluster, "cluster, -1 for none"),
+            "diverged": along("client", broken, "1 for clients with a parameter that is not finite"),
         }
-        kept = self.masks()
-        if kept is not None:
-            about = {"long_name": "place in the flat vector of parameters"}
-            coords["high_entry"] = (("high_entry",), kept[0], about)
-            variables["mic"] = (("client", "high_entry"), kept[1], {"long_name": "micro-class"})
-            variables["alpha"] = (("macro_class", "high_entry"), kept[2], {"long_name": "weight of a cluster"})
+        masks = self.masks()
+        if masks is not None:
+            places, mic, alpha = masks
+            coords["high_entry"] = along("high_entry", places, "place in the flat vector of parameters")
+            variables["mic"] = along("client high_entry", mic, "micro-class")
+            variables["alpha"] = along("macro_class high_entry", alpha, "weight of a cluster")
+        return coords, variables
+
+    def head(self) -> dict[str, Any]:
+        """The criteria, over what clients were compared, and whether the masks were kept."""
         names = ("classes", "most_clusters", "cv_threshold", "sim_threshold", "quantile")
         criteria = {name: getattr(self, name) for name in names}
-        head = {"criteria": criteria, "scope": self.scope, "masks": kept is not None}
-        write_result(Path(path), "synergy", coords, variables, {**self.attrs, **head})
+        return {"criteria": criteria, "scope": self.scope, "masks": self.masks() is not None}
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            FedscopeError: no such file, or not a synergy's.
-        """
-        values, attrs = read_result(Path(path), "synergy", _NEEDED, _LATER)
-        masks = read_result(Path(path), "synergy", _MASKS)[0] if attrs.pop("masks") else None
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """The inverse of :meth:`arrays` and :meth:`head`."""
+        has_masks = attrs.pop("masks")
         groups = tuple(
             tuple(tuple(map(int, np.flatnonzero(own == s))) for s in range(int(own.max(initial=-1)) + 1))
             for own in values["cluster"]
@@ -174,12 +165,11 @@ class Synergy:
         layers = []
         for j, (start, stop) in enumerate(pairwise(starts)):
             kept: dict[str, Any] = {}
-            if masks is not None:
-                own = (masks["high_entry"] >= start) & (masks["high_entry"] < stop)
+            if has_masks:
+                own = (values["high_entry"] >= start) & (values["high_entry"] < stop)
                 high = np.zeros(stop - start, np.bool_)
-                high[masks["high_entry"][own] - start] = True
-                alpha = masks["alpha"][: len(of_layers[j]), own]
-                kept = {"high": high, "mic": masks["mic"][:, own], "alpha": alpha}
+                high[values["high_entry"][own] - start] = True
+                kept = {"high": high, "mic": values["mic"][:, own], "alpha": values["alpha"][: len(of_layers[j]), own]}
             name, count = str(values["layer"][j]), int(values["high_entries"][j])
             layers.append(LayerSynergy(name, stop - start, count, values["cv"][j], of_layers[j], **kept))
         return cls(
@@ -200,6 +190,29 @@ class Synergy:
         from .synergy_figure import draw_synergy
 
         return draw_synergy(self, width, title)
+
+    def summary(self) -> str:
+        """What is high, which clients go together, what is left out, and what that has to do with their labels."""
+        from .synergy_words import sentence
+
+        return sentence(self)
+
+    def findings(self) -> dict[str, Any]:
+        """Layers, clusters and who is in none, by the clients' ids; the labels."""
+        ids = self.client_ids
+        return {
+            "source": self.attrs["source"],
+            "high_share": self.high_share,
+            "layers": [
+                {"layer": layer.name, "entries": layer.entries, "high_entries": layer.high_count}
+                for layer in self.layers
+            ],
+            "clusters": [[[int(ids[k]) for k in own] for own in clusters] for clusters in self.clusters],
+            "left_out": [[int(ids[k]) for k in own] for own in self.left_out],
+            "diverged": list(self.diverged),
+            "layers_left_out": list(self.not_finite),
+            "labels": self.attrs.get("labels"),
+        }
 
     def masks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Places [sum M_high], mic [K, sum M_high] and alpha [S, sum M_high] of all layers, NaN where a layer has fewer

@@ -1,9 +1,9 @@
-"""A diagnosis of synergy in words and as plain numbers."""
+"""A diagnosis of synergy in words."""
 
 from __future__ import annotations
 
 from math import factorial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..checkpoints.errors import listed
 
@@ -41,23 +41,6 @@ def by_definition(result: Synergy) -> str:
     return "two clients: (w₁ − μ)² = (w₂ − μ)² always, so their similarity is 1 by definition"
 
 
-def as_numbers(result: Synergy) -> dict[str, Any]:
-    """The same for --json."""
-    ids = result.client_ids
-    return {
-        "source": result.attrs["source"],
-        "high_share": result.high_share,
-        "layers": [
-            {"layer": layer.name, "entries": layer.entries, "high_entries": layer.high_count} for layer in result.layers
-        ],
-        "clusters": [[[int(ids[k]) for k in own] for own in clusters] for clusters in result.clusters],
-        "left_out": [[int(ids[k]) for k in own] for own in result.left_out],
-        "diverged": list(result.diverged),
-        "layers_left_out": list(result.not_finite),
-        "labels": result.attrs.get("labels"),
-    }
-
-
 def _groups(result: Synergy) -> str:
     """Which clients go together."""
     ids = result.client_ids
@@ -82,7 +65,7 @@ def _labels(result: Synergy) -> str:
     if found is None:
         return "labels: the run has no partition.h5, so nothing is known of them"
     parts = []
-    if found["rand"] is None or found["rand_p"] is None:  # results from before had an index of 0 without a p-value
+    if found["rand"] is None:
         parts.append(f"{_no_rand(result, found['label_sets'])}, so there is no Rand index")
     else:
         alone = ", those in no cluster as clusters of one" if result.left_out[0] else ""

@@ -108,16 +108,12 @@ FedSA's statistics can be asked of any recorded round, whatever it was trained w
 about, and which clients disagree alike.
 
 ```python
-from pathlib import Path
-
 import fedscope
 
-round_ = fedscope.Run.open("runs/fma").round("last")
-found = fedscope.synergy(round_, provenance={"run": "runs/fma"})
+found = fedscope.synergy("runs/fma@last")
 print([(layer.name, f"{layer.high_share:.1%}") for layer in found.layers], found.clusters)
 
-Path("figures").mkdir(exist_ok=True)
-found.save("figures/synergy.nc")
+found.save("figures/synergy")
 found.figure().savefig("figures/synergy.pdf")
 ```
 

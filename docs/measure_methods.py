@@ -76,7 +76,7 @@ def own_settings(method: str, lr: float) -> dict[str, dict[str, Any]]:
 def measure(name: str, data: str, method: str, seed: int) -> dict[str, Any]:
     """One run of one method: its row."""
     from fedscope.checkpoints import FedscopeError
-    from fedscope.training import Config, curves, merge, preset, train
+    from fedscope.training import Config, Curves, merge, preset, train
 
     setup = {key: value for key, value in SETUPS[name].items() if key != "seeds"}
     own = {"data": {"name": f"npz:{data}"}, "run": {"seed": seed}}
@@ -88,7 +88,7 @@ def measure(name: str, data: str, method: str, seed: int) -> dict[str, Any]:
             run = train(config, Path(folder) / "run")
         except FedscopeError as error:
             return {**row, "note": str(error).partition("; ")[0]}
-        curve = curves([run]).runs[0]
+        curve = Curves.of([run]).runs[0]
         metrics = run.metrics()
     mean, deviation, _ = curve.tail("test_error", 10)
     last = slice(-10, None)

@@ -1,32 +1,22 @@
-"""Losses along the segment between two models."""
+"""Losses along the segment between two models: the result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from torch import nn
 
-from ..checkpoints import FedscopeError, Model
-from .betas import barrier_of, betas_on
-from .evaluator import Evaluator
-from .geometry import fits_module, same_layout
-from .normalization import Normalization
-from .points import Points
-from .replica import Replica
-from .samples import Samples
-from .storing import precision_errors, provenance_of, read_result, refuse_two_policies, write_result
-from .visiting import Progress, Visits, calibration_identity, coarse_to_fine, fingerprint
+from ..checkpoints import Variable
+from ..checkpoints.results import ArrayResult, along
+from .sentences import ends_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class Line(ArrayResult):
     """L(β w_1 + (1−β) w_2) for pairs of models (Zhou et al., Figures 5b, 5c, 7c).
 
     Attributes:
@@ -43,6 +33,12 @@ class Line:
             (β = 1) first: other numbers than the curve's where the policy is ``keep`` or ``re-estimate``.
     """
 
+    command = kind = "line"
+    needed = {
+        **{"pair": "", "beta": "beta", "loss": "pair beta", "error": "pair beta"},
+        **{"barrier": "pair", "barrier_beta": "pair", "own_loss": "pair end", "own_error": "pair end"},
+    }
+
     pairs: tuple[str, ...]
     ends: tuple[tuple[str, str], ...]
     beta: np.ndarray
@@ -51,60 +47,38 @@ class Line:
     barrier: np.ndarray
     barrier_beta: np.ndarray
     attrs: dict[str, Any]
-    own_loss: np.ndarray | None = None
-    own_error: np.ndarray | None = None
+    own_loss: np.ndarray
+    own_error: np.ndarray
 
-    def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: dimensions ``pair``, ``beta`` and ``end``; see cli.md for the names."""
-        own = {
-            f"own_{name}": (
-                ("pair", "end"),
-                values,
-                {"long_name": f"{what} of the ends with their own normalization statistics", "units": unit},
-            )
-            for name, values, what, unit in (
-                ("loss", self.own_loss, "mean cross-entropy", "nat"),
-                ("error", self.own_error, "share misclassified", "1"),
-            )
-            if values is not None
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``pair``, ``beta`` and ``end``; see formats.md for the names."""
+        what = "mean loss" if "task" in self.attrs else "mean cross-entropy"
+        nats = str(self.attrs.get("loss_units", "nat"))
+        own = "{} of the ends with their own normalization statistics"
+        coords = {
+            "pair": along("pair", np.array(self.pairs, dtype=object), "pair of models"),
+            "beta": along("beta", self.beta, "weight of the first model", "1"),
+            "end": along("end", np.array([1.0, 0.0]), "beta of the end", "1"),
         }
-        write_result(
-            Path(path),
-            "line",
-            coords={
-                "pair": (("pair",), np.array(self.pairs, dtype=object), {"long_name": "pair of models"}),
-                "beta": (("beta",), self.beta, {"long_name": "weight of the first model", "units": "1"}),
-                **(
-                    {"end": (("end",), np.array([1.0, 0.0]), {"long_name": "beta of the end", "units": "1"})}
-                    if own
-                    else {}
-                ),
-            },
-            variables={
-                "loss": (("pair", "beta"), self.loss, {"long_name": "mean cross-entropy", "units": "nat"}),
-                "error": (("pair", "beta"), self.error, {"long_name": "share misclassified", "units": "1"}),
-                "barrier": (("pair",), self.barrier, {"long_name": "loss barrier", "units": "nat"}),
-                "barrier_beta": (("pair",), self.barrier_beta, {"long_name": "beta of the barrier", "units": "1"}),
-                **own,
-            },
-            attrs={**self.attrs, "ends": [list(two) for two in self.ends]},
-        )
+        variables = {
+            "loss": along("pair beta", self.loss, what, nats),
+            "error": along("pair beta", self.error, "share misclassified", "1"),
+            "barrier": along("pair", self.barrier, "loss barrier", nats),
+            "barrier_beta": along("pair", self.barrier_beta, "beta of the barrier", "1"),
+            "own_loss": along("pair end", self.own_loss, own.format(what), nats),
+            "own_error": along("pair end", self.own_error, own.format("share misclassified"), "1"),
+        }
+        return coords, variables
+
+    def head(self) -> dict[str, Any]:
+        """Attributes of the file besides :attr:`attrs`."""
+        return {"ends": [list(two) for two in self.ends]}
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            FedscopeError: no such file, or not a line's.
-        """
-        both, one = ("pair", "beta"), ("pair",)
-        dims = {"beta": ("beta",), "loss": both, "error": both, "barrier": one, "barrier_beta": one}
-        own = ("own_loss", "own_error")
-        values, attrs = read_result(Path(path), "line", ("pair", *dims), optional=own, dims=dims)
-        refuse_two_policies(path, "line", attrs, own[0] in values)
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """The inverse of :meth:`arrays`."""
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
-        pairs = tuple(str(pair) for pair in values.pop("pair"))
-        return cls(pairs=pairs, ends=ends, attrs=attrs, **values)
+        return cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs)
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Loss above error over β (beside it from 6 inches on), a colour a pair; ``width`` in inches."""
@@ -112,115 +86,15 @@ class Line:
 
         return draw_line(self, width, title)
 
+    def summary(self) -> str:
+        """The barriers in words."""
+        barriers = ", ".join(
+            f"{barrier:.3g} at beta = {beta:.2f} ({label})" if barrier else f"none ({label})"
+            for barrier, beta, label in zip(self.barrier, self.barrier_beta, self.pairs, strict=True)
+        )
+        begin = "loss barrier (greatest excess over the straight line between the ends)"
+        return f"{begin}: {barriers}{ends_words(self)}"
 
-def line(
-    module: nn.Module,
-    samples: Samples,
-    pairs: Sequence[tuple[Model, Model]],
-    *,
-    betas: int | Sequence[float] | np.ndarray = 81,
-    device: str = "cpu",
-    normalization: str = "interpolate",
-    calibration: Samples | None = None,
-    precision: str = "float32",
-    workers: int | None = None,
-    progress: Progress | None = None,
-    partial: Path | None = None,
-    provenance: Mapping[str, Any] | None = None,
-) -> Line:
-    """Measure the losses along the segments between pairs of models, and beyond both ends.
-
-    Args:
-        module: the architecture.
-        samples: what the loss is measured on.
-        pairs: (A, B): β = 1 is A, β = 0 is B.
-        betas: how many points on [−0.5, 1.5], or the points themselves; 0 and 1 are added where they are missing.
-        normalization: where the normalization statistics of points come from; see :class:`Normalization`. The ends
-            have them from there, too; ``keep`` takes those of the model at β = 1.
-        calibration: the samples on which ``re-estimate`` measures them.
-        progress: called with (points done, points in all).
-        partial: where finished points are kept; the same call goes on from there. The caller removes the file once
-            the result is saved.
-        provenance: becomes part of ``Line.attrs``.
-
-    Raises:
-        FedscopeError: no pairs, different layouts, a pair of one and the same model.
-    """
-    if not pairs:
-        raise FedscopeError("a line needs a pair of models, but none was given; give A B")
-    beta = betas_on((-0.5, 1.5), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
-    if not np.isfinite(beta).all():
-        raise FedscopeError("the points of a line must be finite numbers")
-    beta = np.union1d(beta, [0.0, 1.0])
-    for pair in pairs:
-        same_layout([model.weights for model in pair], [model.label for model in pair])
-        if np.array_equal(pair[0].weights.parameters, pair[1].weights.parameters):
-            raise FedscopeError(
-                f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
-            )
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
-    models = [model for pair in pairs for model in pair]
-    fits_module(evaluator.layout, models)
-    shape = (len(pairs), len(beta))
-    order = [pair * shape[1] + point for point in coarse_to_fine(shape[1:]) for pair in range(shape[0])]
-
-    inputs = evaluator.prepare(calibration.x) if calibration is not None else None
-    policy = Normalization.of(module, models[0].weights.buffers, normalization, inputs)
-
-    at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
-    # the curves' points, then the ends with their own statistics where the policy gives them others
-    own = [] if policy.leaves_own else [len(order) + k for k in range(len(models))]
-
-    def form(i: int, replica: Replica) -> None:
-        if i >= len(order):
-            replica.load(models[i - len(order)].weights.parameters, models[i - len(order)].weights.buffers)
-            return
-        pair, point = divmod(i, shape[1])
-        ends = [model.weights for model in pairs[pair]]
-        points = Points(ends, lambda k: (float(beta[k]), 1.0 - float(beta[k])), policy)
-        if point in at:
-            points.load(ends[at.index(point)], replica)
-        else:
-            points.form(point, replica)
-
-    weights = [model.weights for model in models]
-    identity = fingerprint(
-        "line",
-        module,
-        evaluator,
-        weights,
-        beta=beta.tolist(),
-        normalization=policy.policy,
-        calibration=calibration_identity(policy.policy, calibration),
-        **({"models_last": len(own)} if own else {}),
-    )
-    count = len(order) + len(own)
-    visits = Visits(evaluator, form, count, progress=progress, partial=partial, fingerprint=identity)
-    visits.measure([*order, *own])
-    curves = [values[0, : len(order)].reshape(shape) for values in (visits.loss, visits.error)]
-    loss, error = curves
-    own_loss, own_error = (
-        values[0, own].reshape(-1, 2) if own else curve[:, at]
-        for values, curve in zip((visits.loss, visits.error), curves, strict=True)
-    )
-    barriers = [barrier_of(beta, curve) for curve in loss]
-    ends_at = [pair * shape[1] + point for pair in range(shape[0]) for point in at]
-    return Line(
-        pairs=tuple(f"{a.label} - {b.label}" for a, b in pairs),
-        ends=tuple((a.label, b.label) for a, b in pairs),
-        beta=beta,
-        loss=loss,
-        error=error,
-        barrier=np.array([height for height, _ in barriers]),
-        barrier_beta=np.array([where for _, where in barriers]),
-        attrs={
-            **provenance_of(evaluator, samples, models, provenance),
-            "normalization_policy": policy.policy,
-            **policy.provenance(calibration, "the model at beta = 1"),
-            **precision_errors(module, evaluator, lambda i, r: form(ends_at[i], r), loss[None, :, at].reshape(1, -1))[
-                0
-            ],
-        },
-        own_loss=own_loss,
-        own_error=own_error,
-    )
+    def findings(self) -> dict[str, Any]:
+        """The barriers."""
+        return {"barrier": self.barrier}

@@ -21,6 +21,9 @@ def refuse_damaged_plane(path: Path, values: Mapping[str, np.ndarray], attrs: Ma
     Raises:
         FedscopeError: which of them does not.
     """
+    missing = [name for name in ("cos_uv", "normalization_policy") if name not in attrs]
+    if missing:
+        raise FedscopeError(f"{path} does not say its {', '.join(missing)}; compute the plane again with --force")
     for name in ("a", "b"):
         axis = values[name]
         if axis.ndim != 1 or axis.dtype.kind not in "fiu" or len(axis) < 2 or not (np.diff(axis) > 0).all():

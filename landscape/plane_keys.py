@@ -23,7 +23,7 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
         numbers.setdefault(model.label, set()).add(_numbers(model))
     for plane in planes:
         count = len(plane.anchors)
-        own = ", ".join(model.label for model in plane.anchors) if plane.kind == "surface" else "the three models"
+        own = ", ".join(model.label for model in plane.anchors) if plane.span == "surface" else "the three models"
         roles = {
             "anchor": own if told_apart(plane) else f"the {count} clients",
             "mean": "their mean",
@@ -32,7 +32,7 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
         }
         seen = set()
         for model, look in looks(plane):
-            if plane.kind == "surface" and model.role == "path":
+            if plane.span == "surface" and model.role == "path":
                 continue
             if is_owner(plane, model):
                 words = "the client whose data they are"

@@ -70,7 +70,7 @@ def paths(plane: Plane) -> list[tuple[tuple[PlaneModel, ...], str]]:
 
 def told_apart(plane: Plane) -> bool:
     """Whether the anchors have a number and a row each: three models, but not a round's clients."""
-    return 0 < len(plane.anchors) <= 3 and plane.kind != "clients"
+    return 0 < len(plane.anchors) <= 3 and plane.span != "clients"
 
 
 def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
@@ -78,7 +78,7 @@ def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
     from matplotlib.patheffects import withStroke
 
     inner: set[int] = set()
-    curve = plane.kind == "surface"  # its points are no models of their own, and its ends are the anchors
+    curve = plane.span == "surface"  # its points are no models of their own, and its ends are the anchors
     for models, colour in paths(plane):
         places = [model.a for model in models], [model.b for model in models]
         axes.plot(*places, color=colour, linewidth=0.9, marker="" if curve else "o", markersize=2.0, zorder=4)

@@ -69,7 +69,7 @@ def rows_of(plane: Plane) -> list[Row]:
         if model.role == "origin":
             rows.append(_row(plane, look, model, model.label))
     # the points of another program's curve are a line alone
-    path = [pair for pair in drawn if pair[0].role == "path" and plane.kind != "surface"]
+    path = [pair for pair in drawn if pair[0].role == "path" and plane.span != "surface"]
     for models in (path, shown if is_path(plane) else []):
         rows += [
             _row(plane, look, model, f"{word}: {model.label}")
@@ -80,7 +80,7 @@ def rows_of(plane: Plane) -> list[Row]:
 
 def _row(plane: Plane, look: dict[str, Any], model: PlaneModel, label: str) -> Row:
     on_plane = model.role in ("anchor", "mean", "origin")
-    measured = plane.kind != "surface" or not np.isnan([model.loss, model.error]).all()
+    measured = plane.span != "surface" or not np.isnan([model.loss, model.error]).all()
     return Row(look, label, model.loss, model.error, model.off_plane, on_plane, measured)
 
 

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Variable
+from ..checkpoints import Variable
+from ..checkpoints.results import ArrayResult, along
+from .basins import basin_of
 from .plane_gate import refuse_damaged_plane
-from .storing import read_result, refuse_two_policies, write_result
+from .sentences import plane_sentence, surface_sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: the units of coordinates, but for surfaces of other programs
+L2 = "L2 distance"
+#: of the models in a plane's file: what each column is, and its unit
+MODEL_COLUMNS: dict[str, tuple[str, str | None]] = {
+    "label": ("model", None),
+    "a": ("coordinate along u", L2),
+    "b": ("coordinate along v", L2),
+    "off_plane": ("distance from the plane", L2),
+    "loss": ("mean cross-entropy of the model itself", "nat"),
+    "error": ("share misclassified by the model itself", "1"),
+    "stored_loss": ("test loss recorded by the run", "nat"),
+    "stored_error": ("test error recorded by the run", "1"),
+    "role": ("what the model is to the plane", None),
+    "own_loss": ("mean cross-entropy with the model's own normalization statistics", "nat"),
+    "own_error": ("share misclassified with the model's own normalization statistics", "1"),
+}
+#: what --json says of a plane, and of each of its models
+ATTRS = (
+    *("data", "split", "samples", "client", "points_held_out", "held_out_loss_error", "normalization_effect"),
+    *("calibration_samples", "statistics_of", "held_out_loss_low", "held_out_loss_bands", "held_out_beyond"),
+)
+MODEL = ("label", "role", "loss", "error", "off_plane", "own_loss", "own_error")
+SURFACE = ("program", "split", "units", "holes")
 
 
 @dataclass(frozen=True)
@@ -47,7 +74,7 @@ class PlaneModel:
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class Plane(ArrayResult):
     """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`Span` for others.
 
     Attributes:
@@ -62,6 +89,12 @@ class Plane:
         computed: which points were measured, [b, a] bool; the others were interpolated (``adaptive``). None: all.
     """
 
+    command = kind = "plane"
+    needed = dict.fromkeys(("a", "b", "loss", "error", *(f"model_{name}" for name in MODEL_COLUMNS)), "")
+    optional = {"computed": ""}
+    derived = (".basin.csv",)
+    paged = ("",)
+
     a: np.ndarray
     b: np.ndarray
     loss: np.ndarray
@@ -73,8 +106,9 @@ class Plane:
     computed: np.ndarray | None = None
 
     @property
-    def kind(self) -> str:
-        """``models`` (through three), ``clients``, ``trajectory``, ``random``, or ``surface`` (another program's)."""
+    def span(self) -> str:
+        """What it was made from: ``models`` (three), ``clients``, ``trajectory``, ``random``, or ``surface`` (another
+        program's)."""
         return str(self.attrs.get("kind", "models"))
 
     @property
@@ -100,76 +134,60 @@ class Plane:
     def _of(self, role: str) -> tuple[PlaneModel, ...]:
         return tuple(model for model in self.models if model.role == role)
 
-    def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: dimensions ``b``, ``a`` and ``model``; see cli.md for the names."""
-        columns: dict[str, Variable] = {}
-        for name, about in MODEL_COLUMNS.items():
-            words = name in ("label", "role")
-            values = np.array([getattr(model, name) for model in self.models], dtype=object if words else float)
-            columns[f"model_{name}"] = (("model",), values, about)
-        if self.computed is not None:
-            about = {"long_name": "1 where measured, 0 where interpolated"}
-            columns["computed"] = (("b", "a"), self.computed.astype(np.int8), about)
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``b``, ``a`` and ``model``; see formats.md for the names."""
         units, nats = (str(self.attrs.get(key, usual)) for key, usual in (("units", L2), ("loss_units", "nat")))
-        write_result(
-            Path(path),
-            "plane",
-            coords={
-                "b": (("b",), self.b, {"long_name": "coordinate along v", "units": units}),
-                "a": (("a",), self.a, {"long_name": "coordinate along u", "units": units}),
-                "model": (
-                    ("model",),
-                    np.arange(len(self.models)),
-                    {"long_name": "anchors, their mean, shown; see model_role"},
-                ),
-            },
-            variables={
-                "loss": (("b", "a"), self.loss, {"long_name": "mean loss", "units": nats}),
-                "error": (("b", "a"), self.error, {"long_name": "share misclassified", "units": "1"}),
-                **columns,
-            },
-            attrs={**self.attrs, "cos_uv": self.cos_uv, "normalization_policy": self.normalization_policy},
-        )
+        coords = {
+            "b": along("b", self.b, "coordinate along v", units),
+            "a": along("a", self.a, "coordinate along u", units),
+            "model": along("model", np.arange(len(self.models)), "anchors, their mean, shown; see model_role"),
+        }
+        variables = {
+            "loss": along("b a", self.loss, "mean loss", nats),
+            "error": along("b a", self.error, "share misclassified", "1"),
+        }
+        for name, (about, unit) in MODEL_COLUMNS.items():
+            column = np.array([getattr(model, name) for model in self.models], dtype=float if unit else object)
+            if unit == "nat":
+                about, unit = about.replace("cross-entropy", "loss" if "task" in self.attrs else "cross-entropy"), nats
+            variables[f"model_{name}"] = along("model", column, about, unit)
+        if self.computed is not None:
+            computed = self.computed.astype(np.int8)
+            variables["computed"] = along("b a", computed, "1 where measured, 0 where interpolated")
+        return coords, variables
+
+    def head(self) -> dict[str, Any]:
+        """Attributes of the file besides :attr:`attrs`."""
+        return {"cos_uv": self.cos_uv, "normalization_policy": self.normalization_policy}
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read what :meth:`save` wrote.
+    def refuse_damaged(cls, path: Path, values: Mapping[str, np.ndarray], attrs: Mapping[str, Any]) -> None:
+        """See :func:`refuse_damaged_plane`."""
+        refuse_damaged_plane(path, values, attrs)
 
-        Raises:
-            FedscopeError: no such file, or not a plane's.
-        """
-        own = ("model_own_loss", "model_own_error")
-        columns = [f"model_{name}" for name in MODEL_COLUMNS if name not in ("role", "own_loss", "own_error")]
-        needed = ("a", "b", "loss", "error", *columns)
-        values, attrs = read_result(Path(path), "plane", needed, optional=("model_role", "computed", *own))
-        missing = [name for name in ("cos_uv", "normalization_policy") if name not in attrs]
-        if missing:
-            raise FedscopeError(f"{path} does not say its {', '.join(missing)}; compute the plane again with --force")
-        refuse_damaged_plane(Path(path), values, attrs)
-        refuse_two_policies(path, "plane", attrs, own[0] in values)
-        count = len(values["model_a"])
-        # files from before roles were written: three anchors, their mean, shown ones
-        roles = values.get("model_role", np.array([*["anchor"] * 3, "mean", *["shown"] * count][:count], dtype=object))
-        models = []
-        for i, (label, role) in enumerate(zip(values["model_label"], roles, strict=True)):
-            numbers = {name.removeprefix("model_"): float(values[name][i]) for name in columns[1:]}
-            # files from before they were written, with a policy that leaves models their own statistics
-            numbers |= {
-                f"own_{name}": float(values.get(f"model_own_{name}", values[f"model_{name}"])[i])
-                for name in ("loss", "error")
-            }
-            models.append(PlaneModel(label=str(label), role=str(role), **numbers))
+    @classmethod
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """The inverse of :meth:`arrays`."""
+        columns = zip(*(values[f"model_{field.name}"].tolist() for field in fields(PlaneModel)), strict=True)
         return cls(
-            a=values["a"],
-            b=values["b"],
-            loss=values["loss"],
-            error=values["error"],
-            models=tuple(models),
+            **{name: values[name] for name in ("a", "b", "loss", "error")},
+            models=tuple(PlaneModel(*row) for row in columns),
             cos_uv=float(attrs.pop("cos_uv")),
             normalization_policy=str(attrs.pop("normalization_policy")),
             attrs=attrs,
             computed=values["computed"].astype(bool) if "computed" in values else None,
         )
+
+    def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
+        """Where the plane's models lie about its minimum, as ``BASE.basin.csv``; none where there is no such place."""
+        basin, path = basin_of(self), Path(f"{base}.basin.csv")
+        if not again and path.exists():
+            return [path]
+        if basin is None:
+            path.unlink(missing_ok=True)  # of a result that this one has replaced
+            return []
+        basin.save(path)
+        return [path]
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Filled contours of the loss (from 6 inches on with the error beside it); ``width`` in inches."""
@@ -183,19 +201,29 @@ class Plane:
 
         return draw_page(self, title)
 
+    def pages(self, title: str | None = None) -> dict[str, str]:
+        """The page."""
+        return {"": self.page(title)}
 
-#: the units of coordinates, but for surfaces of other programs
-L2 = "L2 distance"
-MODEL_COLUMNS: dict[str, dict[str, str]] = {
-    "label": {"long_name": "model"},
-    "a": {"long_name": "coordinate along u", "units": L2},
-    "b": {"long_name": "coordinate along v", "units": L2},
-    "off_plane": {"long_name": "distance from the plane", "units": L2},
-    "loss": {"long_name": "mean cross-entropy of the model itself", "units": "nat"},
-    "error": {"long_name": "share misclassified by the model itself", "units": "1"},
-    "stored_loss": {"long_name": "test loss recorded by the run", "units": "nat"},
-    "stored_error": {"long_name": "test error recorded by the run", "units": "1"},
-    "role": {"long_name": "what the model is to the plane"},
-    "own_loss": {"long_name": "mean cross-entropy with the model's own normalization statistics", "units": "nat"},
-    "own_error": {"long_name": "share misclassified with the model's own normalization statistics", "units": "1"},
-}
+    def summary(self) -> str:
+        """What the plane shows, with its numbers; of another program's surface what was read."""
+        return surface_sentence(self) if self.span == "surface" else plane_sentence(self)
+
+    def findings(self) -> dict[str, Any]:
+        """The basin and the models; of another program's surface what it says of itself."""
+        grid = [len(self.b), len(self.a)]
+        if self.span == "surface":
+            return {"grid": grid, **{key: self.attrs[key] for key in SURFACE}}
+        basin = basin_of(self)
+        about = {**asdict(basin), "ringed": basin.ringed, "deviation": basin.deviation} if basin is not None else None
+        computed = self.loss.size if self.computed is None else int(self.computed.sum())
+        return {
+            **({"basin": about} if about is not None else {}),
+            **{key: self.attrs[key] for key in ATTRS if key in self.attrs},
+            "normalization_policy": self.normalization_policy,
+            "kind": self.span,
+            "models": [{key: getattr(model, key) for key in MODEL} for model in self.models],
+            "grid": grid,
+            "points_computed": computed,
+            "points_interpolated": self.loss.size - computed,
+        }

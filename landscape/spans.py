@@ -127,6 +127,17 @@ def random_directions(model: Model, seed: int = 0) -> Span:
     return _along(components, model, "random", ((model, "origin"),), reach=u_length, about=about)
 
 
+def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> Span:
+    """The plane of a kind: ``models``, ``clients``, ``trajectory``, or ``random`` from one model.
+
+    Raises:
+        FedscopeError: models that span none.
+    """
+    if kind == "random":
+        return random_directions(models[0], seed)
+    return {"models": through_models, "clients": near_clients, "trajectory": along_trajectory}[kind](models)
+
+
 def mean_of(models: Sequence[Model]) -> Model:
     """The unweighted mean of models, labelled so."""
     label = ", ".join(model.label for model in models)

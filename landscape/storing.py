@@ -11,9 +11,9 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, Model, Variable, read_netcdf, versions, write_netcdf
 from .evaluator import Evaluator
+from .known_tasks import CLASSIFICATION
 from .replica import Replica
 from .samples import Samples
-from .tasks import CLASSIFICATION
 
 #: of the files that lines and planes are kept in
 VERSION = 1
@@ -103,16 +103,3 @@ def read_result(
                 f"{', '.join(along)}; compute the {kind} again with --force"
             )
     return {name: variables[name][1] for name in (*needed, *optional) if name in variables}, attrs
-
-
-def refuse_two_policies(path: Path | str, kind: str, attrs: Mapping[str, Any], has_own: bool) -> None:
-    """Refuse files from before models were measured with the normalization statistics of the points around them.
-
-    Raises:
-        FedscopeError: the models' losses are of other statistics than the points', and cannot be compared.
-    """
-    if not has_own and attrs.get("normalization_policy") in ("keep", "re-estimate"):
-        raise FedscopeError(
-            f"{path} is of an earlier fedscope, which measured the models and the points between them with different "
-            f"normalization statistics; compute the {kind} again with --force"
-        )

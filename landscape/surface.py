@@ -213,7 +213,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         parts.append(f"{interpolated:,} of {points:,} points interpolated, {checked}")
     lengths = " and ".join(dict.fromkeys(str(len(plane.path)) for plane in planes if plane.path))
     if lengths:
-        parts.append(f"line: the curve ({lengths} points)" if first.kind == "surface" else f"line: {lengths} models")
+        parts.append(f"line: the curve ({lengths} points)" if first.span == "surface" else f"line: {lengths} models")
     outside = sum(not _inside(plane, model) for plane in planes for model in plane.models)
     if outside:
         parts.append(f"{outside} {'model' if outside == 1 else 'models'} outside the range")

@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from threading import Condition, Event, Thread
 from typing import Any, TypeVar
 
-import torch
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -54,6 +52,8 @@ def run_in_workers(
     if isinstance(items, Sized):
         count = max(1, min(count, len(items)))
     crew = _Crew(task, items, make, AHEAD * count)
+    import torch
+
     own = torch.get_num_threads()
     threads = [Thread(target=crew.work, name=f"fedscope-{i}", daemon=True) for i in range(count)]
     try:
@@ -81,6 +81,8 @@ class _Crew:
         self.error: BaseException | None = None
 
     def work(self) -> None:
+        import torch
+
         try:
             torch.set_num_threads(1)
             context = self.make() if self.make is not None else None

@@ -55,7 +55,7 @@ def test_a_setting_that_does_not_exist_is_a_type_error_that_names_the_nearest(ru
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "tests"}, r'--split tests is none of test, train, both; did you mean "test"\?'),
+        ({"split": "tests"}, r'--split tests is none of test, train; did you mean "test"\?'),
         ({"precision": "fp16"}, r"--precision fp16 is none of float32, tf32, bf16"),
         ({"limit": 0}, r"--limit 0 is no whole number from 1 on"),
         ({"seed": -1}, r"--seed -1 is no whole number from 0 on"),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import h5py
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, read_netcdf, write_netcdf
 
@@ -91,3 +96,26 @@ def test_foreign_files_are_refused(tmp_path):
         read_netcdf(tmp_path / "x.nc")
     with pytest.raises(FedscopeError, match=r"y.nc does not exist"):
         read_netcdf(tmp_path / "y.nc")
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_seen_before_hdf5_opens_the_file(tmp_path: Path, place: float, bit: int) -> None:
+    path = tmp_path / "a.nc"
+    write_netcdf(path, {}, {"loss": (("a", "b"), np.arange(6.0).reshape(2, 3), {})}, {"split": "test"})
+    content = bytearray(path.read_bytes())
+    content[int(place * (len(content) - 31))] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(FedscopeError, match=r"a\.nc is damaged: its bytes are not those that were written; compute it"):
+        read_netcdf(path)
+
+
+def test_a_file_that_another_program_changed_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.nc"
+    write_netcdf(path, {}, {"loss": (("a",), np.arange(3.0), {})})
+    with h5py.File(path, "r+") as file:
+        file["loss"][1] = 9.0
+        file.attrs["more"] = "x" * 5000
+    variables, attrs = read_netcdf(path)
+    assert variables["loss"][1].tolist() == [0.0, 9.0, 2.0]
+    assert attrs["more"] == "x" * 5000

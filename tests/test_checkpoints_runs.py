@@ -415,3 +415,11 @@ def test_a_reader_sees_a_run_as_it_stood(tmp_path):
         assert before.rounds == (1,)
         assert before.metrics()["round"].tolist() == [1]
         assert Run.open(tmp_path / "ima").rounds == (1, 2)
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\n\n", "\x00", "round"])
+def test_nothing_left_of_a_table_is_no_row(tmp_path, content):
+    from fedscope.checkpoints.metrics import read_table
+
+    (tmp_path / "metrics.csv").write_text(content)
+    assert read_table(tmp_path / "metrics.csv") == {}

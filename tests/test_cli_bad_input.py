@@ -149,7 +149,8 @@ CASES = [
     ("curves runs/ima runs/ima", "runs/ima, runs/ima: a run is given twice; give each once"),
     ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
-    ("decompose runs/ima@2", "give runs/ima (and --rounds 2)"),
+    ("decompose runs/ima@2/global", "give runs/ima (and --rounds 2/global)"),
+    ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
     ("train --data folder:nowhere --out runs/ima", "folder:nowhere: there is no folder nowhere/train; it needs"),
     ("train --data runs --out new", "--data runs does not say what it is; write npz:runs or folder:runs"),
     ("train --method FedAvgg", "'FedAvgg' is not a method that fedscope knows; did you mean"),
@@ -210,9 +211,14 @@ CASES = [
 def test_a_mistake_is_one_sentence_and_exit_2(
     runs: Path, capsys: pytest.CaptureFixture[str], words: str, sentence: str
 ) -> None:
-    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    before = found_in(runs)
     assert sentence in refused(capsys, *words.split())
-    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path in before} == before
+    assert found_in(runs) == before
+
+
+def found_in(folder: Path) -> dict[Path, int | None]:
+    """All files, and when each was written, and all folders."""
+    return {path: path.stat().st_mtime_ns if path.is_file() else None for path in folder.rglob("*")}
 
 
 def test_collinear_models_are_refused_with_their_angle(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,7 +298,7 @@ def test_a_damaged_result_is_one_sentence(runs: Path, capsys: pytest.CaptureFixt
     assert run(words) == 0
     whole = Path("l.nc").read_bytes()
     for spoil, sentence in (
-        (lambda file: file.attrs.pop("ends"), "l.nc, or a file beside it, is damaged ('ends'); compute it again with"),
+        (lambda file: file.attrs.pop("ends"), "l.nc is damaged ('ends'); compute the line again with --force"),
         (lambda file: file.move("loss", "aside"), "l.nc lacks loss; compute the line again with --force"),
         (
             lambda file: swap(file, "loss", "barrier"),
@@ -425,7 +431,7 @@ def test_a_replaced_run_of_another_program_is_another_run(runs: Path) -> None:
     import json
 
     from fedscope.asking.runs import identity
-    from fedscope.cli.results import _same
+    from fedscope.cli.answering import _same
 
     said = identity(Run.open("runs/ima"))
     assert set(said) == {"path", "created", "versions"}

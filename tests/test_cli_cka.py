@@ -6,14 +6,21 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 import pytest
+import torch
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_file, write_round
 from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.similarity import ClientCKA, ModelCKA
+from fedscope.questions.cka import cka
+from fedscope.training import data_of, module_of
+
+LAYERS = ["fc1", "output"]
+MODELS = ["runs/fma@1", "runs/fma@2"]
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +116,47 @@ def test_several_layers_and_runs_are_results_of_their_own(runs: Path, capsys: py
     # a run and a layer alone are the same numbers
     said(capsys, "runs/fma", "--limit", "60", "--batch", "20", "--out", "alone")
     np.testing.assert_allclose(ClientCKA.load("alone.nc").rounds[1].cka, made.rounds[1].cka, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "settings"),
+    [
+        (["runs/ima", "--rounds", "2"], "runs/ima", {"rounds": 2}),
+        (["runs/ima", "runs/fma", "--layer", "fc1", "--layer", "output"], ["runs/ima", "runs/fma"], {"layer": LAYERS}),
+        (["runs/ima", "--layer", "fc1", "--layer", "output"], [Path("runs/ima")], {"layer": LAYERS}),
+        (["runs/fma@all/global", "--estimator", "biased"], "runs/fma@all/global", {"estimator": "biased"}),
+        (["runs/fma@1", "runs/fma@2", "--layer", "fc1", "--layer", "output"], MODELS, {"layer": LAYERS}),
+    ],
+)
+def test_the_function_says_the_same(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], given: Any, settings: dict[str, Any]
+) -> None:
+    out = json.loads(said(capsys, *words, "--limit", "60", "--json", "--out", "c"))
+    made = cka(given, limit=60, **settings)
+    assert made.numbers() == {key: value for key, value in out.items() if key != "files"}
+    files = [path.name.replace("p", "c", 1) for path in made.save("p")]
+    drawn = [f"c{end}.{kind}" for end in made.figures() for kind in ("pdf", "png")]
+    assert files + drawn == out["files"]
+
+
+def test_modules_and_state_dicts_are_models(runs: Path) -> None:
+    """As they are in memory, on data of one's own."""
+    addresses = ["runs/fma@1/global", "runs/fma@4/global", "runs/fma@4/start"]
+    data, modules = data_of(Run.open("runs/fma")), []
+    for address in addresses:
+        module = module_of(Run.open("runs/fma"))
+        module.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in load_model(address).weights.arrays().items()})
+        modules.append(module)
+    named = cka(addresses, layer="fc1", limit=100)
+    assert isinstance(named, ModelCKA)
+    for models in (modules, [modules[0], modules[1].state_dict(), load_model(addresses[2])]):
+        made = cka(models, layer="fc1", limit=100, data=data)
+        assert isinstance(made, ModelCKA)
+        np.testing.assert_array_equal(made.cka, named.cka)
+    with pytest.raises(FedscopeError, match=r"^\w+ 1 is one model, and .* two or more; name another$"):
+        cka(modules[0], data=data)
+    with pytest.raises(FedscopeError, match=r"^runs/fma is a run, and \w+ 2 a model; give runs only"):
+        cka(["runs/fma", modules[0]])
 
 
 def test_every_option_reaches_the_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,19 @@ def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixt
     assert "training loss, mean" in said(capsys, "curves", "runs/fma", "--measure", "train_loss", "--last", "3")
 
 
+def test_curves_are_asked_for_from_python(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedscope.questions.curves import curves
+
+    words = ["runs/fma", "runs/ima", "--measure", "test_accuracy", "--measure", "lr", "--last", "3", "--out", "c"]
+    told = json.loads(said(capsys, "curves", *words, "--json"))
+    assert told.pop("files")[:2] == ["c.curves.csv", "c.curves.json"]
+    found = curves(["runs/fma", "runs/ima"], measures=["test_accuracy", "lr", "lr"], last=3)
+    assert found.numbers() == told
+    assert list(told) == ["test_accuracy", "lr"]
+    assert len(found.figure().axes) == 2
+    assert said(capsys, "curves", *words, "--redraw").startswith(found.summary() + "\n  c.curves.csv")
+
+
 def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = json.loads(said(capsys, "line", "runs/fma@last", "runs/ima@last", "--limit", "50", "--json", "--points", "9"))
     line = Line.load(next(path for path in out["files"] if path.endswith(".nc")))
@@ -271,7 +284,7 @@ def test_decompose_adds_up_and_asks_for_more_rounds_without_repeating(
         assert one["closure_error"] < 1e-6
         assert one["global_loss"] == pytest.approx(one["fma_loss"], abs=0.05)
     # Stopped in the second round; the same command goes on, and says the same.
-    real, calls = decomposition.decompose_round, []
+    real, calls = decomposition.round_factors, []
 
     def stopping(*args: object, **kwargs: object) -> object:
         calls.append(1)
@@ -279,7 +292,7 @@ def test_decompose_adds_up_and_asks_for_more_rounds_without_repeating(
             raise KeyboardInterrupt
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decomposition, "decompose_round", stopping)
+    monkeypatch.setattr(decomposition, "round_factors", stopping)
     assert run(["decompose", "runs/ima", "--rounds", "1,3,5", "--out", "cut"]) == 130
     assert not Path("cut.factors.csv").exists()
     assert run(["decompose", "runs/ima", "--rounds", "1,3,5", "--out", "cut"]) == 0
@@ -324,6 +337,7 @@ def test_help_of_every_command_ends_with_an_example(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 def test_the_demo_draws_everything_and_goes_on_when_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Run
+from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
+from fedscope.questions.decompose import decompose
 from fedscope.training import Config, merge, preset, train
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -152,6 +153,33 @@ def test_other_losses_close_too(runs: Path, capsys: pytest.CaptureFixture[str], 
     assert f"x.factors.json holds another result, of --loss {loss} (not squared);" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        (["runs/half"], {"rounds": "3,4", "of": "both", "draws": "local:2", "on": "cohort"}),
+        (["runs/fma-0", "runs/fma-1"], {"rounds": 4, "draws": "runs", "split": "test", "outputs": "logits"}),
+        (["runs/ima-0@4"], {"draws": "rounds:2", "loss": "zero-one", "limit": 40, "seed": 1}),
+    ],
+)
+def test_the_function_answers_what_the_command_prints(
+    runs: Path, capsys: pytest.CaptureFixture[str], given: list[str], settings: dict[str, Any]
+) -> None:
+    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    printed = decomposed(capsys, *given, *words, "--out", "x")
+    result = decompose(given, **settings)
+    assert result.numbers() == {"rounds": printed}
+    assert result.runs == Decomposition.load("x").runs
+
+
+def test_models_are_also_given_one_by_one(runs: Path) -> None:
+    one, both = (decompose.prepare("runs/half", of=of) for of in (["averaged"], ("averaged", "global")))
+    assert one.name == "decompose-train-averaged-1-last"
+    assert both.name == "decompose-train-global-averaged-1-last"
+    for of in ("mean", [], ["global", "mean"]):
+        with pytest.raises(FedscopeError, match=r"is none of global, averaged, both"):
+            decompose.prepare("runs/half", of=of)
+
+
 def test_names_of_files_tell_questions_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["runs/fma-0", "--rounds", "4"]
     decomposed(capsys, *common)
@@ -188,7 +216,7 @@ def test_an_interrupted_average_goes_on(
 
     words = ["runs/ima-0", "--rounds", "3,4", "--of", "both", "--draws", "local:2"]
     assert run(["decompose", *words, "--out", "whole"]) == 0
-    real, calls = decomposition.decompose_round, []
+    real, calls = decomposition.round_factors, []
 
     def stopping(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
@@ -196,7 +224,7 @@ def test_an_interrupted_average_goes_on(
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(decomposition, "decompose_round", stopping)
+    monkeypatch.setattr(decomposition, "round_factors", stopping)
     assert run(["decompose", *words, "--out", "cut"]) == 130
     assert run(["decompose", *words, "--out", "cut"]) == 0
     assert len(calls) == 5

@@ -15,7 +15,8 @@ from scipy import stats
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import fedscope, run
-from fedscope.decomposition.dispersion import Dispersion, round_sentence
+from fedscope.decomposition.dispersion import Dispersion
+from fedscope.questions.disperse import disperse
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -78,7 +79,7 @@ def test_every_round_and_layer_has_its_row(runs: Path, capsys: pytest.CaptureFix
     assert float(row["skew_rejected_share"]) == pytest.approx((stats.false_discovery_control(p) <= 0.05).mean())
     lines = words.splitlines()
     made = Dispersion.load("d")
-    assert lines[:4] == [round_sentence(one, 0.05) for one in made.rounds]
+    assert lines[:4] == [one.summary(0.05) for one in made.rounds]
     assert lines[4:] == [f"  d.{kind}" for kind in (*KINDS, *PICTURES)]
     # single layers: the most skewed of the first run's last round, in both runs
     assert {(one.run, one.round, one.layer) for one in made.maps} == {
@@ -203,7 +204,8 @@ def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.Monkey
     [
         (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3 have them"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
-        (["runs/ima@4"], r"runs/ima@4 names a model, but a whole run is asked for; give runs/ima \(and --rounds 4\)"),
+        (["runs/ima@4/global"], r"runs/ima@4/global names a model, but a whole run is asked for; give runs/ima \("),
+        (["runs/ima@4", "--rounds", "1"], r"runs/ima@4 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/one", "--rounds", "1"], r"runs/one@1 has 1 client, so there is no dispersion; ask for rounds with two"),
         (
             ["runs/ima", "runs/wide", "--rounds", "1"],
@@ -229,3 +231,11 @@ def test_mistakes_end_in_one_sentence(
     with pytest.raises(FedscopeError, match=message):
         said(capsys, *words)
     assert not list(Path().rglob("*.partial"))
+
+
+def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(said(capsys, "runs/fma@1,3", "--layer", "head.weight", "--fdr", "0.2", "--json", "--out", "d"))
+    result = disperse("runs/fma", rounds=[1, 3], layers=["head.weight"], fdr=0.2)
+    assert result.numbers() == {name: value for name, value in told.items() if name != "files"}
+    np.testing.assert_array_equal(result.maps[0].cells.count, Dispersion.load("d").maps[0].cells.count)
+    assert [one.round for one in disperse(["runs/fma@3", "runs/ima@4"]).rounds] == [3, 4]

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.cli import embeddings
-from fedscope.cli.embeddings import asked_of, embedded, tell
-from fedscope.cli.options import Output
+from fedscope.cli.main import fedscope
 from fedscope.decomposition.embedding import Embedding
+from fedscope.questions import embed as question
+from fedscope.questions.embed import embed
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -41,23 +42,20 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def output(out: str | None = "m", **changes: bool) -> Output:
-    known: dict[str, Any] = {"redraw": False, "force": False, "as_json": False, **changes}
-    return Output(None if out is None else Path(out), None, None, **known)
+def asked(names: str, rounds: str | None, method: str, **how: Any) -> Any:
+    return embed.prepare([Path("runs", name) for name in names.split()], method, rounds=rounds, **how)
 
 
-def said(
-    capsys: pytest.CaptureFixture[str], names: str, rounds: str | None, method: str, to: Output, **how: Any
-) -> str:
+def said(capsys: pytest.CaptureFixture[str], names: str, rounds: str, method: str, *words: str) -> str:
     capsys.readouterr()
-    asked = asked_of([Path("runs", name) for name in names.split()], rounds, method, **how)
-    result = embedded(asked, to)
-    tell(asked, result, to)
+    runs = [f"runs/{name}" for name in names.split()]
+    fedscope.main(["disperse", *runs, "--rounds", rounds, "--embed", method, *words], standalone_mode=False)
     return capsys.readouterr().out
 
 
 def test_two_runs_are_one_map_in_five_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "iid shards", "1,3", "tsne", output(), perplexity=4.0)
+    given = ["--perplexity", "4", "--out", "m"]
+    words = said(capsys, "iid shards", "1,3", "tsne", *given)
     lines = words.splitlines()
     assert lines[0].startswith("t-SNE of 20 models of iid, shards, rounds 1, 3: perplexity 4, KL divergence ")
     assert lines[3:] == [f"  m.embedding.{kind}" for kind in ("csv", "json", "pdf", "png", "html")]
@@ -73,20 +71,20 @@ def test_two_runs_are_one_map_in_five_files(runs: Path, capsys: pytest.CaptureFi
     assert not list(Path().glob("*.partial"))
     # the same again is read back, another is not overwritten
     png = Path("m.embedding.png").read_bytes()
-    assert said(capsys, "iid shards", "1,3", "tsne", output(), perplexity=4.0) == words
-    assert said(capsys, "iid shards", "1,3", "tsne", output(redraw=True), perplexity=4.0) == words
+    assert said(capsys, "iid shards", "1,3", "tsne", *given) == words
+    assert said(capsys, "iid shards", "1,3", "tsne", *given, "--redraw") == words
     assert Path("m.embedding.png").read_bytes() == png
-    for how in ({"perplexity": 5.0}, {"perplexity": 4.0, "seed": 1}, {"perplexity": 4.0, "layers": ["fc1.weight"]}):
+    for how in (["--perplexity", "5"], ["--seed", "1"], ["--layer", "fc1.weight"]):
         with pytest.raises(FedscopeError, match=r"m\.embedding\.json holds another result, of .*(perp|seed|lay)"):
-            said(capsys, "iid shards", "1,3", "tsne", output(), **how)
+            said(capsys, "iid shards", "1,3", "tsne", *given, *how)
 
 
 def test_json_has_the_numbers_and_layers_change_them(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = json.loads(said(capsys, "iid", "all", "pca", output(None, as_json=True)))
+    whole = json.loads(said(capsys, "iid", "all", "pca", "--json"))
     assert (whole["models"], whole["method"], whole["perplexity"]) == (20, "pca", None)
     assert len(whole["spreads"]) == 4
     assert whole["files"][0] == "runs/iid/figures/embedding-pca-all.embedding.csv"
-    part = json.loads(said(capsys, "iid", "all", "pca", output(None, as_json=True), layers=["head.weight"]))
+    part = json.loads(said(capsys, "iid", "all", "pca", "--json", "--layer", "head.weight"))
     assert part["files"][0] == "runs/iid/figures/embedding-pca-all-head.weight.embedding.csv"
     for of_layer, of_all in zip(part["spreads"], whole["spreads"], strict=True):
         assert 0 < of_layer["mean"] < of_all["mean"]
@@ -94,11 +92,11 @@ def test_json_has_the_numbers_and_layers_change_them(runs: Path, capsys: pytest.
 
 def test_without_rounds_all_that_have_clients_are_shown(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def rounds(names: str) -> list[tuple[str, int]]:
-        return [(run.name, t) for run, t in asked_of([Path("runs", n) for n in names.split()], None, "pca").rounds]
+        return [(name, t) for name, t in asked(names, None, "pca").parts[0].settings[0]["rounds"]]
 
     assert rounds("iid shards") == [("iid", 1), ("iid", 2), ("iid", 3), ("iid", 4), ("shards", 1), ("shards", 3)]
     # of four clients and two models of the server a round
-    monkeypatch.setattr(embeddings, "MODELS", 18)
+    monkeypatch.setattr(question, "MODELS", 18)
     assert rounds("iid") == [("iid", 1), ("iid", 3), ("iid", 4)]
     assert rounds("iid shards") == [("iid", 1), ("iid", 4), ("shards", 1), ("shards", 3)]
 
@@ -114,15 +112,15 @@ def test_an_interrupted_map_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(embedding, "embed", stop)
-        with pytest.raises(KeyboardInterrupt):
-            said(capsys, "iid", "all", "tsne", output())
+        with pytest.raises(click.Abort):
+            said(capsys, "iid", "all", "tsne", "--out", "m")
     assert Path("m.embedding.json.partial").exists()
     with monkeypatch.context() as patched:
         patched.setattr(products, "read_blocks", stop)  # nothing is left to read
-        words = said(capsys, "iid", "all", "tsne", output())
-        with pytest.raises(KeyboardInterrupt):
-            said(capsys, "iid", "1,2", "tsne", output("other"))
-    assert words.replace("m.embedding", "n.embedding") == said(capsys, "iid", "all", "tsne", output("n"))
+        words = said(capsys, "iid", "all", "tsne", "--out", "m")
+        with pytest.raises(click.Abort):
+            said(capsys, "iid", "1,2", "tsne", "--out", "other")
+    assert words.replace("m.embedding", "n.embedding") == said(capsys, "iid", "all", "tsne", "--out", "n")
     assert Path("m.embedding.csv").read_bytes() == Path("n.embedding.csv").read_bytes()
 
 
@@ -158,4 +156,10 @@ def test_mistakes_end_in_one_sentence_before_anything_is_read(
     runs: Path, names: str, rounds: str | None, method: str, how: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(FedscopeError, match=message):
-        asked_of([Path("runs", name) for name in names.split()], rounds, method, **how)
+        asked(names, rounds, method, **how)
+
+
+def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(said(capsys, "iid", "1,3", "tsne", "--layer", "fc1.weight", "--perplexity", "2", "--json"))
+    made = embed("runs/iid@1,3", layers="fc1.weight", perplexity=2)
+    assert made.numbers() == {name: value for name, value in told.items() if name != "files"}

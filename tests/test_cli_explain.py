@@ -17,6 +17,7 @@ from fedscope.cli.main import fedscope, run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.explaining import Comparison, Explanation, compare_models, explain
 from fedscope.decomposition.similarity import ClientCKA
+from fedscope.questions.explain import explain as ask
 from fedscope.training import data_of, module_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -101,7 +102,7 @@ def test_the_same_again_is_read_back_and_another_is_not_overwritten(
     words = said(capsys, "runs/ima", *QUICK, "--out", "e")
     kept = {kind: Path(f"e.{kind}").read_bytes() for kind in FILES}
     with monkeypatch.context() as patched:
-        patched.setattr(decomposition, "decompose_round", None)
+        patched.setattr(decomposition, "round_factors", None)
         patched.setattr(similarity, "round_similarity", None)
         assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words
         Path("e.md").unlink()
@@ -118,7 +119,7 @@ def test_the_same_again_is_read_back_and_another_is_not_overwritten(
 def test_an_interrupted_page_goes_on(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = decomposition.decompose_round, []
+    real, calls = decomposition.round_factors, []
 
     def stopping(*args: Any, **options: Any) -> Any:
         calls.append(1)
@@ -126,7 +127,7 @@ def test_an_interrupted_page_goes_on(
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(decomposition, "decompose_round", stopping)
+    monkeypatch.setattr(decomposition, "round_factors", stopping)
     assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 130
     assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 0
     assert len(calls) == 3
@@ -194,7 +195,7 @@ def test_the_same_question_of_decompose_is_gone_on_with(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(["decompose", "runs/ima", *QUICK, "--out", "b"]) == 0
-    monkeypatch.setattr(decomposition, "decompose_round", None)
+    monkeypatch.setattr(decomposition, "round_factors", None)
     said(capsys, "runs/ima", *QUICK, "--out", "b")
     assert Explanation.load("b").attrs == Decomposition.load("b").attrs
 
@@ -212,7 +213,7 @@ def test_runs_on_other_data_are_refused_before_anything_is_computed(
     info = json.loads(Path("runs/fma/run.json").read_text())
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[8]"]
     assert run(["train", "--out", "runs/kept", *words, "--set", "data.client_test=0.3"]) == 0
-    monkeypatch.setattr(decomposition, "decompose_round", None)
+    monkeypatch.setattr(decomposition, "round_factors", None)
     with pytest.raises(
         FedscopeError, match=r"runs/ima and runs/kept were trained on .*; ask for one of them at a time"
     ):
@@ -286,7 +287,8 @@ def test_two_draws_decide_nothing_that_needs_an_interval(runs: Path, capsys: pyt
         (["runs/ima", "--rounds", "9"], r"--rounds 9: runs/ima has no round 9; it has 1 to 4"),
         (["runs/ima", "runs/ima"], r"2 of the runs are called 'ima'; rename a folder"),
         (["runs/nothing"], r"runs/nothing"),
-        (["runs/ima@2"], r"runs/ima@2 names a model, but a whole run is asked for"),
+        (["runs/ima@2/global"], r"runs/ima@2/global names a model, but a whole run is asked for"),
+        (["runs/ima@2", "--rounds", "1"], r"runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/ima", "--early", "4"], r"--early 4: the run has 4 rounds, so none comes after .*; give less than 4"),
         (["runs/ima", "--early", "2", "--redraw"], r"--early 2 judges anew, which --redraw does not; leave out one"),
         (["runs/ima", "--redraw", "--out", "no"], r"no\.factors\.json does not exist, so there is nothing to draw"),
@@ -299,12 +301,30 @@ def test_mistakes_end_in_one_sentence(
         said(capsys, *words)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["runs/ima", "--rounds", "1,4", "--draws", "local:3", "--early", "2"], ["runs/few@4", "--draws", "local:2"]],
+)
+def test_the_function_answers_what_the_command_prints(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    out = json.loads(said(capsys, *words, "--limit", "60", "--out", "e", "--json"))
+    assert out.pop("files") == [f"e.{kind}" for kind in FILES]
+    given = {name[2:]: value for name, value in zip(words[1::2], words[2::2], strict=True)}
+    page = ask(words[0], **{**given, **({"early": 2} if "early" in given else {})}, limit=60)
+    assert page.numbers() == out
+    assert page == Explanation.load("e")
+    paths = page.save("p")
+    assert [path.read_bytes() for path in paths[:3]] == [Path(f"e.{kind}").read_bytes() for kind in FILES[3:6]]
+    assert 'src="data:image/png;base64,' in page.pages()[""]
+
+
 def test_another_early_phase_makes_the_page_anew_and_not_the_decomposition(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said(capsys, "runs/ima", *QUICK, "--out", "e")
     assert Explanation.load("e").early == {"ima": 1}
-    monkeypatch.setattr(decomposition, "decompose_round", None)
+    monkeypatch.setattr(decomposition, "round_factors", None)
     words = said(capsys, "runs/ima", *QUICK, "--out", "e", "--early", "2")
     assert Explanation.load("e").early == {"ima": 2}
     assert "Early (rounds 1 to 2)" in words
@@ -322,5 +342,5 @@ def test_a_page_of_an_earlier_fedscope_is_made_anew_and_not_drawn_again(
     Path("e.explain.json").write_text(json.dumps(old))
     with pytest.raises(FedscopeError, match=r"e\.explain\.json is a page of an earlier fedscope.*without --redraw"):
         said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
-    monkeypatch.setattr(decomposition, "decompose_round", None)
+    monkeypatch.setattr(decomposition, "round_factors", None)
     assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words

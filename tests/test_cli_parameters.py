@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import h5py
@@ -16,6 +17,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.parameters import ParameterMap, Parameters, most_skewed, parse_place
+from fedscope.questions.parameters import parameters
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -158,6 +160,8 @@ def test_a_map_of_many_parameters(runs: Path, capsys: pytest.CaptureFixture[str]
         (["runs/one", "--parameter", "head.bias[0]"], r"round 1 of one has 1 client, and a density .* two or more"),
         (["runs/one", "--tsne"], r"runs/one@1 has 1 client, so a parameter is one number and no vector"),
         (["runs/fma", "--round", "1,2"], r"--round 1,2 names 2 rounds; give one, as in --round 2"),
+        (["runs/fma@3", "--round", "2"], r"runs/fma@3 names its rounds, and so does --round 2; leave one out"),
+        (["runs/fma@3", "runs/ima@2"], r"these runs name different rounds, but one is asked for; give --round 3"),
         (["runs/fma", "--round", "9"], r"--round 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/fma", "runs/one"], r"runs/one@4: the run has rounds 1"),
         (["runs/fma", "runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
@@ -202,8 +206,8 @@ def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.Ca
         capsys.readouterr()
         assert run(["parameters", "runs/fma", *words, "--out", "x"]) == 2
         assert message in capsys.readouterr().err
-    assert run(["parameters", "runs/fma@3"]) == 2
-    assert "give runs/fma (and --round 3)" in capsys.readouterr().err
+    assert run(["parameters", "runs/fma@3/global"]) == 2
+    assert "give runs/fma (and --round 3/global)" in capsys.readouterr().err
 
 
 def test_a_round_in_which_no_client_moved_has_no_map(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,3 +237,34 @@ def test_runs_with_other_clients_are_not_compared_in_silence(runs: Path, capsys:
     for name, partition in (("iid", "iid"), ("shards", "shards:2")):
         assert run(["train", "--method", "fma", "--partition", partition, "--out", f"runs/{name}", *words]) == 0
     assert "or had other clients or data" in said(capsys, "runs/iid", "runs/shards", "--round", "1", "--out", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (["--parameter", "head.bias[0]", "--seed", "3"], {"parameters": ["head.bias[0]"], "seed": 3}),
+        (["--top", "2"], {"top": 2}),
+        (
+            ["--tsne", "--sample", "60", "--perplexity", "7"],
+            {"tsne": True, "sample": 60, "perplexity": 7.0},
+        ),
+    ],
+)
+def test_the_function_says_what_the_command_says(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], settings: dict[str, Any]
+) -> None:
+    told = json.loads(said(capsys, "runs/ima@3", *words, "--json"))
+    assert told["files"][-1].startswith(f"runs/ima/figures/parameters-{'tsne-' if 'tsne' in settings else ''}3")
+    result = parameters("runs/ima", rounds=3, **settings)
+    assert result.numbers() == {name: value for name, value in told.items() if name != "files"}
+    if isinstance(result, ParameterMap):
+        result.save("again")
+        np.testing.assert_array_equal(ParameterMap.load("again").at, result.at)
+
+
+def test_one_round_is_that_of_all_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "runs/fma@3", "runs/ima@3", "--out", "both")
+    said(capsys, "runs/fma@3", "runs/ima", "--out", "first")
+    said(capsys, "runs/fma", "runs/ima", "--round", "3", "--out", "given")
+    kept = {Path(f"{name}.parameters.csv").read_bytes() for name in ("both", "first", "given")}
+    assert len(kept) == 1

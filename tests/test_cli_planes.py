@@ -6,15 +6,17 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedscope import Plane, Run
+import fedscope
+from fedscope import Plane, Planes, Run
 from fedscope.cli.main import run
-from fedscope.cli.preview import Preview
 from fedscope.landscape import Evaluator
+from fedscope.landscape.preview import Preview
 from fedscope.training import data_of, module_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -59,7 +61,7 @@ def test_the_clients_plane_of_a_round(here: Path, capsys: pytest.CaptureFixture[
     assert [model["role"] for model in told["models"]] == ["anchor"] * 4 + ["mean", "shown"]
     assert len(told["basin"]["gaps"]) == 4
     plane = Plane.load("runs/ima/figures/plane-clients-ima@4.nc")
-    assert plane.kind == "clients"
+    assert plane.span == "clients"
     assert 0.5 < sum(plane.attrs["explained"]) <= 1
     assert Path("runs/ima/figures/plane-clients-ima@4.basin.csv").exists()
 
@@ -79,11 +81,69 @@ def test_random_directions_hang_on_the_seed(here: Path, capsys: pytest.CaptureFi
     for out, seed in (("a", "0"), ("b", "1")):
         asked(capsys, "runs/ima@last", "--random", "--seed", seed, "--out", out)
     a, b = Plane.load("a.nc"), Plane.load("b.nc")
-    assert (a.kind, a.attrs["directions_seed"], b.attrs["directions_seed"]) == ("random", 0, 1)
+    assert (a.span, a.attrs["directions_seed"], b.attrs["directions_seed"]) == ("random", 0, 1)
     assert a.models[0].role == "origin"
     assert not np.array_equal(a.loss, b.loss)
     assert run(["plane", "runs/ima@last", "--random", *GRID, "--seed", "1", "--out", "a"]) == 2
     assert "a.nc holds another result, of --seed 0 (not 1);" in capsys.readouterr().err
+
+
+ANCHORS = [f"runs/ima@{t}/global" for t in (3, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("words", "models", "settings"),
+    [
+        ([*ANCHORS, "--show", "runs/ima@all/start"], ANCHORS, {"show": "runs/ima@all/start"}),
+        ([*ANCHORS, "--adaptive", "--split", "train"], ANCHORS, {"adaptive": True, "split": "train"}),
+        (["runs/ima@4", "--clients", "--range", "-1", "2", "-3", "0.5"], "runs/ima@4",
+         {"clients": True, "range": (-1, 2, -3, 0.5)}),
+        (["runs/ima", "--trajectory", "--rounds", "1,3,last", "--margin", "1"], Path("runs/ima"),
+         {"trajectory": True, "rounds": [1, 3, "last"], "margin": 1}),
+        (["runs/ima@last", "--random", "--seed", "2"], "runs/ima@last", {"random": True, "seed": 2}),
+        (["runs/ima", "--rounds", "2", "--split", "both"], "runs/ima", {"rounds": 2, "split": "both"}),
+        (["runs/ima@5", "--random", "--data-of", "3,5"], "runs/ima@5", {"random": True, "data_of": [3, 5]}),
+    ],
+)  # fmt: skip
+def test_the_function_gives_the_commands_numbers(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], models: Any, settings: dict[str, Any]
+) -> None:
+    told = asked(capsys, *words, "--out", "x")
+    del told["files"]
+    assert fedscope.plane(models, **settings, grid=4, limit=60).numbers() == told
+
+
+def test_a_run_that_is_open_is_as_good_as_its_folder(here: Path) -> None:
+    opened, folder = (
+        fedscope.plane(run, rounds=[1, "last"], grid=3, limit=60) for run in (Run.open("runs/ima"), "runs/ima")
+    )
+    assert opened.numbers() == folder.numbers()
+    assert isinstance(opened, Planes)
+    assert list(opened.parts) == [".round-1", ".round-5", ".globals"]
+    assert opened.attrs["run"][0]["path"] == "runs/ima"
+
+
+@pytest.mark.parametrize(
+    ("words", "models", "settings"),
+    [
+        ([*ANCHORS[:2], "runs/ima@1", "runs/ima@2", "--points", "5"],
+         [(ANCHORS[0], ANCHORS[1]), ("runs/ima@1", "runs/ima@2")], {"points": 5}),
+        (["runs/ima@4", "--clients", "--normalization", "keep"], "runs/ima@4",
+         {"clients": True, "normalization": "keep"}),
+        ([*ANCHORS[:2], "--range", "0", "3", "--split", "train"], ANCHORS[:2], {"range": (0, 3), "split": "train"}),
+    ],
+)  # fmt: skip
+def test_the_function_gives_the_commands_barriers(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], models: Any, settings: dict[str, Any]
+) -> None:
+    assert run(["line", *words, "--limit", "60", "--out", "x"]) == 0
+    said = capsys.readouterr().out
+    line = fedscope.line(models, **settings, limit=60)
+    assert said == f"{line.summary()}\n  x.nc\n  x.pdf\n  x.png\n"
+    assert run(["line", *words, "--limit", "60", "--out", "x", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    del told["files"]
+    assert line.numbers() == told
 
 
 def test_both_splits_in_one_pass_are_two_ordinary_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,8 +208,8 @@ def test_ranges_replace_the_margin(here: Path, capsys: pytest.CaptureFixture[str
 def test_a_preview_shows_while_it_is_measured_and_goes(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscope.cli.preview.EVERY", 0.0)
-    monkeypatch.setattr("fedscope.cli.preview.SHARE", 1e9)
+    monkeypatch.setattr("fedscope.landscape.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.preview.SHARE", 1e9)
     drawn: list[str] = []
     whole = Preview._draw
 
@@ -167,7 +227,7 @@ def test_a_preview_shows_while_it_is_measured_and_goes(
 def test_a_preview_that_cannot_be_written_is_said_once(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscope.cli.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.preview.EVERY", 0.0)
     Path("x.preview.png").mkdir()
     Path("x.preview.png/in-the-way").touch()
     assert run(["plane", "runs/ima@last", "--random", "--grid", "9", "--limit", "60", "--out", "x"]) == 0
@@ -272,16 +332,16 @@ def test_clients_of_two_runs_are_not_mixed_up(here: Path, capsys: pytest.Capture
 def test_rows_of_panels_say_whose_data_they_are(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fedscope.landscape as landscape
+    from fedscope.landscape import plane_figure
 
     seen: list[object] = []
-    real = landscape.draw_panels
+    real = plane_figure.draw_panels
 
     def draw(planes: list, titles: list, *rest: object, rows: list[str]) -> object:
         seen.append((rows, [[plane.attrs["client"] for plane in row] for row in planes]))
         return real(planes, titles, *rest, rows=rows)
 
-    monkeypatch.setattr(landscape, "draw_panels", draw)
+    monkeypatch.setattr(plane_figure, "draw_panels", draw)
     told = asked(capsys, "runs/ima", "--rounds", "1,2", "--data-of", "3,5", "--out", "x")
     assert seen == [(["client 3's data", "client 5's data"], [[3, 3, 3], [5, 5, 5]])]
     assert [panel["title"] for panel in told["panels"]][:2] == ["Round 1, client 3's data", "Round 2, client 3's data"]

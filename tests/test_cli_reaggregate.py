@@ -16,6 +16,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_round
 from fedscope.cli.main import fedscope, run
 from fedscope.landscape import Evaluator
+from fedscope.questions.reaggregate import reaggregate
 from fedscope.training import data_of, module_of
 
 
@@ -234,3 +235,20 @@ def test_mistakes_end_in_one_sentence(
     with pytest.raises(FedscopeError, match=message) as caught:
         said(capsys, *words)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", [{"lr": 0.5}, ["server.lr=0.5"]])
+def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.CaptureFixture[str], settings: Any) -> None:
+    given = ["--server", "fedsa", "--server", "FedAdam", "--set", "server.lr=0.5", "--limit", "60", "--seed", "2"]
+    told = json.loads(said(capsys, "runs/first", "--rounds", "2", *given, "--json", "--out", "r"))
+    result = reaggregate("runs/first@2", ["fedsa", "fedadam"], settings=settings, limit=60, seed=2)
+    assert result.numbers() == {name: value for name, value in told.items() if name != "files"}
+    assert result.notes()[-1].startswith("the run averaged over rounds")
+    kept = type(result).load("r")
+    assert kept.summary() == result.summary()
+    stored = load_model("r.fedadam.safetensors", Run.open("runs/first").layout).weights.parameters
+    np.testing.assert_array_equal(result.models["fedadam"].parameters, stored)
+    with pytest.raises(FedscopeError, match=r"table without a figure"):
+        result.figure()
+    with pytest.raises(FedscopeError, match=r"give --server fma instead"):
+        reaggregate("runs/first@2", "fedsa", settings={"method": "fma"})

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import fedscope.cli.replaying as replaying
+import fedscope.asking.replaying as replaying
+from fedscope.asking.replaying import Replays
 from fedscope.cli.main import run
-from fedscope.cli.replaying import Replays
 
 
 def test_the_number_and_the_way_out_are_said(capsys: pytest.CaptureFixture[str]) -> None:

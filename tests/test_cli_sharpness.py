@@ -7,11 +7,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, load_model, write_file
-from fedscope.cli.main import fedscope
+from fedscope.cli.main import fedscope as group
 from fedscope.landscape.curvature import Sharpness
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -37,7 +39,7 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    fedscope.main(["sharpness", *words], standalone_mode=False)
+    group.main(["sharpness", *words], standalone_mode=False)
     return capsys.readouterr().out
 
 
@@ -75,6 +77,23 @@ def test_addresses_and_files_give_the_same_numbers(runs: Path, capsys: pytest.Ca
     assert "trace" not in out["models"][0]["measures"]
     assert all(Path(path).exists() for path in out["files"])
     assert Path(out["files"][0]).parent == Path("runs/fma/figures")
+
+
+@pytest.mark.parametrize(
+    ("words", "models", "settings"),
+    [
+        (["runs/fma", "runs/ima", "--rounds", "1,last", "--rho", "0.1"], ["runs/fma", "runs/ima"],
+         {"rounds": [1, "last"], "rho": 0.1}),
+        (["runs/fma@2", "runs/ima@3,4/global", "--no-hessian", "--split", "test", "--relative", "0.2", "--seed", "1"],
+         ["runs/fma@2", "runs/ima@3,4/global"], {"hessian": False, "split": "test", "relative": 0.2, "seed": 1}),
+    ],
+)  # fmt: skip
+def test_the_function_gives_the_commands_numbers(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], models: list[str], settings: dict[str, Any]
+) -> None:
+    told = json.loads(said(capsys, *words, *QUICK, "--json"))
+    del told["files"]
+    assert fedscope.sharpness(models, limit=60, draws=2, probes=2, top=2, **settings).numbers() == told
 
 
 def test_a_density_is_one_more_file(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

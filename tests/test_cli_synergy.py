@@ -19,7 +19,7 @@ from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run,
 from fedscope.cli.main import fedscope, run
 from fedscope.decomposition import Synergy, synergy
 from fedscope.decomposition.label_agreement import label_agreement, overlap
-from fedscope.decomposition.synergy_words import sentence
+from fedscope.questions.synergy import synergy as diagnose
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -340,11 +340,8 @@ def test_one_cluster_of_all_has_no_rand_index() -> None:
     ):
         labels = label_agreement(clusters, found.mean_similarity, sets).to_json()
         one = replace(found, clusters=(clusters,), attrs={"source": "a@2", "labels": labels})
-        assert sentence(one).splitlines()[1].startswith(words)
-        assert "least possible" not in sentence(one)
-    before = {**labels, "rand": 0.0, "rand_p": None}
-    one = replace(found, clusters=(((0, 1, 2, 3, 4, 5),),), attrs={"source": "a@2", "labels": before})
-    assert "the 6 clients form one cluster, so there is no Rand index" in sentence(one)
+        assert one.summary().splitlines()[1].startswith(words)
+        assert "least possible" not in one.summary()
 
 
 def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -462,3 +459,17 @@ def test_nothing_is_cut_off(result: Synergy, width: float) -> None:
     assert box.y0 >= -0.01
     assert box.x1 <= width + 0.01
     assert box.y1 <= figure.get_figheight() + 0.01
+
+
+def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--classes", "3", "--clusters", "2", "--cv-threshold", "0.1", "--sim-threshold", "0.4", "--seed", "5"]
+    told = json.loads(said(capsys, "runs/fma", "--rounds", "2", *words, "--quantile", "0.9", "--json"))
+    asked = {"classes": 3, "clusters": 2, "cv_threshold": 0.1, "sim_threshold": 0.4, "seed": 5, "quantile": 0.9}
+    result = diagnose("runs/fma@2", **asked)
+    assert result.numbers() == {name: value for name, value in told.items() if name != "files"}
+    assert result.layers[0].mic is not None
+    assert diagnose(Run.open("runs/fma"), rounds=2, similarity="layer").scope == "layer"
+    with pytest.raises(FedscopeError, match=r"runs/fma@2 names its rounds, and so does --rounds 3"):
+        diagnose("runs/fma@2", rounds=3)
+    with pytest.raises(FedscopeError, match=r"runs/fma: one round is asked for, but 2,3 are 2; give one of them"):
+        diagnose("runs/fma", rounds=[2, 3])

@@ -23,6 +23,7 @@ from fedscope.decomposition.theory import (
     replay_variances,
     tangent_kernel,
 )
+from fedscope.questions.theory import theory
 from fedscope.training import Replayer, data_of, module_of
 
 # The architecture of the runs below, as a user's own.
@@ -76,7 +77,7 @@ def test_a_run_gives_a_table_and_a_figure(runs: Path, capsys: pytest.CaptureFixt
     assert f"; and replay variance r = {found.pearson:.2f} [" in lines[1]
     assert lines[2:] == ["  t.theory.csv", "  t.theory.json", "  t.pdf", "  t.png"]
     assert [one.round for one in made.rounds] == [1, 2, 3, 4]
-    assert [one.shrink for one in made.paths[4]] == [2.0**-i for i in range(7)]
+    assert [one.shrink for one in made.shrunk[4]] == [2.0**-i for i in range(7)]
     assert (made.attrs["samples"], made.attrs["kernel_samples"], made.attrs["draws"]) == (60, 80, "local:4")
     recorded = Run.open("runs/fma")
     assert [one.client for one in made.bounds] == recorded.round(4).client_ids.tolist()
@@ -127,7 +128,7 @@ def test_without_replays_and_with_several_rounds(runs: Path, capsys: pytest.Capt
     out = json.loads(said(capsys, *words, "--json", "--out", "t"))
     assert [(one["round"], one["variance"]) for one in out["correlations"]] == [(1, "gp_variance"), (4, "gp_variance")]
     assert {one["replay_variance"] for one in out["clients"]} == {None}
-    assert sorted(Theory.load("t").paths) == [1, 2]
+    assert sorted(Theory.load("t").shrunk) == [1, 2]
 
 
 def test_only_rounds_with_clients_count(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +158,46 @@ def test_an_interrupted_analysis_goes_on(
     said(capsys, *words, "--rounds", "1,2,3")  # other rounds, and another one's clients shrunk
     assert asked == [1, 2, 3, 3, 3]
     assert not Path("t.theory.json.partial").exists()
+
+
+def test_kernels_outlive_an_interruption_of_their_replays(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.decomposition import theory
+
+    real, asked = theory.tangent_kernel, []
+
+    def counted(*given: object, **named: object) -> object:
+        asked.append(1)
+        return real(*given, **named)  # type: ignore[arg-type]
+
+    def interrupt(*given: object, **named: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(theory, "tangent_kernel", counted)
+    words = ["runs/fma", *QUICK, "--rounds", "3,4", "--kernel", "3,4", "--draws", "local:2", "--shrink", "none"]
+    with monkeypatch.context() as patched:
+        patched.setattr(theory, "replay_variances", interrupt)
+        with pytest.raises(click.Abort):
+            said(capsys, *words, "--out", "t")
+    said(capsys, *words, "--out", "t")
+    assert asked == [1, 1]
+    said(capsys, *words, "--out", "whole")
+    assert Path("t.theory.csv").read_bytes() == Path("whole.theory.csv").read_bytes()
+
+
+def test_the_function_says_the_same(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["runs/fma@3", *QUICK, "--shrink", "none", "--kernel", "2,last", "--draws", "local:2", "--json"]
+    out = json.loads(said(capsys, *words, "--out", "t"))
+    small = {"limit": 60, "kernel_samples": 80, "dimension": 64}
+    made = theory(Run.open("runs/fma"), rounds=3, shrink="none", kernel=[2, "last"], draws=2, **small)
+    assert capsys.readouterr().err == "", "what replays cost is said by the command"
+    assert made.numbers() == {key: value for key, value in out.items() if key != "files"}
+    assert {one["round"] for one in out["gaps"]} == {3}
+    assert {one["round"] for one in out["clients"]} == {2, 4}
+    assert made.attrs == Theory.load("t").attrs
+    with pytest.raises(FedscopeError, match=r"--outputs logit is none of probabilities, logits; did you mean"):
+        theory("runs/fma", outputs="logit")  # type: ignore[arg-type]
 
 
 def test_a_run_of_another_program(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +270,8 @@ def test_a_cut_table_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixtur
     whole = Path("t.theory.csv").read_text()
     Path("t.theory.csv").write_text(whole[: whole.index("\n", 300) - 3])
     with pytest.raises(
-        FedscopeError, match=r"t\.theory\.csv is (not whole|damaged: .*); compute it again with --force"
+        FedscopeError,
+        match=r"t\.theory\.csv( is damaged|, t.* do not fit each other).*; .*again with --force",
     ):
         said(capsys, *words, "--redraw")
     said(capsys, *words, "--force")
@@ -239,7 +281,8 @@ def test_a_cut_table_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/fma@last"], r"runs/fma@last names a model, but a whole run is asked for"),
+        (["runs/fma@last/global"], r"runs/fma@last/global names a model, but a whole run is asked for"),
+        (["runs/fma@2", "--rounds", "1"], r"runs/fma@2 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/some", "--rounds", "2"], r"runs/some@2: the clients of round 2 were not recorded; rounds 1 have them"),
         (["runs/some", "--kernel", "2"], r"--kernel 2: runs/some has no round 2"),

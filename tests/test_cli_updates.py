@@ -15,6 +15,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, Weights, write_round
 from fedscope.cli.main import fedscope
 from fedscope.decomposition.updates import ClientUpdates
+from fedscope.questions.updates import updates
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -121,6 +122,21 @@ def test_several_runs_share_a_table_and_a_figure(runs: Path, capsys: pytest.Capt
         said(capsys, "runs/fma", "runs/few", "--rounds", "2", "--out", "u")
 
 
+def test_the_function_says_the_same_and_saves_the_same_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i, (given, rounds) in enumerate(((["runs/fma@2"], None), (["runs/fma", "runs/few"], [2, 4]))):
+        asked = ["--rounds", ",".join(map(str, rounds))] if rounds else []
+        out = json.loads(said(capsys, *given, *asked, "--json", "--out", f"c{i}"))
+        made = updates(given, rounds=rounds)
+        assert made.numbers() == {key: value for key, value in out.items() if key != "files"}
+        kept = [name.replace("c", "p", 1) for name in out["files"] if name.endswith((".nc", ".csv"))]
+        assert sorted(path.name for path in made.save(f"p{i}")) == sorted(kept)
+        assert Path(f"p{i}.updates.csv").read_bytes() == Path(f"c{i}.updates.csv").read_bytes()
+        assert capsys.readouterr().err == ""
+    assert [len(one.rounds) for one in made] == [2, 2]
+    assert "mean cosine" in made._repr_html_()
+    assert [one.round for one in updates(Run.open("runs/fma"))[0].rounds] == [1, 2, 3, 4]
+
+
 def test_drawing_again_leaves_the_table_as_it_lies_there(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "runs/fma", "--out", "u")
     table = Path("u.updates.csv")
@@ -141,7 +157,7 @@ def test_finished_rounds_are_kept(
 ) -> None:
     from fedscope.decomposition import updates
 
-    measure, asked = updates.geometry, []
+    measure, asked = updates.round_geometry, []
 
     def stopping(*given: object, **named: object) -> object:
         asked.append(named["number"])
@@ -211,7 +227,8 @@ def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(
         (["runs/fma", "--rounds", "1,4"], r"runs/fma@4 has a cohort of one, so .*; give other rounds, or --rounds all"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/fma", "runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
-        (["runs/fma@2"], r"runs/fma@2 names a model, but a whole run is asked for; give runs/fma \(and --rounds 2\)"),
+        (["runs/fma@2/global"], r"runs/fma@2/global names a model, but a whole run is asked for; give runs/fma \("),
+        (["runs/fma@2", "--rounds", "all"], r"runs/fma@2 names its rounds, and so does --rounds all; leave one out"),
         (["runs/nothing"], r"runs/nothing does not exist"),
         (["runs/ima", "--rounds", "3"], r"runs/ima@3 recorded its clients, but not the model they were sent \(start\)"),
     ],

@@ -21,14 +21,12 @@ from fedscope.decomposition.similarity import (
     ModelCKA,
     RoundCKA,
     cka,
-    clients_sentence,
     draw_clients,
     gram,
     hsic,
     jackknife,
     minibatches,
     model_similarity,
-    models_sentence,
     round_similarity,
 )
 from fedscope.decomposition.similarity.panels import scale_of
@@ -310,7 +308,7 @@ def test_a_diverged_client_and_a_dead_one_are_named(small: Any) -> None:
     assert np.isfinite(made.cka[0, 3])
     assert np.isnan([made.mean, made.mean_stderr, made.mean_global]).all()
     np.testing.assert_array_equal(np.isnan(made.cka_global), [False, True, True, False])
-    said = clients_sentence(ClientCKA((made,), {"layer": "output", "run": [{"path": "runs/ima"}]}))
+    said = ClientCKA((made,), {"layer": "output", "run": [{"path": "runs/ima"}]}).summary()
     assert said.startswith("ima, output: mean CKA between clients nan in round 3 (there ")
     assert said.endswith("not defined for clients 5, 9, whose features are constant, not finite, or too noisy for so "
                          "few samples in round 3")  # fmt: skip
@@ -450,7 +448,7 @@ def test_any_models_are_the_same_numbers_with_errors_a_pair(small: Any) -> None:
     assert np.isnan([same.mean_global, *same.cka_global]).all()
     assert (made.attrs["layer"], made.attrs["estimator"], made.attrs["batches"]) == ("output", "unbiased", 3)
     assert (made.attrs["samples"], made.attrs["data"]) == (40, "toy")
-    assert models_sentence(made).startswith("output: CKA ")
+    assert made.summary().startswith("output: CKA ")
 
 
 def test_models_that_cannot_be_compared_are_refused(small: Any) -> None:

@@ -26,8 +26,6 @@ from fedscope.decomposition.dispersion import (
     critical_skewness,
     disperse_round,
     map_layer,
-    most_skewed,
-    round_sentence,
     skewness_p_values,
 )
 
@@ -332,11 +330,11 @@ def test_clients_that_diverged_are_counted_and_left_out(tmp_path: Path) -> None:
     assert (row.nonfinite, row.constant, row.high_share, made.whole.high_share) == (3, 2, None, None)
     rest = by_definition(np.delete(values[:, :360], [20, 21, 22], axis=1), "fc.weight", 0.05)
     near(row, {**rest, "parameters": 360, "nonfinite": 3})
-    assert "3 NaN or infinite in some client" in round_sentence(made, 0.05)
+    assert "3 NaN or infinite in some client" in made.summary(0.05)
     values[3] = np.nan
     made = disperse_round(recorded(tmp_path, values), run="toy")
     assert (made.whole.nonfinite, made.whole.median_cv, made.whole.skew_rejected_share) == (LAYOUT.size, None, None)
-    assert round_sentence(made, 0.05).endswith("; no test of skewness, because no parameter can be tested")
+    assert made.summary(0.05).endswith("; no test of skewness, because no parameter can be tested")
 
 
 def test_one_client_has_no_dispersion(tmp_path: Path) -> None:
@@ -363,7 +361,7 @@ def test_rates_out_of_range_are_refused(tmp_path: Path, fdr: float) -> None:
 
 
 def test_what_few_clients_cannot_say_is_said(tmp_path: Path) -> None:
-    said = {n: round_sentence(disperse_round(recorded(tmp_path, matrix(n)), run="toy"), 0.05) for n in (2, 7, 8)}
+    said = {n: disperse_round(recorded(tmp_path, matrix(n)), run="toy").summary(0.05) for n in (2, 7, 8)}
     assert said[2].endswith("no skewness, which needs 3 clients, and no test of it, which needs 8")
     assert said[7].endswith("; no test of skewness, which needs 8 clients")
     assert "; skewness is rejected for" in said[8]
@@ -470,7 +468,7 @@ def test_the_most_skewed_layer_is_one_that_can_be_drawn() -> None:
         return LayerDispersion(name, size, 0, 0, 0, 1.0, 0.1, skewness, count, rejected, 0.0, 1.0)
 
     def most(*layers: LayerDispersion) -> str | None:
-        return most_skewed(RoundDispersion("r", 1, 9, layers, layers[0]))
+        return RoundDispersion("r", 1, 9, layers, layers[0]).most_skewed()
 
     a, b, bias = layer("a", 200, 10, 0.9), layer("b", 100, 20, 0.5), layer("bias", 10, 10, 1.0)
     assert most(a, b, bias) == "b"
@@ -523,7 +521,7 @@ def test_incomplete_results_are_refused(tmp_path: Path) -> None:
     Dispersion((made,), 0.05).save(base)
     table = tmp_path / "x.dispersion.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:3]) + "\n")
-    with pytest.raises(FedscopeError, match=r"x\.dispersion\.csv lacks rows of round 7 of toy"):
+    with pytest.raises(FedscopeError, match=r"x\.dispersion\.csv, .*x\.dispersion\.json in .* do not fit each other"):
         Dispersion.load(base)
     with pytest.raises(FedscopeError, match=r"round 7 of toy is there twice"):
         Dispersion((made, made), 0.05)

@@ -30,7 +30,6 @@ from fedscope.decomposition.embedding import (
     gram,
     maps,
     principal,
-    sentence,
     settled_perplexity,
     spreads,
     t_sne,
@@ -517,7 +516,7 @@ def test_what_is_saved_is_read_back(result: Embedding, tmp_path: Path, method: s
 
 
 def test_a_result_that_is_not_there_is_refused(result: Embedding, tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"x\.embedding\.csv does not exist: an embedding is x\.embedding\.csv and"):
+    with pytest.raises(FedscopeError, match=r"x\.embedding\.json does not exist: a result of disperse --embed is x"):
         Embedding.load(tmp_path / "x")
     result.save(tmp_path / "x")
     (tmp_path / "x.embedding.csv").write_text("run,round\n")
@@ -526,7 +525,7 @@ def test_a_result_that_is_not_there_is_refused(result: Embedding, tmp_path: Path
 
 
 def test_the_sentence_has_the_numbers(result: Embedding) -> None:
-    first, *runs = sentence(result).splitlines()
+    first, *runs = result.summary().splitlines()
     assert result.explained is not None
     share = 100 * sum(result.explained)
     assert first == (
@@ -683,7 +682,7 @@ def test_a_round_with_one_client_has_no_spread_and_says_so(tmp_path: Path) -> No
     one, more = record(tmp_path / "one", 3, clients=1), record(tmp_path / "more", 1, clients=4)
     made = gram([(one, 1), (one, 2), (one, 3), (more, 1)])
     assert [(run, number) for run, number, _ in spreads(made)] == [("more", 1)]
-    words = sentence(embed(made, "pca")).splitlines()
+    words = embed(made, "pca").summary().splitlines()
     assert words[1] == "one: one client a round, so that there is no distance to a mean"
     assert words[2].startswith("more: mean L2 distance of clients to their round's mean ")
 

@@ -681,8 +681,10 @@ def test_an_average_over_rounds_is_told_from_the_global_model():
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_comes_back_exactly_and_is_the_same_again(name, tmp_path):
     found = RUNS[name]()
-    path = found.save(tmp_path / "figures" / "e.v1")
-    assert path.name == "e.v1.explain.json"
+    ends = ("factors.csv", "clients.csv", "factors.json", "md", "explain.json")
+    paths = found.save(tmp_path / "figures" / "e.v1")
+    assert [path.name for path in paths] == [f"e.v1.{end}" for end in ends]
+    assert paths[3].read_text() == found.as_markdown("e.v1.png")
     again = Explanation.load(tmp_path / "figures" / "e.v1")
     assert again == found
     assert again.as_html(b"png") == RUNS[name]().as_html(b"png")
@@ -690,23 +692,52 @@ def test_a_page_comes_back_exactly_and_is_the_same_again(name, tmp_path):
 
 
 def test_what_is_no_page_is_refused(tmp_path):
+    with pytest.raises(FedscopeError, match=r"e\.factors\.json does not exist: a result of decompose"):
+        Explanation.load(tmp_path / "e")
+    found = explained(made())
+    path = found.save(tmp_path / "e")[-1]
+    kept = json.loads(path.read_text())
+
+    def beside(**changes):
+        """What is taken for these statements, and why it cannot be read back."""
+        path.write_text(json.dumps({**kept, **changes}))
+        with pytest.raises(FedscopeError) as refused:
+            Explanation.load(tmp_path / "e")
+        return Explanation.beside(tmp_path / "e", found.decomposition, found.early, again=False), str(refused.value)
+
+    # what would be made anew is refused where it is only read back
+    taken, why = beside(version=1)
+    assert taken is None
+    assert "e.explain.json is a page of an earlier fedscope, which made" in why
+    taken, why = beside(attrs={"draws": "runs"})
+    assert taken is None
+    assert f"e.explain.json explains another result than {tmp_path}/e.factors.json holds" in why
+    # what is no page is refused in both
+    for changes, sentence in (
+        ({"format": "other"}, "e.explain.json is no result of `fedscope explain`"),
+        ({"statements": [{"claim": "own-data"}]}, "e.explain.json is damaged"),
+        ({"notes": 3}, "e.explain.json is damaged"),
+    ):
+        path.write_text(json.dumps({**kept, **changes}))
+        with pytest.raises(FedscopeError, match=sentence):
+            Explanation.load(tmp_path / "e")
+        with pytest.raises(FedscopeError, match=sentence):
+            Explanation.beside(tmp_path / "e", found.decomposition, found.early, again=False)
+    # another early phase is judged anew, and read back as it was made
+    path.write_text(json.dumps(kept))
+    assert Explanation.beside(tmp_path / "e", found.decomposition, found.early, again=False) == found
+    assert Explanation.beside(tmp_path / "e", found.decomposition, {"ima": 2}, again=False) is None
+    assert Explanation.beside(tmp_path / "e", found.decomposition, {"ima": 2}, again=True) == found
+    path.unlink()
+    assert Explanation.beside(tmp_path / "e", found.decomposition, found.early, again=False) is None
     with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist; run `fedscope explain` again"):
-        Explanation.load(tmp_path / "e")
-    old = json.dumps({"format": "fedscope-explanation", "version": 1, "statements": []})
-    (tmp_path / "e.explain.json").write_text(old)
-    assert Explanation.is_outdated(tmp_path / "e")
-    with pytest.raises(FedscopeError, match=r"e\.explain\.json is a page of an earlier fedscope, which made"):
-        Explanation.load(tmp_path / "e")
-    (tmp_path / "e.explain.json").write_text("{}")
-    assert not Explanation.is_outdated(tmp_path / "e")
-    with pytest.raises(FedscopeError, match=r"e\.explain\.json is no result of `fedscope explain`"):
         Explanation.load(tmp_path / "e")
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_markdown_has_every_number_of_the_json(name, tmp_path):
     found = RUNS[name]()
-    info = json.loads(found.save(tmp_path / "e").read_text())
+    info = json.loads(found.save(tmp_path / "e")[-1].read_text())
     page = found.as_markdown("e.png")
     table = page[page.index("| statement | number") :].splitlines()[2:]
     shown_ = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]

@@ -141,7 +141,7 @@ def test_a_nan_stays_a_nan(tmp_path):
 
 
 def test_what_is_no_result_is_refused(tmp_path):
-    with pytest.raises(FedscopeError, match=r"r\.factors\.json does not exist: .*without --redraw"):
+    with pytest.raises(FedscopeError, match=r"r\.factors\.json does not exist: a result of decompose is r\.factors"):
         Decomposition.load(tmp_path / "r")
     paths = result().save(tmp_path / "r")
     paths[0].write_text("a,b\n1,2\n")
@@ -170,10 +170,29 @@ def test_a_cut_or_edited_table_is_no_result(tmp_path, kind):
     result().save(tmp_path / "r")
     table = tmp_path / f"r.{kind}.csv"
     lines = table.read_text().splitlines(keepends=True)
-    for spoilt in (lines[:-1], [*lines[:-1], lines[-1].replace(",60,", ",sixty,")]):
+    for spoilt, sentence in (
+        (lines[:-1], r"do not fit each other, so one was changed or cut; compute it again with --force"),
+        (
+            [*lines[:-1], lines[-1].replace(",60,", ",sixty,")],
+            rf"r\.{kind}\.csv is damaged: round in line {len(lines)} is 'sixty'; compute it again with --force",
+        ),
+    ):
         table.write_text("".join(spoilt))
-        with pytest.raises(FedscopeError, match=r"do not fit each other, so one was changed or cut; compute them"):
+        with pytest.raises(FedscopeError, match=sentence):
             Decomposition.load(tmp_path / "r")
+
+
+def test_a_head_that_does_not_fit_is_no_result(tmp_path):
+    paths = result().save(tmp_path / "r")
+    head = json.loads(paths[2].read_text())
+    for spoilt in ({"runs": [{**head["runs"][0], "curves": [1]}]}, {"runs": 3}, {"runs": [{"run": "ima"}]}):
+        paths[2].write_text(json.dumps({**head, **spoilt}))
+        with pytest.raises(FedscopeError, match=r"do not fit each other, so one was changed or cut"):
+            Decomposition.load(tmp_path / "r")
+    rounds = [{**one, "count": "four"} for one in head["runs"][0]["rounds"]]
+    paths[2].write_text(json.dumps({**head, "runs": [{**head["runs"][0], "rounds": rounds}]}))
+    with pytest.raises(FedscopeError, match=r"do not fit each other, so one was changed or cut"):
+        Decomposition.load(tmp_path / "r")
 
 
 def test_a_client_of_an_average_over_rounds_keeps_its_round(tmp_path):

@@ -22,7 +22,6 @@ from fedscope.decomposition import synergy_classes
 from fedscope.decomposition.synergies import Criteria, group_clients, synergy
 from fedscope.decomposition.synergy_clusters import macro_classes, similarities
 from fedscope.decomposition.synergy_result import CV_QUANTILES, LayerSynergy, Synergy
-from fedscope.decomposition.synergy_words import as_numbers, sentence
 from fedscope.landscape.paper import save_figure
 
 Matrix = list[list[float]]
@@ -377,20 +376,20 @@ def test_clients_that_diverged_are_said_by_their_ids_with_the_layers_left_out() 
     about: dict[str, Any] = {"quantile": 0.9, "client_ids": [5, 40, 6, 8], "provenance": {"source": "a@2"}}
     result = synergy(clients_of(layers), **about)
     assert result.diverged == (40, 8)
-    assert "\nclients 40, 8 have parameters that are not finite: 1 of 3 layers left out (l0)\n" in sentence(result)
-    assert (as_numbers(result)["diverged"], as_numbers(result)["layers_left_out"]) == ([40, 8], ["l0"])
+    assert "\nclients 40, 8 have parameters that are not finite: 1 of 3 layers left out (l0)\n" in result.summary()
+    assert (result.findings()["diverged"], result.findings()["layers_left_out"]) == ([40, 8], ["l0"])
     layers[1][1, 2] = layers[2][1, 2] = np.nan
     nothing = synergy(clients_of(layers), **about)
-    assert sentence(nothing).startswith(
+    assert nothing.summary().startswith(
         "a@2: 0 of 90 parameters of high dispersion (0 %); nothing is of high dispersion, so clients form no clusters\n"
     )
-    assert (as_numbers(nothing)["clusters"], as_numbers(nothing)["left_out"]) == ([[]], [[5, 40, 6, 8]])
+    assert (nothing.findings()["clusters"], nothing.findings()["left_out"]) == ([[]], [[5, 40, 6, 8]])
     fine = synergy(clients_of([rng.normal(size=(4, 30))]), **about)
-    assert "not finite" not in sentence(fine)
+    assert "not finite" not in fine.summary()
     # weights that are finite and whose squares are not: a layer is left out, and nobody diverged
     great = synergy(clients_of([np.diag([1e300, 1.0, 1.0, 1.0])]), cv_threshold=0.9, provenance={"source": "a@2"})
     assert (great.diverged, great.not_finite) == ((), ("l0",))
-    assert "\ndispersion is not finite: 1 of 1 layers left out (l0)\n" in sentence(great)
+    assert "\ndispersion is not finite: 1 of 1 layers left out (l0)\n" in great.summary()
 
 
 def test_two_clients_are_alike_by_definition_and_that_is_said() -> None:
@@ -401,9 +400,9 @@ def test_two_clients_are_alike_by_definition_and_that_is_said() -> None:
     )
     np.testing.assert_array_equal(two.similarity, np.ones((1, 2, 2)))
     words = "two clients: (w₁ − μ)² = (w₂ − μ)² always, so their similarity is 1 by definition"
-    assert f"\n{words}\n" in sentence(two)
+    assert f"\n{words}\n" in two.summary()
     assert words in [text.get_text() for text in two.figure(7).texts]
-    assert "by definition" not in sentence(three)
+    assert "by definition" not in three.summary()
     assert not any("by definition" in text.get_text() for text in three.figure(7).texts)
 
 

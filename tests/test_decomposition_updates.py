@@ -18,12 +18,10 @@ from fedscope.decomposition.updates import (
     COLUMNS,
     ClientUpdates,
     RoundUpdates,
-    as_numbers,
+    Updates,
     draw_updates,
     geometry,
-    sentence,
     update_products,
-    write_table,
 )
 from fedscope.landscape import save_figure
 
@@ -295,7 +293,7 @@ def test_the_table_is_tidy_and_empty_where_nothing_exists(tmp_path: Path) -> Non
     import csv
 
     lonely = ClientUpdates((of_vectors([[0.0, 0.0], [1.0, 2.0]]),), {"run": {"path": "ima"}})
-    path = write_table([example(), lonely], tmp_path / "v1.5")
+    (path,) = Updates({".fma": example(), ".ima": lonely}).derive(tmp_path / "v1.5")
     assert path.name == "v1.5.updates.csv"
     with path.open() as file:
         rows = list(csv.DictReader(file))
@@ -311,7 +309,7 @@ def test_the_table_is_tidy_and_empty_where_nothing_exists(tmp_path: Path) -> Non
     assert rows[3]["cancellation"] != ""
     # infinite because drifts cancel is a value, because a client diverged it is none
     cancel = ClientUpdates((of_vectors([[1.0], [-1.0]]), of_vectors([[1.0], [math.inf]], number=2)))
-    with write_table([cancel], tmp_path / "c").open() as file:
+    with Updates({"": cancel}).derive(tmp_path / "c")[0].open() as file:
         rows = list(csv.DictReader(file))
     assert [row["diversity"] for row in rows] == ["inf", ""]
     assert [row["mean_norm"] for row in rows] == ["1.0", ""]
@@ -321,15 +319,15 @@ def test_the_table_is_tidy_and_empty_where_nothing_exists(tmp_path: Path) -> Non
 def test_words_name_the_first_and_the_last_round_and_who_did_not_move() -> None:
     result = example()
     first, last = result.rounds[0], result.rounds[-1]
-    assert sentence(result) == (
+    assert result.summary() == (
         f"fma: mean cosine between updates {first.cosine_mean:.3g} ± {first.cosine_stderr:.1g} in round 1, "
         f"{last.cosine_mean:.3g} ± {last.cosine_stderr:.1g} in round 60; of their mean length the mean update keeps "
         f"{first.cancellation:.3g} in round 1, {last.cancellation:.3g} in round 60 "
         f"(orthogonal ones: {first.orthogonal:.3g}, {last.orthogonal:.3g})"
     )
     still = ClientUpdates((of_vectors([[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]),))
-    assert "mean cosine between updates not defined in round 1;" in sentence(still)
-    assert sentence(still).endswith("; clients 10, 12 of round 1 did not move and have no direction")
+    assert "mean cosine between updates not defined in round 1;" in still.summary()
+    assert still.summary().endswith("; clients 10, 12 of round 1 did not move and have no direction")
 
 
 def diverging(lost: Sequence[int], rounds: int = 6) -> ClientUpdates:
@@ -345,16 +343,18 @@ def diverging(lost: Sequence[int], rounds: int = 6) -> ClientUpdates:
 
 
 def test_words_name_who_diverged() -> None:
-    first = sentence(diverging([1]))
+    first = diverging([1]).summary()
     assert "mean cosine between updates not defined in round 1," in first
     assert "(orthogonal ones: undefined, " in first
     assert first.endswith("; clients 11, 13 of round 1 diverged: no mean exists there")
     two = "; clients 11, 13 of round 2, clients 11, 13 of round 4 diverged: no mean exists there"
-    assert sentence(diverging([2, 4])).endswith(two)
-    assert sentence(diverging([2, 3, 4, 6])).endswith(
-        "; clients of rounds 2-4, 6 diverged, first clients 11, 13 of round 2: no mean exists there"
+    assert diverging([2, 4]).summary().endswith(two)
+    assert (
+        diverging([2, 3, 4, 6])
+        .summary()
+        .endswith("; clients of rounds 2-4, 6 diverged, first clients 11, 13 of round 2: no mean exists there")
     )
-    assert [one["diverged"] for one in as_numbers(diverging([2], 3))] == [[], [11, 13], []]
+    assert [one["diverged"] for one in diverging([2], 3).findings()["rounds"]] == [[], [11, 13], []]
     figure = draw_updates([diverging([2, 4]), example()], 7)
     remark = " ".join(text.get_text() for text in figure.texts)
     assert "band or bar: ±1" in remark

@@ -44,7 +44,8 @@ def two_pairs() -> Line:
     barrier, where = np.transpose([barrier_of(beta, curve) for curve in loss])
     ends = (("ima@60", "fma@60"), ("runs/a-very-long-name@60/client-17", "runs/another@60/averaged"))
     attrs = {"data": "digits", "split": "test", "samples": 360}
-    return Line(("a - b", "c - d"), ends, beta, loss, loss / 10, barrier, where, attrs)
+    own = loss[:, [30, 10]]
+    return Line(("a - b", "c - d"), ends, beta, loss, loss / 10, barrier, where, attrs, own, own / 10)
 
 
 def tiny() -> Plane:

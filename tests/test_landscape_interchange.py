@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from fedscope.landscape.garipov import read_plane
 from fedscope.landscape.goldstein import read_surface
 from fedscope.landscape.plane_table import rows_of
 from fedscope.landscape.surface import axis_labels, remarks, scale_of
+from fedscope.questions.imported import imported
 
 X, Y = np.linspace(-1, 1, 7), np.linspace(-0.5, 1, 4)
 UNKNOWN = float("nan")
@@ -57,7 +59,7 @@ def test_every_point_of_their_surface_is_where_they_computed_it(tmp_path: Path) 
     np.testing.assert_array_equal(found.b, Y)
     np.testing.assert_array_equal(found.loss, loss_at(X[None, :], Y[:, None]))
     np.testing.assert_allclose(found.error, loss_at(X[None, :], Y[:, None]) / 10, rtol=1e-12)
-    assert (found.kind, found.models, found.normalization_policy, found.computed) == ("surface", (), "unknown", None)
+    assert (found.span, found.models, found.normalization_policy, found.computed) == ("surface", (), "unknown", None)
     assert np.isnan(found.cos_uv)
     told = {name: found.attrs[name] for name in ("split", "units", "loss_units", "holes", "dir_file")}
     assert told == {
@@ -263,7 +265,7 @@ def test_every_point_of_a_plane_npz_is_where_it_was_computed(tmp_path: Path, spl
     np.testing.assert_allclose(found.loss, loss_at(found.a[None, :], found.b[:, None]) + more, rtol=1e-12)
     expected = np.broadcast_to((ALPHAS + more) / 100, (5, 8))
     np.testing.assert_allclose(found.error, expected, atol=1e-12)
-    assert (found.kind, found.attrs["split"], found.attrs["units"]) == ("surface", split, "L2 distance")
+    assert (found.span, found.attrs["split"], found.attrs["units"]) == ("surface", split, "L2 distance")
 
 
 def test_the_ends_of_the_curve_and_its_bend_are_anchors_without_losses_of_their_own(tmp_path: Path) -> None:
@@ -538,6 +540,20 @@ def test_the_commands_say_how_much_is_interpolated(stands: Path, capsys: pytest.
     clients().save("whole.nc")
     assert run(["export", "whole.nc", "whole.h5"]) == 0
     assert capsys.readouterr().out == "whole.h5: 9 x 13 points of loss and accuracy\n"
+
+
+def test_the_function_reads_what_the_command_does(stands: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crunched(stands / "s.h5", values={3: -1})
+    assert run(["import", "s.h5", "--out", "q", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told.pop("files") == ["q.nc", "q.pdf", "q.png", "q.html"]
+    found = imported("s.h5")
+    assert found.numbers() == told == {
+        "grid": [4, 7], "program": "loss-landscape", "split": "train", "units": "direction lengths", "holes": 1
+    }  # fmt: skip
+    assert Plane.load("q").numbers() == told
+    assert found.summary().startswith("s.h5, loss-landscape: train loss on 4 x 7 points, ")
+    assert Plane.load("q").attrs == found.attrs
 
 
 def test_a_moved_file_is_the_same_surface(stands: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,12 +27,11 @@ from fedscope.checkpoints import (
     mean,
     stack,
 )
-from fedscope.cli import results
 from fedscope.cli.main import run
-from fedscope.cli.surface_words import sentence
 from fedscope.landscape import (
     Line,
     Plane,
+    Planes,
     Samples,
     Span,
     along_trajectory,
@@ -207,8 +206,6 @@ def test_planes_along_directions_are_of_one_policy(kind: str, policy: str, model
 def test_curves_ends_and_barriers_of_lines_are_of_one_policy(policy: str, models: list[Model], tmp_path: Path) -> None:
     a, b, c = models[:3]
     made = line(network(), DATA, [(a, b), (c, a)], betas=5, normalization=policy, calibration=CALIBRATION)
-    assert made.own_loss is not None
-    assert made.own_error is not None
     for i, (one, other) in enumerate([(a, b), (c, a)]):
         for beta, loss, error in zip(made.beta, made.loss[i], made.error[i], strict=True):
             points = [(share, m.weights) for share, m in ((beta, one), (1 - beta, other))]
@@ -254,14 +251,14 @@ def test_a_file_of_two_policies_is_refused(models: list[Model], tmp_path: Path) 
             for key in [key for key in file if "own_" in key]:
                 del file[key]
         with pytest.raises(
-            FedscopeError, match=rf"{name}\.nc is of an earlier .* compute the {name} again with --force"
+            FedscopeError, match=rf"{name}\.nc lacks .*own_loss, .*own_error; compute the {name} again with --force"
         ):
             kind.load(tmp_path / f"{name}.nc")
 
 
 def said_of_one_policy(plane: Plane) -> None:
     """The sentence has the policy's numbers, then the models' own beside them where they are others."""
-    words, *own = re.split(r"; normalization statistics (?:re-estimated on|of|interpolated)", sentence(plane))
+    words, *own = re.split(r"; normalization statistics (?:re-estimated on|of|interpolated)", plane.summary())
     assert len(own) == 1, "said once"
     least = basin_of(plane)
     assert least is None or f"from the minimum of the plane (loss {least.loss:.3g}" in words
@@ -283,9 +280,10 @@ def said_of_one_policy(plane: Plane) -> None:
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A round of another program: three clients near one another whose statistics differ; nothing is drawn."""
-    monkeypatch.setattr(results, "figures", lambda *given: [])
-    monkeypatch.setattr(results, "write_page", lambda base, page: base)
-    monkeypatch.setattr(Plane, "page", lambda *given: "")
+    monkeypatch.setattr("fedscope.landscape.paper.save_figure", lambda *given: ())
+    monkeypatch.setattr(Planes, "figure", lambda *given: None)
+    monkeypatch.setattr(Line, "figure", lambda *given: None)
+    monkeypatch.setattr(Planes, "pages", lambda *given: {})
     (tmp_path / "normalised_nets.py").write_text(
         "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 7), "
         "nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 5), nn.BatchNorm1d(5), nn.Linear(5, 10))\n"

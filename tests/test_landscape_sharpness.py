@@ -43,7 +43,7 @@ def asked(small: Any) -> tuple[nn.Module, Samples, list[Model]]:
 
 
 def numbers(result: Sharpness) -> list[tuple[str, Measure]]:
-    return [(model.label, one) for model, one in result.rows()]
+    return [(model.label, one) for model, one in result.measures()]
 
 
 def test_every_measure_of_every_model_is_the_one_that_its_function_gives(asked: Any) -> None:

@@ -69,7 +69,7 @@ def test_the_clients_plane_goes_through_their_mean_and_says_what_it_shows() -> N
     module, samples = network()
     clients = models_of(module, 6)
     (found,) = survey(module, [samples], near_clients(clients), grid=5)
-    assert found.kind == "clients"
+    assert found.span == "clients"
     assert [model.role for model in found.models] == ["anchor"] * 6 + ["mean"]
     rows = np.stack([client.weights.parameters for client in clients]).astype(np.float64)
     middle = rows.mean(axis=0)

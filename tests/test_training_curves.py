@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def test_every_column_of_the_table_is_drawable() -> None:
     assert {*MEASURES, "round"} == set(COLUMNS)
     curves = Curves((curve(), curve("fma", averaged=8)), {})
     for name in MEASURES:
-        figure = curves.figure(measures=[name])
+        figure = replace(curves, measures=(name,)).figure()
         share = 100 if "error" in name else 1
         shown = curves.runs[0].measured(measure_of(name))[1]
         np.testing.assert_allclose(lines(figure)[0][:, 1], share * shown)
@@ -48,7 +49,7 @@ def test_every_column_of_the_table_is_drawable() -> None:
 def test_an_accuracy_is_what_the_error_leaves() -> None:
     one = curve()
     (error, accuracy) = (
-        lines(Curves((one,), {}).figure(measures=[name]))[0][:, 1] for name in ("test_error", "test_accuracy")
+        lines(Curves((one,), measures=(name,)).figure())[0][:, 1] for name in ("test_error", "test_accuracy")
     )
     np.testing.assert_allclose(error + accuracy, 100)
     mean, deviation, count = one.tail("test_accuracy", 5)
@@ -62,7 +63,7 @@ def test_an_accuracy_is_what_the_error_leaves() -> None:
 
 def test_a_mean_over_clients_has_its_own_deviation_as_a_band() -> None:
     one = curve()
-    axes = Curves((one,), {}).figure(measures=["client_test_accuracy_mean"]).axes[0]
+    axes = Curves((one,), measures=("client_test_accuracy_mean",)).figure().axes[0]
     (band,) = axes.collections
     corners = band.get_paths()[0].vertices
     mean, deviation = 1 - one.values["client_test_error_mean"], one.values["client_test_error_std"]
@@ -88,7 +89,7 @@ def test_the_legend_names_what_an_average_over_rounds_adds() -> None:
     assert behind[:, 0].tolist() == [7, 8, 9, 10, 11, 12]
     np.testing.assert_array_equal(behind[:, 1], one.values["test_loss"][6:])
     # smoothed, they part as far before as the window reaches
-    smoothed, _, behind = lines(Curves((one,), {}).figure(smoothing=5))[:3]
+    smoothed, _, behind = lines(Curves((one,), smooth=5).figure())[:3]
     np.testing.assert_allclose(smoothed[smoothed[:, 0] == behind[0, 0]], behind[:1])
     np.testing.assert_array_equal(deployed[6:8, 1], [one.values["test_loss"][6], one.values["averaged_test_loss"][7]])
 
@@ -118,10 +119,10 @@ def test_smoothing_needs_as_many_measured_rounds() -> None:
     for name in ("test_loss", "averaged_test_loss"):
         sparse.values[name][:] = np.nan
     sparse.values["test_loss"][::2] = 1.0  # 6 of 12 rounds
-    curves = Curves((sparse,), {})
-    assert curves.figure(smoothing=6, measures=["test_loss"])
+    curves = Curves((sparse,), measures=("test_loss",), smooth=6)
+    assert curves.figure()
     with pytest.raises(FedscopeError, match=r"--smooth 7 does not fit ima, measured in 6 rounds; give a number from 5"):
-        curves.figure(smoothing=7, measures=["test_loss"])
+        replace(curves, smooth=7).figure()
     short = replace(
         sparse,
         values={
@@ -130,7 +131,7 @@ def test_smoothing_needs_as_many_measured_rounds() -> None:
         },
     )
     with pytest.raises(FedscopeError, match=r"--smooth 7 does not fit ima, measured in 5 rounds; give --smooth 5$"):
-        Curves((short,), {}).figure(smoothing=7, measures=["test_loss"])
+        replace(curves, runs=(short,), smooth=7).figure()
 
 
 def test_the_tail_is_of_measured_rounds() -> None:
@@ -152,22 +153,38 @@ def test_what_was_not_measured_is_said() -> None:
     with pytest.raises(
         FedscopeError, match=r"^fma has no numbers of averaged_test_loss, only of train_loss, test_loss,"
     ):
-        Curves((curve(), fma), {}).figure(measures=["averaged_test_loss"])
+        Curves((curve(), fma), measures=("averaged_test_loss",)).figure()
     with pytest.raises(FedscopeError, match=r"^fma and FMA have no numbers of averaged_test_loss, only of train_loss,"):
-        Curves((fma, curve("FMA", averaged=None)), {}).figure(measures=["averaged_test_loss", "lr"])
+        Curves((fma, curve("FMA", averaged=None)), measures=("averaged_test_loss", "lr")).figure()
     # where nothing was asked, half is drawn
     losses = replace(fma, values={**fma.values, "test_error": np.full(ROUNDS, np.nan)})
     assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats)"]
 
 
-def test_stored_curves_of_an_older_release_are_read(tmp_path: Path) -> None:
-    Curves((curve(),), {"versions": {}}).save(tmp_path / "new")
-    back = Curves.load(tmp_path / "new").runs[0]
-    np.testing.assert_array_equal(back.values["parameters_up"], curve().values["parameters_up"])
-    rows = [line.split(",")[:9] for line in (tmp_path / "new.curves.csv").read_text().splitlines()]
-    assert rows[0][-1] == "client_error_std"  # where the older table ended
-    (tmp_path / "new.curves.csv").write_text("".join(",".join(row) + "\n" for row in rows))
-    old = Curves.load(tmp_path / "new")
-    assert old.figure()
-    with pytest.raises(FedscopeError, match="the stored curves of ima have no lr; make them anew with --force"):
-        old.figure(measures=["lr"])
+def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
+    saved = Curves((curve(), curve("fma", averaged=None)), {"versions": {"numpy": "2"}})
+    saved.runs[0].values["test_loss"][3] = np.inf
+    table, head = saved.save(tmp_path / "c")
+    assert json.loads(head.read_text()) == saved.attrs
+    back = Curves.load(tmp_path / "c")
+    assert back.attrs == saved.attrs
+    for one, other in zip(back.runs, saved.runs, strict=True):
+        assert one.run == other.run
+        np.testing.assert_array_equal(one.round, other.round)
+        for name in MEASURES:
+            np.testing.assert_array_equal(one.values[name], other.values[name])
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines[:-1], lines[-1].replace(",12,", ",twelve,")]))
+    with pytest.raises(
+        FedscopeError, match=r"c\.curves\.csv is damaged: round in line 25 is 'twelve'; compute it again"
+    ):
+        Curves.load(tmp_path / "c")
+    table.write_text("\n".join(line.rpartition(",")[0] for line in lines))
+    with pytest.raises(FedscopeError, match=r"c\.curves\.csv is not a table of `fedscope curves`"):
+        Curves.load(tmp_path / "c")
+    head.write_text('["versions"]')
+    with pytest.raises(FedscopeError, match=r"c\.curves\.json is no result of `fedscope curves`"):
+        Curves.load(tmp_path / "c")
+    head.unlink()
+    with pytest.raises(FedscopeError, match=r"c\.curves\.json does not exist"):
+        Curves.load(tmp_path / "c")

@@ -12,8 +12,8 @@ import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
 from fedscope.training import Config, branch, merge, preset, train
-from fedscope.training.reaggregated import ModelRow, Reaggregation, compared
-from fedscope.training.reaggregating import Reaggregated, reaggregate, reaggregating_config, recorded_cohort
+from fedscope.training.reaggregated import ModelRow, Reaggregation
+from fedscope.training.reaggregating import Reaggregated, compared, reaggregate, reaggregating_config, recorded_cohort
 from fedscope.training.registry import find, names
 
 SMALL = {
@@ -323,7 +323,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path, runs: Any) -> None:
     files = Reaggregation(rows, attrs, {"fedsa": model}).save(tmp_path / "new" / "r.v2")
     assert [file.name for file in files] == ["r.v2.safetensors", "r.v2.reaggregate.csv", "r.v2.reaggregate.json"]
     back = Reaggregation.load(tmp_path / "new" / "r.v2")
-    assert repr(back.rows) == repr(rows)  # NaN is not equal to itself
+    assert repr(back.measured) == repr(rows)  # NaN is not equal to itself
     assert back.attrs == attrs
     lines = files[1].read_text().splitlines()
     assert lines[0] == "run,round,model,server,state,split,samples,loss,error,distance,identical"

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..checkpoints import FedscopeError
-from ..landscape.tasks import CLASSIFICATION, Task
+from ..landscape.known_tasks import CLASSIFICATION
+from ..landscape.tasks import Task
 from .calls import Call, kind, said
 from .dataset import ARRAYS, SPLITS, Dataset, refuse_other_shapes
 from .raw import as_float32, as_tokens, channel_axis, check_split, digest, is_tokens, output_count, scaled
@@ -42,7 +43,8 @@ def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
     Raises:
         FedscopeError: something else than data; inputs or labels that no network takes.
     """
-    return _taken(given, type(given).__name__, f"data: {type(given).__name__} gave", task)
+    name = type(given).__name__
+    return _taken(given, "arrays" if name in ("tuple", "list", "dict") else name, f"data: {name} gave", task)
 
 
 def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:

@@ -10,10 +10,13 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, weighted_mean
 from ..decomposition.diverged import diverged_rows
+from ..landscape import Evaluator, Samples
+from .building import module_of
 from .config import Config, merge
 from .lineage import began, config_at
 from .memory import RunMemory
 from .methods import Cohort, State
+from .reaggregated import ModelRow, Reaggregation
 from .registry import method_name
 
 
@@ -96,6 +99,59 @@ def reaggregate(run: Run, number: int, configs: Sequence[Config], *, from_state:
         table = config.tables()["server"]
         made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged))
     return made
+
+
+def measure_servers(
+    run: Run,
+    number: int,
+    asked: Sequence[tuple[Config, str]],
+    samples: Samples,
+    *,
+    from_state: bool = False,
+    device: str = "cpu",
+    precision: str = "float32",
+    attrs: Mapping[str, Any] | None = None,
+) -> Reaggregation:
+    """The recorded model of a round, plain FMA and what other servers make of it, on samples.
+
+    Args:
+        asked: configurations, see :func:`reaggregating_config`, and what they are called.
+        attrs: provenance of the result.
+
+    Raises:
+        FedscopeError: as :func:`reaggregate`.
+    """
+    plain = reaggregating_config(run, number, "fma")
+    every = [*asked] if any(config.server == plain.server for config, _ in asked) else [(plain, "fma"), *asked]
+    made = reaggregate(run, number, [config for config, _ in every], from_state=from_state)
+    try:
+        recorded: Weights | None = RunMemory(run).row(number)
+    except FedscopeError:  # record.globals leaves it out
+        recorded = None
+    models = [one.weights for one in made]
+    about: list[tuple[str, str, str]] = [
+        (label, one.server, one.state) for (_, label), one in zip(every, made, strict=True)
+    ]
+    if recorded is not None:
+        models, about = [recorded, *models], [("recorded", "", ""), *about]
+    losses, errors = Evaluator(module_of(run), samples, device=device, precision=precision).models(models)
+    rows = tuple(
+        ModelRow(*names, float(loss), float(error), *compared(model, recorded))
+        for names, model, loss, error in zip(about, models, losses, errors, strict=True)
+    )
+    own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
+    return Reaggregation(rows, {**(attrs or {}), "diverged": list(made[0].diverged)}, own)
+
+
+def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
+    """The distance to the recorded model, and whether it is the same bit for bit."""
+    if recorded is None:
+        return None, None
+    with np.errstate(over="ignore", invalid="ignore"):  # of models that diverged
+        moved = np.subtract(weights.parameters, recorded.parameters, dtype=np.float64)
+    ours, theirs = weights.arrays(), recorded.arrays()
+    same = all(ours[name].tobytes() == theirs[name].tobytes() for name in weights.layout.names)
+    return float(np.linalg.norm(moved)), same
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:

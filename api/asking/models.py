@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, Layout, Model, Run, Weights, load_model, parse_address, read_file
+from ..checkpoints import (
+    FedscopeError,
+    Layout,
+    Model,
+    Run,
+    Weights,
+    load_model,
+    parse_address,
+    read_file,
+    recorded_clients,
+)
 from .runs import identity, open_run, parse_rounds
 from .samples import (
     asked_task,
@@ -63,7 +73,7 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
     for address in map(str, addresses):
         if parse_address(address).round is None and not Path(address).is_file():
             read_file(address)  # says what there is instead
-    runs = _runs(models)
+    runs = runs_of(models)
     first = _name(models, 0)
     architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
     if source.data is None and not runs:
@@ -136,6 +146,42 @@ def _weights(model: Any, name: str, layout: Layout, expected: str) -> Weights:
         raise FedscopeError(f"{name} does not fit the architecture of {expected}: {error}") from None
 
 
+def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
+    """One model or several, pairs of them too, as a list; runs and paths by their folders' names.
+
+    >>> several("a@1"), several([("a@1", "b@2"), Path("c.pt")])
+    (['a@1'], ['a@1', 'b@2', 'c.pt'])
+    """
+    if isinstance(models, list | tuple):
+        return [model for part in models for model in several(part)]
+    return [str(models.path) if isinstance(models, Run) else str(models) if isinstance(models, Path) else models]
+
+
+def names_of(models: Sequence[ModelLike]) -> list[str]:
+    """What models are called: addresses as they were given, objects by their class and place."""
+    return [_name(models, i) for i in range(len(models))]
+
+
+def clients_of(models: Sequence[ModelLike]) -> list[str]:
+    """The addresses of all clients of the one round that is named.
+
+    Raises:
+        FedscopeError: not one round; one that did not record its clients; a cohort of one.
+    """
+    names = names_of(models)
+    address = parse_address(names[0]) if names else None
+    if address is None or len(names) != 1 or address.round is None or address.which is not None:
+        raise FedscopeError(f"--clients takes one round, RUN@ROUND, but got {' '.join(names)}; as in runs/ima@20")
+    run = Run.open(address.path)
+    round_ = recorded_clients(run, run.round(address.round).number, start=False)
+    if len(round_.client_ids) < 2:
+        raise FedscopeError(
+            f"{names[0]} has a cohort of one, so there is no pair; train with more clients a round "
+            "(--clients, --participation)"
+        )
+    return [f"{address.path}@{round_.number}/client-{k}" for k in round_.client_ids.tolist()]
+
+
 def _name(models: Sequence[ModelLike], i: int) -> str:
     """An address as it was given; of objects ``Net 1``, by their place."""
     model = models[i]
@@ -154,7 +200,12 @@ def _is_module(model: ModelLike) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def _runs(models: Sequence[ModelLike]) -> list[Run]:
+def runs_of(models: Sequence[ModelLike]) -> list[Run]:
+    """The runs that models are of, each once.
+
+    Raises:
+        FedscopeError: an address of no run.
+    """
     found: dict[Path, Run] = {}
     for model in models:
         if isinstance(model, Model) and model.run is not None:

@@ -18,14 +18,15 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
-def base_for(out: Path | None, command: str, addresses: Sequence[str]) -> Path:
-    """--out, else ``RUN/figures/<command>-<what>`` in the first model's run, else the folder one stands in."""
-    if out is not None:
-        return out
-    what = fitting("-".join(slug(address) for address in addresses))
-    path, at, _ = addresses[0].rpartition("@")
-    folder = Path(path) / "figures" if at else Path("figures")
-    return folder / f"{command}-{what}"
+def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
+    """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
+
+    >>> place_of("line", ["runs/fma@last", "runs/ima@last"])[1], place_of("plane", ["a.pt"])[0].name
+    ('line-fma@last-ima@last', 'figures')
+    """
+    path, at, _ = models[0].rpartition("@")
+    what = fitting("-".join(slug(model) for model in models))
+    return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
 
 
 def fitting(name: str) -> str:

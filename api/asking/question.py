@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -25,7 +25,7 @@ class Ready(Generic[R]):
     """A computation whose models and samples are there.
 
     Attributes:
-        settings: of each result that it gives: all that its numbers hang on.
+        settings: of each result that it gives: all that its numbers depend on.
         compute: given the provenance of each, gives the results.
     """
 
@@ -41,11 +41,31 @@ class Part(Generic[R]):
         kind: of the results.
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
+        beside: what stands behind that in the names of files that lie beside the kind's own, models say.
+        read_back: of a result that is made from those of the parts before it (``Work.before``), how it is read from
+            beside them, given the base, these results, and whether it is only drawn again; gives None where it is to be
+            made anew. Without it, results that lie there are kept where their settings are the same, and else refused.
     """
 
     kind: type[R]
     prepare: Callable[[], Ready[R]]
     ends: tuple[str, ...] = ("",)
+    beside: tuple[str, ...] = ()
+
+    def files(self, base: Path | str) -> list[Path]:
+        """All of them: of each result what lies beside, its own, and what is derived from it."""
+        bases = [f"{base}{end}" for end in self.ends]
+        return [
+            path
+            for at in bases
+            for path in (
+                *(Path(at + more) for more in self.beside),
+                *self.kind.paths(at),
+                *(Path(at + more) for more in self.kind.derived),
+            )
+        ]
+
+    read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     @cached_property
     def ready(self) -> Ready[R]:
@@ -72,6 +92,7 @@ class Question(Generic[A]):
         parts: the computations.
         join: the answer, of all their results in order.
         drawn, paged: what stands behind the base in the names of the answer's figures and pages.
+        derived: the same of files that are derived from all results together.
     """
 
     folder: Path
@@ -80,6 +101,7 @@ class Question(Generic[A]):
     join: Callable[[list[Any]], A]
     drawn: tuple[str, ...] = ("",)
     paged: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -93,10 +115,11 @@ class Question(Generic[A]):
         Raises:
             FedscopeError: whatever the question refuses.
         """
-        work, results = work or Work(), []
+        work = work or Work()
+        results: list[Any] = []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
-            results += part.answer(Work(keep, work.progress, work.preview))
+            results += part.answer(replace(work, keep=keep, before=tuple(results)))
         return self.join(results)
 
 
@@ -105,6 +128,7 @@ def one(
     folder: Path,
     name: str,
     prepare: Callable[[], tuple[Mapping[str, Any], Callable[[dict[str, Any], Work], R]]],
+    beside: tuple[str, ...] = (),
 ) -> Question[R]:
     """A question with one result; ``prepare`` gives its settings and what computes it of its provenance."""
 
@@ -112,7 +136,7 @@ def one(
         settings, compute = prepare()
         return Ready([settings], lambda attrs, work: [compute(attrs[0], work)])
 
-    parts = (Part(kind, ready),)
+    parts = (Part(kind, ready, beside=beside),)
     return Question(folder, name, parts, lambda results: cast(R, results[0]), kind.drawn, kind.paged)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
+from ..checkpoints import FedscopeError, Run, parse_address, recorded_clients, rounds_with_clients
 
 if TYPE_CHECKING:
     from ..checkpoints import Round
@@ -42,8 +42,13 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
     return Run.open(run)
 
 
-def asked_of(runs: RunLike | Sequence[RunLike], rounds: Rounds) -> tuple[list[Run], list[str | None]]:
+def asked_of(
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds"
+) -> tuple[list[Run], list[str | None]]:
     """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
+
+    Args:
+        option: what names rounds, for sentences.
 
     Raises:
         FedscopeError: no run; two of one name; a run with rounds of its own beside ``rounds``; one model of a run.
@@ -55,11 +60,11 @@ def asked_of(runs: RunLike | Sequence[RunLike], rounds: Rounds) -> tuple[list[Ru
         folder, at, rest = ("", "", "") if isinstance(run, Run) else str(run).rpartition("@")
         if at and "/" not in rest and not Path(str(run)).exists() and Path(folder, "run.json").is_file():
             if rounds is not None:
-                raise FedscopeError(f"{run} names its rounds, and so does --rounds {said(rounds)}; leave one out")
+                raise FedscopeError(f"{run} names its rounds, and so does {option} {said(rounds)}; leave one out")
             opened.append(Run.open(folder))
             asked.append(rest)
         else:
-            opened.append(open_run(run))
+            opened.append(open_run(run, option))
             asked.append(said(rounds))
     refuse_one_name(opened)
     return opened, asked
@@ -71,13 +76,17 @@ def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
     Raises:
         FedscopeError: no run, no round or several, a model of the round, a round without its clients.
     """
-    if rounds is None and not isinstance(run, Run) and "@" not in str(run):
-        hint = f", as in {run}@last" if (Path(run) / "run.json").is_file() else ", as in runs/ima@40"
+    address = "" if isinstance(run, Run) else str(run)
+    if rounds is None and "@" in address and not Path(address).exists():
+        parsed = parse_address(address)
+        if parsed.round is None or parsed.which is not None:
+            whole = "RUN@ROUND" if parsed.which is None else address.rpartition("/")[0]
+            raise FedscopeError(f"{address} names a model, but all clients of a round are asked for; give {whole}")
+        opened = Run.open(parsed.path)
+        return opened, recorded_clients(opened, opened.round(parsed.round).number, start=False)
+    if rounds is None and address:
+        hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
         raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
-    if not isinstance(run, Run) and "/" in str(run).rpartition("@")[2] and "@" in str(run) and not Path(run).exists():
-        raise FedscopeError(
-            f"{run} names a model, but all clients of a round are asked for; give {str(run).rpartition('/')[0]}"
-        )
     (opened,), (asked,) = asked_of(run, rounds)
     numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
     if len(numbers) != 1:

@@ -10,6 +10,8 @@ from ..checkpoints import FedscopeError, Layout
 from .source import Source
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor, nn
 
     from ..checkpoints import Partition, Run, Weights
@@ -66,7 +68,7 @@ def given_data(data: Any, task: Task) -> Dataset:
 
 def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
     """What a task of the user's own gives: its name stays when its code changes."""
-    from ..landscape.tasks import is_own
+    from ..landscape.known_tasks import is_own
 
     if not is_own(samples.task):
         return {}
@@ -138,7 +140,7 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
 
 def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
     """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
-    from ..landscape.tasks import CLASSIFICATION
+    from ..landscape.known_tasks import CLASSIFICATION
 
     said: dict[str, Any] = {"data": name_of(source.data), "architecture": name_of(source.model)}
     if is_own_model(source.model):
@@ -183,15 +185,31 @@ def limited(dataset: Dataset, source: Source) -> Samples:
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
 
 
-def global_training_data(dataset: Dataset, partition: Partition) -> Samples:
-    """D: all clients' training data, without what clients keep aside as their test part."""
-    import numpy as np
+def global_training_data(
+    dataset: Dataset, partition: Partition, client_ids: npt.NDArray[np.int64] | None = None
+) -> Samples:
+    """D: all clients' training data, without what clients keep aside as their test part; or those of some clients."""
+    from ..decomposition.membership import held_by
 
-    samples = dataset.samples("train")
-    rows = np.unique(np.concatenate(partition.clients))
+    samples, rows = dataset.samples("train"), held_by(partition, client_ids)
     if len(rows) == len(samples.y):
         return samples
     return replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)
+
+
+def samples_of_clients(
+    dataset: Dataset,
+    partition: Partition | None,
+    source: Source,
+    client_ids: npt.NDArray[np.int64] | None = None,
+) -> tuple[Samples, bool]:
+    """D of all clients or of these, or the test split, of --limit a part; and whether they are all of D."""
+    if source.split != "train":
+        return limited(dataset, source), False
+    assert partition is not None, "refused where there is none"
+    samples = global_training_data(dataset, partition, client_ids)
+    whole = source.limit is None or source.limit >= len(samples)
+    return (samples if source.limit is None else samples.limit(source.limit, source.seed)), whole
 
 
 def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Samples:

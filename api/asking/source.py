@@ -8,7 +8,9 @@ from typing import Any, TypedDict
 
 from .checks import at_least, chosen
 
-SPLITS, PRECISIONS = ("test", "train", "both"), ("float32", "tf32", "bf16")
+SPLITS, PRECISIONS = ("test", "train"), ("float32", "tf32", "bf16")
+#: where the normalization statistics of combinations of models come from
+NORMALIZATIONS = ("interpolate", "re-estimate", "keep")
 
 
 class Measured(TypedDict, total=False):
@@ -54,14 +56,17 @@ class Source:
     task: Any = None
 
     @classmethod
-    def of(cls, split: str, given: Mapping[str, Any]) -> Source:
+    def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> Source:
         """What was given, and the question's own split where none was.
+
+        Args:
+            both: whether the split may be ``both``: two results in one pass.
 
         Raises:
             FedscopeError: a value that there is not.
         """
         source = cls(**{"split": split, **given})
-        chosen("split", source.split, SPLITS)
+        chosen("split", source.split, (*SPLITS, "both") if both else SPLITS)
         chosen("precision", source.precision, PRECISIONS)
         at_least("seed", source.seed, 0)
         if source.limit is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,15 @@ from ..checkpoints.results import Kept
 #: called with (done, of)
 Report = Callable[[int, int], None]
 
-#: what a result says and a store of finished rounds does not hang on: asking for more of them goes on with those
+#: what a result says and a store of finished rounds does not depend on: asking for more of them goes on with those
 ROUNDS = ("rounds",)
 
 
 T = TypeVar("T", bound=Kept)
+
+
+def untold(line: str) -> None:
+    """A line that nobody reads."""
 
 
 @contextmanager
@@ -35,11 +39,15 @@ class Work:
         keep: the file of what is finished, from which the same question goes on; None keeps nothing.
         progress: given a label, a context that gives what is told of (done, of).
         preview: the base beside which a picture may be drawn meanwhile; None for none.
+        tell: takes a line that is worth reading before the answer is there, such as what it costs.
+        before: results of the question's earlier parts, for one that is made from them.
     """
 
     keep: Path | None = None
     progress: Callable[[str], AbstractContextManager[Report]] = silent
     preview: Path | None = None
+    tell: Callable[[str], None] = untold
+    before: Sequence[Any] = ()
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> Partial:
         """What is finished of the question with these settings; those named ``loose`` are not part of it."""

@@ -55,6 +55,15 @@ class ArrayResult(Result):
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
         """The result of what :meth:`arrays` gave; ``attrs`` has what :meth:`head` said, too."""
 
+    @classmethod
+    def refuse_damaged(cls, path: Path, values: Mapping[str, np.ndarray], attrs: Mapping[str, Any]) -> None:
+        """Refuse what a file of this kind cannot hold, where more is asked of it than dimensions.
+
+        Raises:
+            FedscopeError: says what it is.
+        """
+        return
+
     def save(self, base: Path | str) -> list[Path]:
         """Write ``BASE.nc``, and what is derived from it; returns the paths."""
         (path,) = self.paths(base)
@@ -96,8 +105,10 @@ class ArrayResult(Result):
                     f"{path} is damaged: {name} is {values.dtype} along {', '.join(told)}, not numbers along "
                     f"{', '.join(dims.split())}; compute the {kind} again with --force"
                 )
+        arrays = {name: variables[name][1] for name in known}
+        cls.refuse_damaged(path, arrays, attrs)
         try:
-            return cls.of_arrays({name: variables[name][1] for name in known}, attrs)
+            return cls.of_arrays(arrays, attrs)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             said = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise FedscopeError(f"{path} is damaged ({said}); compute the {kind} again with --force") from error

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,8 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
     computed so far lies in the same file.
 
     The file stays where the work is interrupted after it has kept or saved something: then the same command goes on,
-    and what lies half written is known to be its own. It goes when the result is whole, and where nothing was begun.
+    and what lies half written is known to be its own. It goes when the result is whole, and where nothing was begun;
+    then folders that were made for it go, too.
 
     Args:
         partial: ``BASE.SUFFIX.partial``.
@@ -36,7 +37,7 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
     Raises:
         FedscopeError: another command writes this result; the folder cannot be written to.
     """
-    partial.parent.mkdir(parents=True, exist_ok=True)
+    missing = [folder for folder in partial.parents if not folder.exists()]
     descriptor = _locked(partial)
     claim = Claim()
     try:
@@ -46,6 +47,9 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
     except BaseException:
         if os.fstat(descriptor).st_size == 0 and not claim.saving:
             partial.unlink(missing_ok=True)
+            with suppress(OSError):  # another command has begun there
+                for folder in missing:
+                    folder.rmdir()
         raise
     finally:
         os.close(descriptor)
@@ -63,9 +67,13 @@ def sweep(files: Sequence[Path]) -> None:
 def _locked(partial: Path) -> int:
     """The file, opened and locked; of this name still, for whoever had it may have removed it."""
     while True:
+        partial.parent.mkdir(parents=True, exist_ok=True)
         if partial.exists():
             regular(partial, "the store of an interrupted analysis")
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except FileNotFoundError:  # whoever made the folder has removed it
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), partial.stat()):

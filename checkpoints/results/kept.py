@@ -31,7 +31,11 @@ class Kept:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """The inverse of :meth:`to_json`."""
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: what it holds is not such a value.
+        """
         return _converter().structure(value, cls)
 
 
@@ -47,7 +51,7 @@ def _converter() -> Converter:
         about = get_args(kind)  # of NDArray[np.int64]
         return np.array(value, get_args(about[1])[0] if about else np.float64)
 
-    converter = Converter()
+    converter = Converter(detailed_validation=False)  # which raises groups of errors instead of KeyError and others
     converter.register_unstructure_hook_func(is_array, lambda values: values.tolist())
     converter.register_structure_hook_func(is_array, array)
     return converter

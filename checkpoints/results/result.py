@@ -24,11 +24,13 @@ class Result(ABC):
         attrs: provenance: runs, data, split, samples, seed, device, precision, versions.
         command: of the command line that asks the same, for sentences.
         suffixes: of its files; the last one is written last, so that a result that has it is whole.
-        drawn, paged: what stands behind the base in the names of its figures and pages.
+        derived: what stands behind the base in the names of files that :meth:`derive` writes.
+        drawn, paged: the same of its figures and pages.
     """
 
     command: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    derived: ClassVar[tuple[str, ...]] = ()
     drawn: ClassVar[tuple[str, ...]] = ("",)
     paged: ClassVar[tuple[str, ...]] = ()
     attrs: Mapping[str, Any]

@@ -40,10 +40,12 @@ class Table:
         suffix: of its name, ``.subsets.csv``.
         columns: their names, and how a field of each is read: ``str``, ``int``, ``float``, :func:`number` where it may
             be empty, :func:`truth`.
+        optional: a result may do without; its rows are then None, and there is no file.
     """
 
     suffix: str
     columns: Mapping[str, Callable[[str], Any]]
+    optional: bool = False
 
     def read(self, path: Path, command: str) -> list[dict[str, Any]]:
         """Its rows, by column.
@@ -75,8 +77,8 @@ class TableResult(Result):
     tables: ClassVar[tuple[Table, ...]]
 
     @abstractmethod
-    def rows(self) -> Sequence[Iterable[Sequence[Any]]]:
-        """The rows of every table."""
+    def rows(self) -> Sequence[Iterable[Sequence[Any]] | None]:
+        """The rows of every table; None of an optional one that this result does without."""
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
@@ -93,9 +95,12 @@ class TableResult(Result):
         paths = self.paths(base)
         paths[0].parent.mkdir(parents=True, exist_ok=True)
         for path, table, rows in zip(paths, self.tables, self.rows(), strict=False):
-            write_csv(path, tuple(table.columns), rows)
+            if rows is not None:
+                write_csv(path, tuple(table.columns), rows)
+            else:
+                path.unlink(missing_ok=True)  # an earlier result's
         write_info(paths[-1], self.format, self.version, {**self.head(), "attrs": dict(self.attrs)})
-        return [*paths, *self.derive(base)]
+        return [*(path for path in paths if path.exists()), *self.derive(base)]
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
@@ -105,14 +110,18 @@ class TableResult(Result):
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
         """
         paths = cls.paths(base)
-        names = listed([path.name for path in paths])
+        absent = {path for table, path in zip(cls.tables, paths, strict=False) if table.optional and not path.exists()}
+        names = listed([path.name for path in paths if path not in absent])
         for path in reversed(paths):
-            if not path.exists():
+            if path not in absent and not path.exists():
                 raise FedscopeError(
                     f"{path} does not exist: a result of {cls.command} is {names} in one folder; {AGAIN}"
                 )
         head = read_info(paths[-1], cls.format, cls.version, cls.command)
-        tables = [table.read(path, cls.command) for table, path in zip(cls.tables, paths, strict=False)]
+        tables = [
+            [] if path in absent else table.read(path, cls.command)
+            for table, path in zip(cls.tables, paths, strict=False)
+        ]
         try:
             return cls.of_tables(head, *tables)
         except (LookupError, TypeError, ValueError, AttributeError, NoTable) as error:
@@ -130,6 +139,7 @@ class TableResult(Result):
         frames = {
             table.suffix.strip(".").removesuffix(".csv"): pandas.DataFrame(list(rows), columns=list(table.columns))
             for table, rows in zip(self.tables, self.rows(), strict=True)
+            if rows is not None
         }
         return frames if len(frames) > 1 else next(iter(frames.values()))
 

@@ -1,32 +1,5 @@
 """How a round's clients differ, parameter by parameter: dispersion, skewness and its test, streamed from disk."""
 
-from .dispersing import count_clients, disperse_round, refuse_rate
-from .maps import map_layer
-from .moments import Moments, column_moments
-from .records import WHOLE, Cells, LayerDispersion, LayerMap, RoundDispersion, SkewHistogram
-from .result import Dispersion, most_skewed
-from .skew_test import FEWEST, count_rejections, critical_skewness, skewness_p_values
-from .words import round_numbers, round_sentence
+import lazy_loader
 
-__all__ = [
-    "FEWEST",
-    "WHOLE",
-    "Cells",
-    "Dispersion",
-    "LayerDispersion",
-    "LayerMap",
-    "Moments",
-    "RoundDispersion",
-    "SkewHistogram",
-    "column_moments",
-    "count_clients",
-    "count_rejections",
-    "critical_skewness",
-    "disperse_round",
-    "map_layer",
-    "most_skewed",
-    "refuse_rate",
-    "round_numbers",
-    "round_sentence",
-    "skewness_p_values",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

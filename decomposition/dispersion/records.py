@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...checkpoints.results import Kept
 from .moments import Array
+from .skew_test import FEWEST
 
 #: the ``layer`` of the row that stands for the whole model
 WHOLE = "all"
 
 
 @dataclass(frozen=True)
-class LayerDispersion:
+class LayerDispersion(Kept):
     """One parameter tensor of a round, or the whole model, over C clients; None where a value does not exist.
 
     Attributes:
@@ -50,9 +51,13 @@ class LayerDispersion:
         """``rejected`` / ``tested``; None where there was no test."""
         return self.rejected / self.tested if self.tested else None
 
+    def numbers(self) -> dict[str, Any]:
+        """All of them by name."""
+        return {**vars(self), "skew_rejected_share": self.skew_rejected_share}
+
 
 @dataclass(frozen=True)
-class RoundDispersion:
+class RoundDispersion(Kept):
     """One round of a run: C ``clients``, a record a layer in the model's order, and one of the whole model."""
 
     run: str
@@ -66,15 +71,56 @@ class RoundDispersion:
         """The layers, then the whole model."""
         return (*self.layers, self.whole)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers, for the store of an interrupted analysis; floats survive exactly."""
-        return asdict(self)
+    def most_skewed(self) -> str | None:
+        """The layer with the greatest share rejected, else with the greatest mean |skewness|; the first layer of
+        equals, None where no layer has a skewness. Layers of fewer than 100 parameters make no histogram, and count
+        only where there are no others."""
+        layers = [row for row in self.layers if row.parameters >= 100] or self.layers
+        for name in ("skew_rejected_share", "skew_mean_abs"):
+            known = {row.layer: value for row in layers if (value := getattr(row, name)) is not None}
+            if any(value > 0 for value in known.values()):
+                return max(known, key=lambda layer: known[layer])
+        return None
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> RoundDispersion:
-        """The inverse of :meth:`to_json`."""
-        layers = tuple(LayerDispersion(**layer) for layer in value["layers"])
-        return cls(**{**value, "layers": layers, "whole": LayerDispersion(**value["whole"])})
+    def summary(self, fdr: float) -> str:
+        """The round in words, tested at a false discovery rate; what does not exist is said.
+
+        >>> layer = LayerDispersion("fc.weight", 4, 1, 0, 0, 0.5, 0.25, 0.9, 0, 0, -1.0, 0.25)
+        >>> print(RoundDispersion("fma", 3, 5, (layer,), layer).summary(0.05))
+        fma, round 3: of 4 parameters over 5 clients (1 constant) the median cv is 0.25, 25 % are of high dispersion, \
+the mean |skewness| is 0.9; no test of skewness, which needs 8 clients
+        """
+        whole = self.whole
+        words = (
+            f"{self.run}, round {self.round}: of {whole.parameters:,} parameters over {self.clients} clients"
+            f"{_left_out(whole)} {_shown('the median cv is', whole.median_cv)}, "
+            f"{_share(whole.high_share)} of high dispersion, "
+        )
+        if self.clients < 3:
+            return f"{words}no skewness, which needs 3 clients, and no test of it, which needs {FEWEST}"
+        words += _shown("the mean |skewness| is", whole.skew_mean_abs)
+        if self.clients < FEWEST:
+            return f"{words}; no test of skewness, which needs {FEWEST} clients"
+        if whole.skew_rejected_share is None:
+            return f"{words}; no test of skewness, because no parameter can be tested"
+        rate = f"{100 * fdr:g} %"
+        share = f"{100 * whole.skew_rejected_share:.3g} %"
+        words += f"; skewness is rejected for {share} (false discovery rate {rate} over the model)"
+        most = next((row for row in self.layers if row.layer == self.most_skewed()), None)
+        if most is not None and most.rejected:
+            words += f", and with {rate} within each layer most in {most.layer}: {most.rejected:,} of {most.tested:,}"
+        return words
+
+    def numbers(self) -> dict[str, Any]:
+        """The round as plain values."""
+        layers = [row.numbers() for row in self.layers]
+        return {
+            "run": self.run,
+            "round": self.round,
+            "clients": self.clients,
+            "layers": layers,
+            "all": self.whole.numbers(),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,3 +157,24 @@ class LayerMap:
     clients: int
     histogram: SkewHistogram
     cells: Cells
+
+
+def _left_out(whole: LayerDispersion) -> str:
+    words = [
+        f"{count:,} {what}"
+        for count, what in (
+            (whole.constant, "constant"),
+            (whole.zero_mean, "with a mean of 0, without a cv"),
+            (whole.nonfinite, "NaN or infinite in some client"),
+        )
+        if count
+    ]
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _shown(words: str, value: float | None) -> str:
+    return f"{words} {'unknown' if value is None else f'{value:.3g}'}"
+
+
+def _share(value: float | None) -> str:
+    return "an unknown share is" if value is None else f"{100 * value:.3g} % are"

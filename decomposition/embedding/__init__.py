@@ -1,24 +1,5 @@
 """Models on a map: t-SNE and PCA of clients of any rounds and runs, from exact distances."""
 
-from .divergence import divergence
-from .grams import Gram, distances, gram, spreads
-from .maps import principal, settled_perplexity, t_sne, trustworthiness
-from .points import Point
-from .result import Embedding, embed
-from .words import sentence
+import lazy_loader
 
-__all__ = [
-    "Embedding",
-    "Gram",
-    "Point",
-    "distances",
-    "divergence",
-    "embed",
-    "gram",
-    "principal",
-    "sentence",
-    "settled_perplexity",
-    "spreads",
-    "t_sne",
-    "trustworthiness",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
 from ...landscape.plane_figure import Sheet
-from .words import axis_words, remark
+from .result import axis_words, remark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from .divergence import divergence
-from .grams import Gram, distances
+from .grams import Gram, distances, distinct, spreads, subset
+from .kl_divergence import divergence
+from .points import Point
 from .products import Array
+from .result import Embedding, Method
 
-Method = Literal["tsne", "pca"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 # Of the points that t-SNE begins with, sklearn's convention: so near each other that they can still go anywhere.
@@ -21,6 +23,65 @@ SPREAD_AT_START = 1e-4
 EXACT = 1000
 # Neighbours that a map is judged by.
 NEIGHBOURS = 5
+
+
+def embed(
+    gram: Gram,
+    method: str = "tsne",
+    *,
+    perplexity: float | None = None,
+    seed: int = 0,
+    provenance: Mapping[str, Any] | None = None,
+) -> Embedding:
+    """Models on a map whose distances are, as far as two dimensions allow, those of the Gram matrix.
+
+    ``pca``: the two directions in which the models differ most, in their L2 distance; ``tsne``: near models near each
+    other, whatever becomes of far ones. Models that equal each other are one point to t-SNE.
+
+    Args:
+        perplexity: of t-SNE; by default the lesser of 30 and a third of the models.
+        seed: of t-SNE, see :func:`~fedscope.decomposition.embedding.t_sne`.
+        provenance: goes into ``attrs``.
+
+    Raises:
+        FedscopeError: fewer than three different models; a perplexity that is not less than their number; an unknown
+            method.
+    """
+    known = known_method(method)
+    refuse_few(gram.points)
+    first = distinct(gram)
+    kept = np.unique(first)
+    if len(kept) == 1:
+        raise FedscopeError(
+            f"all {len(first)} models are the same in what is compared: every distance is 0, so there is nothing to "
+            "map; ask for later rounds, or other layers"
+        )
+    refuse_few(tuple(gram.points[i] for i in kept), different=True)
+    apart = subset(gram, kept)
+    found: dict[str, Any] = {}
+    if known == "pca":
+        places, found["explained"] = principal(gram)
+    else:
+        found["perplexity"] = settled_perplexity(len(kept), perplexity)
+        own, found["kl_divergence"] = t_sne(apart, found["perplexity"], seed)
+        places = own[np.searchsorted(kept, first)]
+    trusted, neighbours = trustworthiness(apart, places[kept])
+    said = {"layers": list(gram.layers), "seed": seed, **dict(provenance or {})}
+    return Embedding(gram.points, places, known, trusted, neighbours, spreads(gram), **found, attrs=said)
+
+
+def refuse_few(points: tuple[Point, ...], *, different: bool = False) -> None:
+    """Refuse what is no map.
+
+    Raises:
+        FedscopeError: fewer than three models.
+    """
+    if len(points) < 3:
+        names = ", ".join(point.label for point in points)
+        raise FedscopeError(
+            f"a map needs three {'different ' if different else ''}models at least, not {len(points)} ({names}); ask "
+            "for more rounds"
+        )
 
 
 def known_method(method: str) -> Method:
@@ -75,7 +136,7 @@ def principal(gram: Gram) -> tuple[Array, tuple[float, float]]:
 
 def t_sne(gram: Gram, perplexity: float, seed: int) -> tuple[Array, float]:
     """scikit-learn's t-SNE of the distances, begun at the principal components: coordinates [n, 2], and the
-    Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.divergence`, nats).
+    Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.kl_divergence`, nats).
 
     The same numbers every time, because it runs in one thread: sums over threads would come in any order. Nothing is
     drawn where the beginning is given, so that every seed makes one map.

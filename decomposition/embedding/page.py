@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from .figure import PATHS, limits_of, round_colours, shade
-from .words import axis_words, remark
+from .result import axis_words, remark
 
 if TYPE_CHECKING:
     from .points import Point

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from threading import Event
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ...checkpoints import FedscopeError
 from ...landscape.workers import cores, run_in_workers
 from .blocks import Block, read_blocks
 from .points import Models
+
+if TYPE_CHECKING:
+    import torch
 
 Array = npt.NDArray[np.float64]
 
@@ -44,6 +47,8 @@ def block_products(
     """
     if not layers:
         return
+    import torch
+
     n, where, dtype = len(models.points), torch.device(device), models.layout.dtype
     columns = max(1, numbers // n)
 
@@ -61,6 +66,8 @@ def block_products(
 
 def _products(models: Models, block: Block, buffer: np.ndarray, room: torch.Tensor) -> Array:
     """The upper triangle and some numbers below it; ``room`` [n, columns] is written to."""
+    import torch
+
     n, step = room.shape
     rows = block.read(buffer)
     reference = torch.from_numpy(block.reference.read()[0]).to(room)

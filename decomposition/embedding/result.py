@@ -1,27 +1,30 @@
-"""Models on a map: a result that saves, loads and draws itself."""
+"""Models on a map."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from ...checkpoints import FedscopeError
-from .grams import Gram, distinct, spreads, subset
-from .maps import Method, known_method, principal, settled_perplexity, t_sne, trustworthiness
+from ...checkpoints.errors import spans
+from ...checkpoints.results import Table, TableResult
 from .points import Point
-from .products import Array
-from .tables import read_tables, write_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Array = npt.NDArray[np.float64]
+Method = Literal["tsne", "pca"]
+
+#: what the JSON file and --json say of a map besides the spreads
+MEASURES = ("method", "trustworthiness", "neighbours", "explained", "perplexity", "kl_divergence")
+
 
 @dataclass(frozen=True, eq=False)
-class Embedding:
+class Embedding(TableResult):
     """Client models, and the server's of the same rounds, in two dimensions.
 
     Attributes:
@@ -35,6 +38,12 @@ class Embedding:
         perplexity, kl_divergence: of t-SNE, and what is left of what it minimises (nats); None with ``pca``.
         attrs: provenance: runs, rounds, layers, seed, device, versions.
     """
+
+    command = "disperse --embed"
+    suffixes = (".embedding.csv", ".embedding.json")
+    drawn = paged = (".embedding",)
+    format = "fedscope-embedding"
+    tables = (Table(".embedding.csv", {"run": str, "round": int, "which": str, "x": float, "y": float}),)
 
     points: tuple[Point, ...]
     places: Array
@@ -66,18 +75,36 @@ class Embedding:
         ]
         return self.places[at], tuple(self.points[i] for i in at)
 
-    def save(self, base: Path | str) -> list[Path]:
-        """Write BASE.embedding.csv (``run, round, which, x, y``) and BASE.embedding.json; returns their paths."""
-        return write_tables(self, Path(base))
+    def rows(self) -> list[Any]:
+        """BASE.embedding.csv: a row a model."""
+        places = zip(self.points, self.places.tolist(), strict=True)
+        return [((point.run, point.round, point.which, x, y) for point, (x, y) in places)]
+
+    def head(self) -> dict[str, Any]:
+        """How the map was made and how good it is, the spreads and the clients' classes."""
+        labels: dict[str, dict[str, list[int]]] = {}
+        for point in self.points:
+            if point.labels:
+                labels.setdefault(point.run, {})[point.which] = list(point.labels)
+        return {**{name: getattr(self, name) for name in MEASURES}, "spreads": self._spreads(), "labels": labels}
 
     @classmethod
-    def load(cls, base: Path | str) -> Embedding:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: a file is missing or is no such result.
-        """
-        return read_tables(Path(base))
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        labels = head["labels"]
+        points = (
+            Point(row["run"], row["round"], row["which"], tuple(labels.get(row["run"], {}).get(row["which"], ())))
+            for row in tables[0]
+        )
+        measures = {name: head[name] for name in MEASURES}
+        measures["explained"] = None if measures["explained"] is None else tuple(measures["explained"])
+        return cls(
+            points=tuple(points),
+            places=np.array([(row["x"], row["y"]) for row in tables[0]]).reshape(-1, 2),
+            spreads=tuple((spread["run"], spread["round"], spread["mean"]) for spread in head["spreads"]),
+            attrs=head["attrs"],
+            **measures,
+        )
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """A panel a run on common axes, colours over rounds; ``width`` in inches."""
@@ -85,67 +112,72 @@ class Embedding:
 
         return draw_embedding(self, width, title)
 
+    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+        """The figure lies in BASE.embedding."""
+        return {".embedding": self.figure(width, title)}
+
     def page(self, title: str | None = None) -> str:
         """The same as a web page that tells round, client and its classes, and picks rounds out."""
         from .page import draw_page
 
         return draw_page(self, title)
 
+    def pages(self, title: str | None = None) -> dict[str, str]:
+        """The page lies beside it."""
+        return {".embedding": self.page(title)}
 
-def embed(
-    gram: Gram,
-    method: str = "tsne",
-    *,
-    perplexity: float | None = None,
-    seed: int = 0,
-    provenance: Mapping[str, Any] | None = None,
-) -> Embedding:
-    """Models on a map whose distances are, as far as two dimensions allow, those of the Gram matrix.
+    def summary(self) -> str:
+        """The map in words, and how far clients are from the mean of their round, run by run."""
+        how = {"pca": "PCA", "tsne": "t-SNE"}[self.method]
+        rounds = f"round{'s' if len(self.rounds) > 1 else ''} {spans(self.rounds)}"
+        words = f"{how} of {len(self.points):,} models of {', '.join(self.runs)}, {rounds}: "
+        if self.explained is not None:
+            words += f"{100 * sum(self.explained):.3g} % of the variance on the plane"
+        else:
+            words += f"perplexity {self.perplexity:.3g}, KL divergence {self.kl_divergence:.3g} nats"
+        words += f", trustworthiness {self.trustworthiness:.3f}"
+        return "\n".join([words, *map(self._distance_words, self.runs)])
 
-    ``pca``: the two directions in which the models differ most, in their L2 distance; ``tsne``: near models near each
-    other, whatever becomes of far ones. Models that equal each other are one point to t-SNE.
+    def findings(self) -> dict[str, Any]:
+        """How many models, how good the map is, and the spreads."""
+        measures = {name: getattr(self, name) for name in MEASURES}
+        return {"models": len(self.points), **measures, "spreads": self._spreads()}
 
-    Args:
-        perplexity: of t-SNE; by default the lesser of 30 and a third of the models.
-        seed: of t-SNE, see :func:`~fedscope.decomposition.embedding.t_sne`.
-        provenance: goes into ``attrs``.
+    def _spreads(self) -> list[dict[str, Any]]:
+        return [{"run": run, "round": number, "mean": mean} for run, number, mean in self.spreads]
 
-    Raises:
-        FedscopeError: fewer than three different models; a perplexity that is not less than their number; an unknown
-            method.
-    """
-    known = known_method(method)
-    refuse_few(gram.points)
-    first = distinct(gram)
-    kept = np.unique(first)
-    if len(kept) == 1:
-        raise FedscopeError(
-            f"all {len(first)} models are the same in what is compared: every distance is 0, so there is nothing to "
-            "map; ask for later rounds, or other layers"
-        )
-    refuse_few(tuple(gram.points[i] for i in kept), different=True)
-    apart = subset(gram, kept)
-    found: dict[str, Any] = {}
-    if known == "pca":
-        places, found["explained"] = principal(gram)
+    def _distance_words(self, run: str) -> str:
+        own = sorted((number, mean) for name, number, mean in self.spreads if name == run)
+        if not own:
+            return f"{run}: one client a round, so that there is no distance to a mean"
+        means = [f"{mean:.3g} in round {number}" for number, mean in (own[:1] if len(own) == 1 else [own[0], own[-1]])]
+        return f"{run}: mean L2 distance of clients to their round's mean {', '.join(means)}"
+
+
+def axis_words(result: Embedding) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Labels of the axes of a PCA, long, shorter and shortest."""
+    shares = result.explained or (float("nan"), float("nan"))
+    first, second = (
+        (f"component {i}: $L_2$ distance ({100 * share:.0f} %)", f"component {i} ({100 * share:.0f} %)", f"PC {i}")
+        for i, share in enumerate(shares, start=1)
+    )
+    return first, second
+
+
+def remark(result: Embedding) -> str:
+    """Below the figure: the method, what the axes are, and how far neighbours are to be believed."""
+    trusted = f"trustworthiness {result.trustworthiness:.3f}"
+    where = rounds_words(result)
+    if result.method == "pca":
+        shares = result.explained or (float("nan"), float("nan"))
+        said = f"PCA: $L_2$ distances, {100 * sum(shares):.0f} % of the variance on this plane; {trusted}"
     else:
-        found["perplexity"] = settled_perplexity(len(kept), perplexity)
-        own, found["kl_divergence"] = t_sne(apart, found["perplexity"], seed)
-        places = own[np.searchsorted(kept, first)]
-    trusted, neighbours = trustworthiness(apart, places[kept])
-    said = {"layers": list(gram.layers), "seed": seed, **dict(provenance or {})}
-    return Embedding(gram.points, places, known, trusted, neighbours, spreads(gram), **found, attrs=said)
+        said = f"t-SNE of $L_2$ distances: axes have no unit; perplexity {result.perplexity:.3g}, {trusted}"
+    return f"{said}{where}"
 
 
-def refuse_few(points: tuple[Point, ...], *, different: bool = False) -> None:
-    """Refuse what is no map.
-
-    Raises:
-        FedscopeError: fewer than three models.
-    """
-    if len(points) < 3:
-        names = ", ".join(point.label for point in points)
-        raise FedscopeError(
-            f"a map needs three {'different ' if different else ''}models at least, not {len(points)} ({names}); ask "
-            "for more rounds"
-        )
+def rounds_words(result: Embedding) -> str:
+    """Which layers, and which round where it is only one."""
+    layers = result.attrs.get("asked_layers")
+    said = f"; only {', '.join(layers)}" if layers else ""
+    return said + (f"; round {result.rounds[0]}" if len(result.rounds) == 1 else "")

@@ -1,27 +1,5 @@
 """What a decomposition says in sentences: which factor dominates in which phase, and where the data do not decide."""
 
-# what is measured on test data
-from .comparing import Against, Comparison, compare_models
+import lazy_loader
 
-# the question
-from .engine import explain
-
-# which rounds to ask about, and which of them are early
-from .phases import last_early, spread_rounds
-
-# the answer
-from .records import Reading, Statement, Verdict
-from .result import Explanation
-
-__all__ = [
-    "Against",
-    "Comparison",
-    "Explanation",
-    "Reading",
-    "Statement",
-    "Verdict",
-    "compare_models",
-    "explain",
-    "last_early",
-    "spread_rounds",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

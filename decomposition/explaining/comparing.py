@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from ...checkpoints import FedscopeError, Weights
+from ...checkpoints.results import Kept
 from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
 from ...landscape.tasks import require_classes
@@ -16,7 +16,7 @@ from ..streaming import CHUNK, CHUNK_NUMBERS
 
 
 @dataclass(frozen=True)
-class Against:
+class Against(Kept):
     """Another model: its mean cross-entropy (nats) and error (share, 0..1), and the means over samples of the first
     model's minus its own, with their standard errors over samples: sd of the n differences / √n."""
 
@@ -30,7 +30,7 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Kept):
     """`model` of a round, "average" (of its clients) or "averaged" (over rounds), against others on `samples` samples:
     its mean cross-entropy (nats) and error (share, 0..1), and each of the others."""
 
@@ -40,15 +40,6 @@ class Comparison:
     loss: float
     error: float
     others: tuple[Against, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """For the store of an interrupted page; floats survive exactly."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Comparison:
-        """The inverse of :meth:`to_json`."""
-        return cls(**{**value, "others": tuple(Against(**one) for one in value["others"])})
 
 
 def compare_models(

@@ -85,13 +85,8 @@ def explain(
         )
     ]
     statements += [differs_most(result.runs[0], other) for other in result.runs[1:]]
-    return Explanation(
-        runs=tuple(label(run) for run in result.runs),
-        statements=tuple(statements),
-        notes=notes_on(result, ends, early, compared or {}, stand_ins or {}),
-        attrs=result.attrs,
-        early=firsts,
-    )
+    notes = notes_on(result, ends, early, compared or {}, stand_ins or {})
+    return Explanation(result, tuple(statements), notes, firsts)
 
 
 def _of_run(

@@ -1,13 +1,5 @@
 """What local training gains on a client's own data and loses on the others', by client and class."""
 
-from .counting import count_answers, round_answers
-from .records import Answers
-from .result import Forgetting, mean_over_clients
+import lazy_loader
 
-__all__ = [
-    "Answers",
-    "Forgetting",
-    "count_answers",
-    "mean_over_clients",
-    "round_answers",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,7 +13,7 @@ from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
 from ...landscape.tasks import require_classes
 from ..diverged import diverged_rows
-from ..membership import Members, membership_labels, membership_train
+from ..membership import Members, members_of
 from .records import Answers, Counts
 
 # A multiple of the batches that suit convolutions (50) and linear layers (1000) on a CPU, so that none is a remainder.
@@ -131,19 +131,16 @@ def round_answers(
 ) -> Answers:
     """The right answers of a recorded round; a client's own samples are those that it trained on, of test data those of
     its classes. ``settings`` are those of :func:`count_answers`."""
-    ids, y = round_.client_ids, samples.y.numpy()
-    trained = samples.split == "train"
-    counts = partition.label_counts
-    members = membership_train(partition, ids, samples.indices) if trained else membership_labels(counts, ids, y)
+    ids = round_.client_ids
     return count_answers(
         module,
         samples,
         round_.read("start"),
         round_.clients(),
-        members,
+        members_of(partition, ids, samples),
         number=round_.number,
         client_ids=ids,
-        labels=counts[ids],
+        labels=partition.label_counts[ids],
         **settings,
     )
 

@@ -1,37 +1,5 @@
 """Single parameters over the clients of a round: densities, and a map of many of them."""
 
-from .choosing import most_skewed
-from .density import Density, density_of, mode_of
-from .embedding import embed
-from .map_result import ParameterMap
-from .mapping import map_parameters
-from .places import Place, parse_place, place_of
-from .reading import RunValues, client_values, read_values, refuse_other_layout
-from .reference import Reference, refer
-from .result import Parameters
-from .sampling import sample_columns, sample_counts
-from .summaries import Summary, summarise
+import lazy_loader
 
-__all__ = [
-    "Density",
-    "ParameterMap",
-    "Parameters",
-    "Place",
-    "Reference",
-    "RunValues",
-    "Summary",
-    "client_values",
-    "density_of",
-    "embed",
-    "map_parameters",
-    "mode_of",
-    "most_skewed",
-    "parse_place",
-    "place_of",
-    "read_values",
-    "refer",
-    "refuse_other_layout",
-    "sample_columns",
-    "sample_counts",
-    "summarise",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,7 +11,7 @@ from ...landscape.paper import CHARACTER, GREY, SMALL, literal, paper_style, sho
 from ...landscape.plane_figure import Sheet
 from .marks import KEY, Mark, marks_of, rows_of
 from .panels import draw_panel, limits_of, name_panel
-from .words import differ, not_finite
+from .result import differ, not_finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,17 +1,15 @@
-"""A map of parameters: a result that saves, loads and draws itself."""
+"""A map of parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError
-from ...checkpoints.tables import beside, number, read_csv, read_info, write_csv, write_info
+from ...checkpoints.results import Table, TableResult, number, truth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,12 +17,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 Colour = Literal["layer", "skewness", "dispersion"]
 
-FORMAT, VERSION = "fedscope-parameters-tsne", 1
-COLUMNS = ("layer", "index", "x", "y", "cv", "skewness", "high")
-
 
 @dataclass(frozen=True, eq=False)
-class ParameterMap:
+class ParameterMap(TableResult):
     """n parameters of a round as points in the plane.
 
     Attributes:
@@ -37,6 +32,16 @@ class ParameterMap:
         attrs: provenance: run, seed, perplexity, backend, versions.
     """
 
+    command = "parameters --tsne"
+    suffixes = (".parameters-tsne.csv", ".parameters-tsne.json")
+    format = "fedscope-parameters-tsne"
+    tables = (
+        Table(
+            ".parameters-tsne.csv",
+            {"layer": str, "index": str, "x": float, "y": float, "cv": number, "skewness": number, "high": truth},
+        ),
+    )
+
     run: str
     round: int
     clients: int
@@ -48,52 +53,39 @@ class ParameterMap:
     high: npt.NDArray[np.bool_]
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
-    def save(self, base: Path | str) -> list[Path]:
-        """Write BASE.parameters-tsne.csv (a row a parameter; empty where a number does not exist) and
-        BASE.parameters-tsne.json (provenance); returns their paths. Floats survive."""
-        table, main = (beside(Path(base), f".parameters-tsne.{kind}") for kind in ("csv", "json"))
-        table.parent.mkdir(parents=True, exist_ok=True)
+    def rows(self) -> list[Any]:
+        """BASE.parameters-tsne.csv: a row a parameter, empty where a number does not exist."""
         numbers = zip(self.at[:, 0], self.at[:, 1], self.cv, self.skewness, self.high.tolist(), strict=True)
-        rows = (
-            (layer, ",".join(map(str, index)), x, y, _known(cv), _known(skewness), high)
-            for layer, index, (x, y, cv, skewness, high) in zip(self.layers, self.index, numbers, strict=True)
-        )
-        write_csv(table, COLUMNS, rows)
-        said = {"run": self.run, "round": self.round, "clients": self.clients, "attrs": dict(self.attrs)}
-        write_info(main, FORMAT, VERSION, said)
-        return [table, main]
+        return [
+            (
+                (layer, ",".join(map(str, index)), x, y, _known(cv), _known(skewness), high)
+                for layer, index, (x, y, cv, skewness, high) in zip(self.layers, self.index, numbers, strict=True)
+            )
+        ]
+
+    def head(self) -> dict[str, Any]:
+        """Of which round."""
+        return {"run": self.run, "round": self.round, "clients": self.clients}
 
     @classmethod
-    def load(cls, base: Path | str) -> ParameterMap:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: a file is missing or is no such result.
-        """
-        table, main = (beside(Path(base), f".parameters-tsne.{kind}") for kind in ("csv", "json"))
-        for path in (main, table):
-            if not path.exists():
-                raise FedscopeError(
-                    f"{path} does not exist: a map of parameters is {table.name} and {main.name} in one folder; "
-                    "compute it again with --force"
-                )
-        info = read_info(main, FORMAT, VERSION, "parameters --tsne")
-        rows = read_csv(table, COLUMNS, "parameters --tsne")
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        (rows,) = tables
 
         def column(name: str) -> Array:
-            return np.array([np.nan if number(row[name]) is None else float(row[name]) for row in rows], np.float64)
+            return np.array([row[name] for row in rows], np.float64)  # NaN for None
 
         return cls(
-            info["run"],
-            info["round"],
-            info["clients"],
+            head["run"],
+            head["round"],
+            head["clients"],
             tuple(row["layer"] for row in rows),
             tuple(tuple(int(i) for i in row["index"].split(",") if i) for row in rows),
             np.stack([column("x"), column("y")], axis=1),
             column("cv"),
             column("skewness"),
-            np.array([row["high"] == "True" for row in rows], np.bool_),
-            info["attrs"],
+            np.array([row["high"] for row in rows], np.bool_),
+            head["attrs"],
         )
 
     def figure(self, width: float = 3.5, title: str | None = None, colour: Colour = "layer") -> Figure:
@@ -105,6 +97,23 @@ class ParameterMap:
         from .map_figure import draw_map
 
         return draw_map(self, width, title, colour)
+
+    def summary(self) -> str:
+        """How many of how many parameters are shown, and how many of them are of high dispersion."""
+        every = self.attrs["parameters"]
+        return (
+            f"{self.run}, round {self.round}: {len(self.layers):,} of {every:,} parameters as points "
+            f"by the updates of {self.clients} clients, {self.high.sum()} of them of high dispersion in their layer"
+        )
+
+    def findings(self) -> dict[str, Any]:
+        """The same numbers."""
+        return {
+            **self.head(),
+            "points": len(self.layers),
+            "parameters": self.attrs["parameters"],
+            "high": int(self.high.sum()),
+        }
 
 
 def _known(value: float) -> float | None:

@@ -10,8 +10,7 @@ import numpy as np
 from ...landscape.paper import GREY, SMALL
 from .density import Array, density_of
 from .marks import Mark
-from .summaries import Summary
-from .words import no_density
+from .summaries import Summary, no_density
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import Entry, FedscopeError, Layout, Round, Weights, read_columns, weighted_mean
+from ...checkpoints import Entry, FedscopeError, Layout, Round, Run, Weights, read_columns, weighted_mean
 from .places import Place
 
 Array = npt.NDArray[np.float64]
@@ -86,3 +86,19 @@ def refuse_other_layout(first: Round, other: Round) -> None:
             f"{other.label} holds other models than {first.label}, so their parameters cannot be compared: of the "
             f"first, {difference}; give runs of one architecture"
         )
+
+
+def same_starts(runs: Sequence[Run], rounds: Sequence[Round]) -> bool:
+    """Whether the same clients with the same data were sent one model: then their servers can be compared."""
+
+    def facts(run: Run, round_: Round) -> list[np.ndarray]:
+        ids = round_.client_ids
+        labels = [] if run.partition is None else [run.partition.label_counts[ids]]
+        return [round_.read("start").parameters, ids, *labels]
+
+    if any("start" not in round_.models for round_ in rounds):
+        return False
+    first, *others = (facts(run, round_) for run, round_ in zip(runs, rounds, strict=True))
+    return all(
+        len(first) == len(own) and all(np.array_equal(x, y) for x, y in zip(first, own, strict=True)) for own in others
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...checkpoints import Round
+from ...checkpoints.results import Kept
 from .density import Array, has_density, modes_of
 from .reading import client_values, mean_of
 from .sampling import sample_columns
@@ -18,7 +19,7 @@ Quartiles = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Reference:
+class Reference(Kept):
     """What ``fma_to_mode`` of a chosen parameter is to be compared with.
 
     Attributes:

@@ -1,18 +1,19 @@
-"""Single parameters over the clients of a round: a result that saves, loads and draws itself."""
+"""Single parameters over the clients of a round."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.results import Table, TableResult
 from .reading import RunValues
 from .reference import Reference
 from .summaries import Summary, summarise
-from .tables import read_tables, write_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ MOST = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Parameters:
+class Parameters(TableResult):
     """n parameters in one round of one or more runs with the same layout.
 
     Attributes:
@@ -36,6 +37,11 @@ class Parameters:
         FedscopeError: no parameter, or more than 100; a first run with fewer than two clients, of which there is no
             density; two runs of one name.
     """
+
+    command = "parameters"
+    suffixes = (".parameters.csv", ".parameters.json")
+    format = "fedscope-parameters"
+    tables = (Table(".parameters.csv", {"run": str, "round": int, "parameter": str, "which": str, "value": float}),)
 
     names: tuple[str, ...]
     runs: tuple[RunValues, ...]
@@ -61,7 +67,7 @@ class Parameters:
         """Skewness, mode and distances of every parameter, in the order of ``names``."""
         return summarise(self.names, self.runs)
 
-    def rows(self) -> Iterator[tuple[str, int, str, str, float]]:
+    def values(self) -> Iterator[tuple[str, int, str, str, float]]:
         """run, round, parameter, which, value: clients first, then the models."""
         for run in self.runs:
             for i, name in enumerate(self.names):
@@ -70,19 +76,27 @@ class Parameters:
                 for which, values in run.models.items():
                     yield run.run, run.round, name, which, float(values[i])
 
-    def save(self, base: Path | str) -> list[Path]:
-        """Write BASE.parameters.csv (tidy: run, round, parameter, which, value) and BASE.parameters.json (provenance,
-        summaries); returns their paths. Floats survive."""
-        return write_tables(self, Path(base))
+    def rows(self) -> list[Any]:
+        """BASE.parameters.csv: a row a value."""
+        return [self.values()]
+
+    def head(self) -> dict[str, Any]:
+        """Whose the values are, the summaries and the reference."""
+        return {
+            "runs": [
+                {"run": run.run, "round": run.round, "clients": run.client_ids.tolist(), "models": list(run.models)}
+                for run in self.runs
+            ],
+            **self.findings(),
+        }
 
     @classmethod
-    def load(cls, base: Path | str) -> Parameters:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: a file is missing or is no such result.
-        """
-        return read_tables(Path(base))
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`; summaries are computed anew of the values."""
+        values = {(row["run"], row["parameter"], row["which"]): row["value"] for row in tables[0]}
+        names = tuple(summary["parameter"] for summary in head["parameters"])
+        reference = Reference.from_json(head["reference"]) if head["reference"] else None
+        return cls(names, tuple(_run(run, names, values) for run in head["runs"]), reference, head["attrs"])
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Densities over the first run's clients, a panel a parameter, with the models' values marked; ``width`` in
@@ -90,3 +104,86 @@ class Parameters:
         from .figure import draw_parameters
 
         return draw_parameters(self, width, title)
+
+    def summary(self) -> str:
+        """How far averaging misses the mode, against what it misses by chance; then a line a parameter."""
+        first = self.runs[0]
+        what = f"{len(self.names)} parameter{'s' if len(self.names) > 1 else ''}"
+        if "top" in self.attrs and self.attrs["top"] is not None:
+            what = f"the {len(self.names)} most skewed of {self.attrs.get('size', 0):,} parameters"
+        words = f"{first.run}, round {first.round}: "
+        missed = [abs(one.fma_to_mode) for one in self.summaries if one.fma_to_mode is not None]
+        if missed:
+            clients = len(first.client_ids)
+            words += f"FMA misses the mode of {what} by {span(missed)} standard deviations of the {clients} clients"
+            for run in self.runs[1:]:
+                theirs = [one.to_mode.get(f"{run.run}/global") for one in self.summaries]
+                known = [abs(distance) for distance in theirs if distance is not None]
+                words += f", {run.run}'s global by {span(known) if known else 'no finite number'}"
+            words += _compared(self.reference)
+        else:
+            words += f"{what} without a density, so there is no mode to miss"
+        lines = [words, *(f"  {one.parameter}: {one.words()}" for one in self.summaries)]
+        lines += [f"  not finite: {', '.join(which)}" for which in [not_finite(self)] if which]
+        if differ(self):
+            lines.append(
+                "  these runs' rounds began from different models, or had other clients or data, so marks of the "
+                "others say nothing about their servers; branch them: fedscope train --from"
+            )
+        return "\n".join(lines)
+
+    def findings(self) -> dict[str, Any]:
+        """The summaries, and what they are to be compared with."""
+        return {
+            "parameters": [summary.numbers() for summary in self.summaries],
+            "reference": vars(self.reference) if self.reference else None,
+        }
+
+
+def _run(head: dict[str, Any], names: tuple[str, ...], values: dict[tuple[str, str, str], float]) -> RunValues:
+    def of(which: str) -> list[float]:
+        return [values[head["run"], name, which] for name in names]
+
+    clients = np.array([of(f"client-{k}") for k in head["clients"]], np.float64).reshape(-1, len(names))
+    models = {which: np.array(of(which), np.float64) for which in head["models"]}
+    return RunValues(head["run"], head["round"], np.array(head["clients"], np.int64), clients, models)
+
+
+def differ(result: Parameters) -> bool:
+    """Whether further runs did not begin the round as the first did."""
+    return len(result.runs) > 1 and not result.attrs.get("same_start")
+
+
+def not_finite(result: Parameters) -> list[str]:
+    """The models with a value that is not finite where the clients have a density, as ``fma/global``."""
+    dense = [one.mode is not None for one in result.summaries]
+    return [
+        f"{run.run}/{which}"
+        for run in result.runs
+        for which, values in run.models.items()
+        if not np.isfinite(values[dense]).all()
+    ]
+
+
+def _compared(reference: Reference | None) -> str:
+    if reference is None or reference.sample is None or reference.gaussian is None:
+        return ""
+    return (
+        f"; of {reference.sampled} sampled parameters by {_quartiles(reference.sample)}, of Gaussian values, which "
+        f"have no skew, by {_quartiles(reference.gaussian)}"
+    )
+
+
+def _quartiles(values: tuple[float, float, float]) -> str:
+    low, median, high = values
+    return f"{median:.2f} (median, quartiles {low:.2f} and {high:.2f})"
+
+
+def span(values: Sequence[float]) -> str:
+    """The least and the greatest of some values.
+
+    >>> span([0.3]), span([0.42, 0.3])
+    ('0.30', '0.30 to 0.42')
+    """
+    low, high = (f"{value:.2f}" if value < 100 else f"{value:.3g}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from ..dispersion.moments import column_moments
 from .density import mode_of
 from .reading import RunValues
 
@@ -47,10 +47,32 @@ class Summary:
         """How far plain averaging misses the mode, in standard deviations of the clients; signed."""
         return self.to_mode.get("fma")
 
+    def numbers(self) -> dict[str, Any]:
+        """All of it as plain values, with ``fma_to_mode`` beside the distances of all models."""
+        return {**asdict(self), "fma_to_mode": self.fma_to_mode}
+
+    def words(self) -> str:
+        """The parameter in words."""
+        if self.constant:
+            return "the same in all clients"
+        parts = [] if self.skewness is None else [f"skewness {self.skewness:.2f}"]
+        parts += [] if self.cv is None else [f"cv {self.cv:.2g}"]
+        parts.append(no_density(self) if self.fma_to_mode is None else f"FMA {self.fma_to_mode:.2f} σ from the mode")
+        return ", ".join(parts)
+
+
+def no_density(one: Summary) -> str:
+    """Why clients that differ have none, or why plain averaging has no place in it."""
+    if not one.finite:
+        return "no density: not finite in some client"
+    return "no density: differences beyond what float64 squares" if one.mode is None else "FMA not finite"
+
 
 def summarise(names: Sequence[str], runs: Sequence[RunValues]) -> tuple[Summary, ...]:
     """A summary of each parameter over the first run's clients."""
     from scipy.stats import skewtest
+
+    from ..dispersion.moments import column_moments
 
     first = runs[0]
     moments = column_moments(first.clients)

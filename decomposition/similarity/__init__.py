@@ -1,32 +1,5 @@
 """How similar models are: linear CKA of their outputs or layers, between clients, over rounds."""
 
-# the question
-from .batches import minibatches, usual_batch
-from .estimators import LEAST, Estimator, cka, gram, hsic, jackknife
-from .figure import draw_clients, draw_models
+import lazy_loader
 
-# the answers
-from .result import ClientCKA, ModelCKA, RoundCKA
-from .similarities import batch_hsics, model_similarity, round_similarity
-from .words import clients_sentence, models_sentence
-
-__all__ = [
-    "LEAST",
-    "ClientCKA",
-    "Estimator",
-    "ModelCKA",
-    "RoundCKA",
-    "batch_hsics",
-    "cka",
-    "clients_sentence",
-    "draw_clients",
-    "draw_models",
-    "gram",
-    "hsic",
-    "jackknife",
-    "minibatches",
-    "model_similarity",
-    "models_sentence",
-    "round_similarity",
-    "usual_batch",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

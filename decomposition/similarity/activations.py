@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.errors import listed
+from ...landscape.known_tasks import Sequences
 from ...landscape.replica import Replica
-from ...landscape.tasks import Sequences, Task
-
-#: the layer that stands for what the module itself returns
-OUTPUT = "output"
+from ...landscape.tasks import Task
+from .result import OUTPUT
 
 
 def refuse_unknown(module: nn.Module, layers: Sequence[str]) -> None:

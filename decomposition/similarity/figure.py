@@ -12,7 +12,6 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...landscape.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style, shortened
 from ..end_labels import label_ends
-from .activations import OUTPUT
 from .panels import (
     BAR,
     GAP,
@@ -26,11 +25,13 @@ from .panels import (
     room_for,
     scale_of,
 )
+from .result import OUTPUT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .result import ClientCKA, ModelCKA, RoundCKA
+    from .model_result import ModelCKA
+    from .result import ClientCKA, RoundCKA
 
 # Inches. Left of the maps, between them, their titles, the name of the axis below.
 LEFT, BETWEEN, TITLE, LABEL = 0.24, 0.09, 0.18, 0.17

@@ -1,24 +1,39 @@
-"""CKA of a run's clients over rounds, or of several models: results that save, load and draw themselves."""
+"""CKA of a run's clients over rounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from ...checkpoints import FedscopeError
-from .files import read_clients, read_models, write_clients, write_models
+from ...checkpoints import FedscopeError, Variable
+from ...checkpoints.errors import listed
+from ...checkpoints.results import ArrayResult, Collection, Kept, along, padded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Array = npt.NDArray[np.float64]
+
+#: the layer that stands for what the module itself returns
+OUTPUT = "output"
+
+MEANS = {
+    "mean": "mean CKA over pairs of clients",
+    "mean_stderr": "standard error of the mean, jackknife over minibatches",
+    "mean_global": "mean CKA of clients with the global model",
+    "mean_global_stderr": "its standard error, jackknife over minibatches",
+}
+TEST_ERROR = {"test_error": "test error of the global model, measured while training"}
+
 
 @dataclass(frozen=True, eq=False)
-class RoundCKA:
+class RoundCKA(Kept):
     """One round of C clients. NaN where CKA does not exist, and all that is made from it.
 
     Attributes:
@@ -32,9 +47,9 @@ class RoundCKA:
     """
 
     round: int
-    client_ids: np.ndarray
-    cka: np.ndarray
-    cka_global: np.ndarray
+    client_ids: npt.NDArray[np.int64]
+    cka: Array
+    cka_global: Array
     mean: float
     mean_stderr: float
     mean_global: float = math.nan
@@ -46,21 +61,17 @@ class RoundCKA:
         """The clients for which CKA does not exist, by their ids."""
         return [int(k) for k in self.client_ids[np.isnan(np.diagonal(self.cka))]]
 
-    def to_json(self) -> dict[str, Any]:
-        """As what JSON holds, NaN too."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RoundCKA:
-        """The inverse of :meth:`to_json`."""
-        arrays = {name: np.array(values[name], np.float64) for name in ("cka", "cka_global")}
-        return cls(**{**values, "client_ids": np.array(values["client_ids"], np.int64), **arrays})
+@dataclass(frozen=True, eq=False)
+class LayersCKA(Kept):
+    """One round at each of several layers."""
+
+    layers: tuple[RoundCKA, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class ClientCKA:
-    """Similarity of a run's clients over rounds, at one layer.
+class ClientCKA(ArrayResult):
+    """Similarity of a run's clients over rounds, at one layer; rounds of fewer clients are padded in its file.
 
     ``attrs`` is the provenance: run, layer, estimator, data, split, samples, batch, seed, device, versions.
 
@@ -72,8 +83,15 @@ class ClientCKA:
     'output'
     """
 
+    command = kind = "cka"
+    needed = {
+        **{"round": "round", "client_ids": "round client", "cka": "round client client2"},
+        **{"cka_global": "round client", **dict.fromkeys(MEANS, "round")},
+    }
+    optional = dict.fromkeys(TEST_ERROR, "round")
+
     rounds: tuple[RoundCKA, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.rounds:
@@ -91,23 +109,33 @@ class ClientCKA:
         path = known[0]["path"] if isinstance(known, list) and known else ""
         return Path(path).name
 
-    def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: ``cka[round, client, client2]``, ``client_ids[round, client]`` the means and the
-        test error a round.
-
-        Rounds of fewer clients are padded, ids with -1 and numbers with NaN.
-        """
-        write_clients(self, Path(path))
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``round``, ``client`` and ``client2``, padded to the largest cohort: ids with -1, numbers with
+        NaN."""
+        rounds = self.rounds
+        most = max(len(one.client_ids) for one in rounds)
+        ids = padded([one.client_ids for one in rounds], most, -1)
+        cka, cka_global = (padded([getattr(one, name) for one in rounds], most) for name in ("cka", "cka_global"))
+        variables = {
+            "client_ids": along("round client", ids, "client, -1 for none"),
+            "cka": along("round client client2", cka, "linear CKA between clients", "1"),
+            "cka_global": along("round client", cka_global, "linear CKA with the global model of the round", "1"),
+        }
+        for name, about in {**MEANS, **TEST_ERROR}.items():
+            variables[name] = along("round", np.array([getattr(one, name) for one in rounds]), about, "1")
+        numbers = np.array([one.round for one in rounds], np.int64)
+        return {"round": along("round", numbers, "round")}, variables
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: no such file, or another result's.
-        """
-        rounds, attrs = read_clients(Path(path))
-        return cls(tuple(RoundCKA(**values) for values in rounds), attrs)
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """The inverse of :meth:`arrays`."""
+        rounds = []
+        for i, number in enumerate(values["round"]):
+            there = values["client_ids"][i] >= 0
+            means = {name: float(values[name][i]) for name in (*MEANS, *TEST_ERROR) if name in values}
+            matrix, with_global = values["cka"][i][np.ix_(there, there)], values["cka_global"][i][there]
+            rounds.append(RoundCKA(int(number), values["client_ids"][i][there], matrix, with_global, **means))
+        return cls(tuple(rounds), attrs)
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """The first, middle and last round as heat maps above the means over rounds and, where they were measured,
@@ -116,56 +144,91 @@ class ClientCKA:
 
         return draw_clients([self], width, title)
 
+    def summary(self) -> str:
+        """The means of the first and the last round, the last one's extremes, and where CKA does not exist."""
+        first, last = self.rounds[0], self.rounds[-1]
+        means = [f"{shown(one.mean, one.mean_stderr)} in round {one.round}" for one in (first, last)]
+        where = f"{self.run}, {self.layer}" if self.run else self.layer
+        sentence = f"{where}: mean CKA between clients {', '.join(means if last is not first else means[:1])}"
+        if ends := extremes(last.cka, [str(k) for k in last.client_ids]):
+            sentence += f" (there {ends})"
+        if math.isfinite(last.mean_global):
+            sentence += f"; with global {shown(last.mean_global, last.mean_global_stderr)}"
+        for one in self.rounds:
+            if one.undefined:
+                who = f"client{'s' if len(one.undefined) > 1 else ''} {listed(one.undefined)}"
+                sentence += f"; {undefined(who)} in round {one.round}"
+        return sentence
 
-@dataclass(frozen=True, eq=False)
-class ModelCKA:
-    """Similarity of M models at one layer: their labels, CKA [M, M] and its standard errors [M, M].
+    def findings(self) -> dict[str, Any]:
+        """Every round's means."""
+        where = {"run": self.run, "layer": self.layer}
+        rounds = ({"round": one.round, **{name: getattr(one, name) for name in MEANS}} for one in self.rounds)
+        return {"rounds": [{**where, **row} for row in rounds]}
 
-    The standard errors are a jackknife over minibatches, NaN where there is one.
 
-    Raises:
-        FedscopeError: two models that could not be told apart.
-    """
-
-    labels: tuple[str, ...]
-    cka: np.ndarray
-    cka_stderr: np.ndarray
-    attrs: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for label in self.labels:
-            if self.labels.count(label) > 1:
-                raise FedscopeError(
-                    f"{label} stands for {self.labels.count(label)} of the models, which could not be told apart; name "
-                    "each once, and rename one of two runs with the same name"
-                )
-
-    @property
-    def layer(self) -> str:
-        """Where the models were compared."""
-        return str(self.attrs.get("layer", ""))
-
-    @property
-    def undefined(self) -> list[str]:
-        """The models for which CKA does not exist."""
-        own = np.isnan(np.diagonal(self.cka))
-        return [label for label, broken in zip(self.labels, own, strict=True) if broken]
-
-    def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: ``cka[model, model2]``, ``cka_stderr[model, model2]`` and ``model_label[model]``."""
-        write_models(self, Path(path))
-
-    @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: no such file, or another result's.
-        """
-        return cls(*read_models(Path(path)))
+class ClientCKAs(Collection[ClientCKA]):
+    """Similarity of the clients of several runs, or at several layers; a figure a layer."""
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The matrix as a heat map, a row and a column a model; ``width`` in inches."""
-        from .figure import draw_models
+        """All runs at one layer, a row each.
 
-        return draw_models(self, width, title)
+        Raises:
+            FedscopeError: there are several layers; see :meth:`figures`.
+        """
+        from .figure import draw_clients
+
+        return draw_clients(list(self), width, title)
+
+    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+        """One a layer, with all runs."""
+        from .figure import draw_clients
+
+        layers: dict[str, list[ClientCKA]] = {}
+        for part in self:
+            layers.setdefault(part.layer, []).append(part)
+        ends = zip(layer_ends(list(layers)), layers.values(), strict=True)
+        return {end: draw_clients(parts, width, title) for end, parts in ends}
+
+    def findings(self) -> dict[str, Any]:
+        """Every round's means."""
+        return {"rounds": [row for part in self for row in part.findings()["rounds"]]}
+
+
+def layer_ends(layers: Sequence[str]) -> list[str]:
+    """What stands for each layer in the names of files: nothing where there is only one.
+
+    >>> layer_ends(["fc1"]), layer_ends(["fc1", "block/conv"])
+    ([''], ['.fc1', '.block-conv'])
+    """
+    return [f".{layer.replace('/', '-')}" for layer in layers] if len(layers) > 1 else [""]
+
+
+def shown(value: float, stderr: float) -> str:
+    """``0.83 ± 0.01``; without the error where there is none.
+
+    >>> shown(0.8312, 0.012), shown(0.8312, math.nan)
+    ('0.831 ± 0.01', '0.831')
+    """
+    return f"{value:.3g}" + (f" ± {stderr:.1g}" if math.isfinite(stderr) else "")
+
+
+def extremes(matrix: Array, names: Sequence[str]) -> str:
+    """The least and the greatest off the diagonal and whose they are; nothing where there is no number.
+
+    >>> extremes(np.array([[1, 0.25, 0.5], [0.25, 1, 0.75], [0.5, 0.75, 1]]), ["a", "b", "c"])
+    '0.25 (a and b) to 0.75 (b and c)'
+    """
+    rows, columns = np.triu_indices(len(matrix), 1)
+    values = matrix[rows, columns]
+    if np.isnan(values).all():
+        return ""
+    ends = [int(np.nanargmin(values)), int(np.nanargmax(values))]
+    if len(values) == 1:
+        ends = ends[:1]
+    return " to ".join(f"{values[k]:.3g} ({names[rows[k]]} and {names[columns[k]]})" for k in ends)
+
+
+def undefined(who: str) -> str:
+    """Why there is no CKA."""
+    return f"not defined for {who}, whose features are constant, not finite, or too noisy for so few samples"

@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Model, Weights
 from ...landscape.evaluator import Evaluator
 from ...landscape.geometry import fits_module
+from ...landscape.known_tasks import Sequences
 from ...landscape.samples import Samples
 from ...landscape.storing import provenance_of
-from ...landscape.tasks import Sequences, Task
+from ...landscape.tasks import Task
 from ...landscape.workers import run_in_workers
-from .activations import OUTPUT, Activations, refuse_unknown
+from .activations import Activations, refuse_unknown
 from .batches import minibatches
 from .estimators import Array, Estimator, cka, gram, hsic, jackknife, known_estimator
-from .result import ModelCKA, RoundCKA
+from .model_result import ModelCKA
+from .result import OUTPUT, RoundCKA
 
 Progress = Callable[[int, int], None]
 
@@ -58,10 +60,10 @@ def round_similarity(
         number: of the round; goes into the result, as ``client_ids`` [C] do.
         globals_: the round's global model [P]; None where it was not recorded.
         layers: submodules of ``module`` by name, or ``output``, what it returns (logits).
-        batch: samples of a minibatch, at most; the biased estimate hangs on it. Of sequences a minibatch has so many,
+        batch: samples of a minibatch, at most; the biased estimate depends on it. Of sequences a minibatch has so many,
             and of their positions that count, which are the samples of HSIC, so many are drawn.
         seed: of the one shuffle of the samples before they are cut into minibatches.
-        workers: threads, default one a core; the numbers do not hang on it.
+        workers: threads, default one a core; the numbers do not depend on it.
         progress: told (forward passes of a minibatch done, in all).
 
     Raises:
@@ -225,7 +227,7 @@ def _round(values: Array, number: int, ids: np.ndarray) -> RoundCKA:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The products of this thread in one thread of torch's: their sums do not hang on how many cores there are."""
+    """The products of this thread in one thread of torch's: their sums do not depend on how many cores there are."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,36 +1,6 @@
 """Lemma 1 and Theorem 2 of Zhou et al. on a recorded run: how far averaging weights is from averaging outputs, and
 whether the discrepancy between data sets predicts the variance of a client."""
 
-from .bounds import ClientBound, client_bounds, mmd2, posterior_variance
-from .correlations import Correlation, correlate
-from .figure import draw_theory
-from .locality import Gap, locality_gaps
-from .replayed import replay_variances
-from .result import Theory
-from .slopes import Slope, fit_slope, local_slopes
-from .subsets import by_client, kernel_rows, refuse_outside
-from .tangent import tangent_kernel
-from .words import as_numbers, sentence
+import lazy_loader
 
-__all__ = [
-    "ClientBound",
-    "Correlation",
-    "Gap",
-    "Slope",
-    "Theory",
-    "as_numbers",
-    "by_client",
-    "client_bounds",
-    "correlate",
-    "draw_theory",
-    "fit_slope",
-    "kernel_rows",
-    "local_slopes",
-    "locality_gaps",
-    "mmd2",
-    "posterior_variance",
-    "refuse_outside",
-    "replay_variances",
-    "sentence",
-    "tangent_kernel",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

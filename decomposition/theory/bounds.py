@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.results import Kept
 from ..membership import Members
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
@@ -16,7 +16,7 @@ RIDGE = 1e-6
 
 
 @dataclass(frozen=True)
-class ClientBound:
+class ClientBound(Kept):
     """One client of a round in Theorem 2; K is the kernel, D the samples it was taken on.
 
     `samples` n_k, those of D that are the client's; `diagonal` λ_k of the paper, the mean of K(x, x) over D_k;
@@ -37,14 +37,26 @@ class ClientBound:
     bound: float
     replay_variance: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """For the store of an interrupted analysis; floats survive exactly."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ClientBound:
-        """The inverse of `to_json`."""
-        return cls(**value)
+@dataclass(frozen=True)
+class Bounds(Kept):
+    """The clients of one round."""
+
+    clients: tuple[ClientBound, ...]
+
+    def with_replays(self, spread: Spread | None) -> tuple[ClientBound, ...]:
+        """The same with their variances over replays, where there are any."""
+        if spread is None:
+            return self.clients
+        pairs = zip(self.clients, spread.variances.tolist(), strict=True)
+        return tuple(replace(one, replay_variance=variance) for one, variance in pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread(Kept):
+    """The variances of one round's clients over replays, [K]."""
+
+    variances: npt.NDArray[np.float64]
 
 
 def client_bounds(
@@ -67,8 +79,8 @@ def client_bounds(
         E_D V_k ≤ E_D K(x,x) − n_k/(2(μ_k + σ²)) [E_{D,D} K² + E_{k,k} K² − MMD²]        (`bound`)
 
     in which MMD² has the factor n_k/(2 μ_k). μ_k ≥ λ_k, often by far, and equal only where K_kk is a multiple of
-    the identity. The prediction orders clients as V_k does only as far as the other terms (μ_k and E_{k,k} K² hang on
-    the client too) are alike; the bound holds for every client and any kernel, and is ours.
+    the identity. The prediction orders clients as V_k does only as far as the other terms (μ_k and E_{k,k} K² depend
+    on the client too) are alike; the bound holds for every client and any kernel, and is ours.
 
     Args:
         kernel: K over the samples of D, float64 [n, n], symmetric and positive semi-definite.

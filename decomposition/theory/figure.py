@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...landscape.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style
 from .correlations import VARIANCES
+from .gaps import left_out
 from .panels import Colours, draw_gaps, draw_variance
 from .slopes import local_slopes
-from .words import left_out
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def _legend_of(result: Theory) -> list[tuple[str, str]]:
     slope = result.slope
     words = f"rounds: slope {slope.value:.2f} ± {slope.stderr:.2f}" if slope else "rounds"
     entries = [("o", words)]
-    for number, path in result.paths.items():
+    for number, path in result.shrunk.items():
         steps = local_slopes(path)
         ending = f": slope → {steps[-1]:.2f}" if steps else ""
         entries.append(("s", f"round {number} shrunk{ending}"))

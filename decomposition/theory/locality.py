@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
@@ -21,42 +20,10 @@ from ...landscape.trial import refuse_shapeless, try_out
 from ...landscape.workers import run_in_workers
 from ..draws import P_TOLERANCE
 from ..records import Outputs
+from .gaps import Gap
 
 # Samples at a time. A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.
 CHUNK = 500
-# A gap below this share of the outputs' own size is rounding: float64 keeps 1e-16, and layers add to it.
-ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class Gap:
-    """The gap of Lemma 1 for one cohort, as recorded (`shrink` 1) or with its clients drawn towards their mean.
-
-    `gap` = √(E_D ‖WENS(x) − f_FMA(x)‖²) and `scale` = √(E_D ‖f_FMA(x)‖²), in units of the outputs; `distance` =
-    Δ = max_k ‖w_k − w_FMA‖ and `mean_distance` = mean_k ‖w_k − w_FMA‖, L2 distances in weight space; `shrink` = ε.
-    """
-
-    round: int
-    shrink: float
-    gap: float
-    distance: float
-    mean_distance: float
-    scale: float
-
-    @property
-    def ratio(self) -> float | None:
-        """gap / Δ², which the lemma bounds as Δ → 0; None for identical clients."""
-        return self.gap / self.distance**2 if self.distance else None
-
-    @property
-    def finite(self) -> bool:
-        """Whether the gap and Δ are numbers: where training diverged, they are nan or infinite."""
-        return bool(np.isfinite([self.gap, self.distance]).all())
-
-    @property
-    def counts(self) -> bool:
-        """Whether it has a place in a fit of logarithms: clients that differ, a finite gap above rounding."""
-        return self.finite and self.distance > 0 and self.gap > ROUNDING * self.scale
 
 
 def locality_gaps(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...landscape.paper import GREY, SMALL, SURFACE
 from .correlations import VARIANCES
-from .words import without_gaps
+from .gaps import without_gaps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,13 +75,13 @@ def draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float,
     rounds = [one for one in result.rounds if one.counts]
     axes.set_xlabel("Δ² (squared L2 distance)", labelpad=1)
     axes.set_ylabel(f"gap ({result.attrs.get('outputs', 'outputs')})")
-    shrunk = [one for path in result.paths.values() for one in path if one.counts]
+    shrunk = [one for path in result.shrunk.values() for one in path if one.counts]
     if not rounds and not shrunk:
         axes.set(xticks=[], yticks=[])
         words = without_gaps(result.gaps).replace(": ", ":\n")
         axes.text(0.5, 0.5, words, ha="center", va="center", color=GREY, transform=axes.transAxes)
         return
-    for number, path in result.paths.items():
+    for number, path in result.shrunk.items():
         own = [one for one in path if one.counts]
         across, up = [one.distance**2 for one in own], [one.gap for one in own]
         axes.plot(

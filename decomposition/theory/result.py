@@ -1,39 +1,64 @@
-"""Lemma 1 and Theorem 2 on one run: a result that saves, loads and draws itself."""
+"""Lemma 1 and Theorem 2 on one run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Self
 
+from ...checkpoints.errors import listed
+from ...checkpoints.results import Table, TableResult, number
 from .bounds import ClientBound
 from .correlations import VARIANCES, Correlation, correlate
-from .locality import Gap
-from .slopes import Slope, fit_slope
-from .tables import read_tables, write_tables
+from .gaps import Gap, left_out, without_gaps
+from .slopes import Slope, fit_slope, local_slopes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
+GAP = tuple(field.name for field in fields(Gap) if field.name not in ("round", "shrink"))
+BOUND = tuple(field.name for field in fields(ClientBound) if field.name not in ("round", "client"))
+
+Value = tuple[int | None, float | None, int | None, str, float | int | None]
+
+
+def _count(text: str) -> int | None:
+    """A whole number that may be missing."""
+    return int(text) if text else None
+
 
 @dataclass(frozen=True, eq=False)
-class Theory:
+class Theory(TableResult):
     """What a recorded run says of Lemma 1 and of Theorem 2.
 
-    `gaps` as recorded, one a round, and of some rounds also with shrunk clients; `bounds`, the clients of the rounds of
-    Theorem 2. `attrs` is the provenance: split, data, outputs, draws, dimension, ridge, seed, device, versions.
+    ``gaps`` as recorded, one a round, and of some rounds also with shrunk clients; ``bounds``, the clients of the
+    rounds of Theorem 2. ``attrs`` is the provenance: split, data, outputs, draws, dimension, ridge, seed, device,
+    versions.
 
     >>> made = Theory("fma", tuple(Gap(t, 1.0, 0.1 * t**2, t, t, 1.0) for t in (1, 2, 3)))
-    >>> round(made.slope.value, 6), made.paths, made.correlations
+    >>> round(made.slope.value, 6), made.shrunk, made.correlations
     (1.0, {}, ())
     """
+
+    command = "theory"
+    suffixes = (".theory.csv", ".theory.json")
+    format = "fedscope-theory"
+    version = 2  # ``predicted`` has the diagonal of the kernel, where version 1 had its greatest eigenvalue
+    tables = (
+        Table(
+            ".theory.csv",
+            {"run": str, "round": _count, "shrink": number, "client": _count, "quantity": str, "value": number},
+        ),
+    )
 
     run: str
     gaps: tuple[Gap, ...] = ()
     bounds: tuple[ClientBound, ...] = ()
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rounds(self) -> tuple[Gap, ...]:
@@ -46,7 +71,7 @@ class Theory:
         return fit_slope(self.rounds)
 
     @property
-    def paths(self) -> dict[int, tuple[Gap, ...]]:
+    def shrunk(self) -> dict[int, tuple[Gap, ...]]:
         """By round, the gaps of its shrunk clients, from ε = 1 on."""
         shrunk = sorted({one.round for one in self.gaps if one.shrink != 1})
         return {
@@ -63,35 +88,130 @@ class Theory:
     @cached_property  # counting the orders of nine clients takes a second
     def correlations(self) -> tuple[Correlation, ...]:
         """Of the prediction with each variance, for every round of Theorem 2; those that exist."""
-        every = (correlate(own, name) for own in self.by_round.values() for name in VARIANCES)
+        every = (correlate(bounds, name) for bounds in self.by_round.values() for name in VARIANCES)
         return tuple(one for one in every if one is not None)
 
     def correlation(self, round: int, variance: str) -> Correlation | None:
         """One of them."""
         return next((one for one in self.correlations if (one.round, one.variance) == (round, variance)), None)
 
-    def values(self) -> Iterator[tuple[int | None, float | None, int | None, str, float | int | None]]:
-        """Round, ε, client, quantity and value of everything measured and derived; see `tables`."""
-        from .tables import values
+    def values(self) -> Iterator[Value]:
+        """Round, ε, client, quantity and value of everything measured and derived. What is derived from several rows
+        comes last: of rounds together without a round, of one round's shrunk clients (``shrink_*``) or of its clients
+        with it."""
+        for gap in self.gaps:
+            for name in (*GAP, "ratio"):
+                yield gap.round, gap.shrink, None, name, getattr(gap, name)
+        for bound in self.bounds:
+            for name in BOUND:
+                yield bound.round, None, bound.client, name, getattr(bound, name)
+        slope = self.slope
+        if slope is not None:
+            for name in ("value", "stderr", "points"):
+                yield None, None, None, "slope" if name == "value" else f"slope_{name}", getattr(slope, name)
+        for round_, path in self.shrunk.items():
+            fit, steps = fit_slope(path), local_slopes(path)
+            if fit is not None:
+                yield round_, None, None, "shrink_slope", fit.value
+                yield round_, None, None, "shrink_slope_last", steps[-1]
+        for one in self.correlations:
+            for name in ("clients", "pearson", "low", "high", "spearman", "spearman_p"):
+                kind = f"pearson_{name}" if name in ("low", "high") else name
+                yield one.round, None, None, f"{one.variance}_{kind}", getattr(one, name)
 
-        return values(self)
+    def rows(self) -> list[Any]:
+        """BASE.theory.csv: tidy, one value a row, empty where it does not exist."""
+        return [[(self.run, *row) for row in self.values()]]
 
-    def save(self, base: Path | str) -> list[Path]:
-        """Write BASE.theory.csv (tidy, one value a row, empty where it does not exist) and BASE.theory.json
-        (provenance); returns their paths. Floats survive."""
-        return write_tables(self, Path(base))
+    def head(self) -> dict[str, Any]:
+        """The run; the number of rows tells a table that was cut between two of them."""
+        return {"run": self.run, "rows": sum(1 for _ in self.values())}
 
     @classmethod
-    def load(cls, base: Path | str) -> Theory:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: a file is missing or is no such result.
-        """
-        return read_tables(Path(base))
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`; what is derived is not read."""
+        if len(tables[0]) != head["rows"]:
+            raise ValueError(f"{len(tables[0])} of {head['rows']} rows")
+        gaps: defaultdict[tuple[int, float], dict[str, float]] = defaultdict(dict)
+        bounds: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
+        for row in tables[0]:
+            name, value = row["quantity"], row["value"]
+            if row["shrink"] is not None and name in GAP and value is not None:
+                gaps[row["round"], row["shrink"]][name] = value
+            elif row["client"] is not None:
+                bounds[row["round"], row["client"]][name] = int(value) if name == "samples" else value
+        return cls(
+            head["run"],
+            tuple(Gap(round=round_, shrink=shrink, **values) for (round_, shrink), values in gaps.items()),
+            tuple(ClientBound(round=round_, client=client, **values) for (round_, client), values in bounds.items()),
+            head["attrs"],
+        )
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """The gap against Δ², above the variances against their prediction; ``width`` in inches."""
         from .figure import draw_theory
 
         return draw_theory(self, width, title)
+
+    def summary(self) -> str:
+        """A line of Lemma 1, with slopes, and one a round of Theorem 2, with correlations and their numbers of
+        clients."""
+        slope, counting = self.slope, [one for one in self.rounds if one.counts]
+        if slope is None:
+            first = f"gaps of {len(counting)} rounds, and a slope over rounds needs three with different Δ"
+        else:
+            ratios = [one.ratio for one in counting if one.ratio is not None]
+            first = (
+                f"gap against Δ² over {slope.points} rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (dependent "
+                f"rounds), gap/Δ² {min(ratios):.2g} to {max(ratios):.2g}"
+            )
+        parts = [", ".join([first, *(f"{count} left out ({why})" for why, count in left_out(self.rounds).items())])]
+        for round_, path in self.shrunk.items():
+            steps = local_slopes(path)
+            shown = f"slope {steps[0]:.2f} at first, {steps[-1]:.2f} at the end" if steps else without_gaps(path)
+            parts.append(f"clients of round {round_} shrunk {1 / path[-1].shrink:g}-fold, {shown}")
+        lines = [f"{self.run}, Lemma 1: " + "; ".join(parts)]
+        for round_, bounds in self.by_round.items():
+            measured = [name for name in NAMES if all(getattr(one, name) is not None for one in bounds)]
+            lines.append(
+                f"{self.run}@{round_}, Theorem 2, {len(bounds)} clients: prediction and "
+                + "; and ".join(self._against(round_, name) for name in measured)
+                + _bounded(bounds)
+            )
+        return "\n".join(lines)
+
+    def _against(self, round_: int, variance: str) -> str:
+        """How the prediction orders the clients of a round, compared with one of their variances."""
+        found, name = self.correlation(round_, variance), NAMES[variance]
+        if found is None:
+            bounds = self.by_round[round_]
+            broken = [one.client for one in bounds if not isfinite(getattr(one, variance) * one.predicted)]
+            if broken:
+                whose = f"client{'s' if len(broken) > 1 else ''} {listed(broken)}"
+                return f"{name} variance have no correlation: they are not finite for {whose}"
+            return f"{name} variance have no correlation (4 clients or more with different numbers have one)"
+        return (
+            f"{name} variance r = {found.pearson:.2f} [{found.low:.2f}, {found.high:.2f}], ranks {found.spearman:.2f} "
+            f"(p = {found.spearman_p:.2g})"
+        )
+
+    def findings(self) -> dict[str, Any]:
+        """All of it."""
+        slope = self.slope
+        return {
+            "run": self.run,
+            "slope": None if slope is None else asdict(slope),
+            "gaps": [{**asdict(one), "ratio": one.ratio} for one in self.gaps],
+            "clients": [asdict(one) for one in self.bounds],
+            "correlations": [asdict(one) for one in self.correlations],
+        }
+
+
+def _bounded(bounds: Sequence[ClientBound]) -> str:
+    """How far the bound that holds for any kernel is from the Gaussian process's variance."""
+    ratios = [one.bound / one.gp_variance for one in bounds if one.gp_variance > 0 and isfinite(one.bound)]
+    if not ratios:
+        return ""
+    return (
+        f"; the upper bound of the Gaussian-process variance is {min(ratios):.2g} to {max(ratios):.2g} times as large"
+    )

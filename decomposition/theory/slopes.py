@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .locality import Gap
+from .gaps import Gap
 
 #: fewer points than this have a line through them, but no error
 FEWEST = 3

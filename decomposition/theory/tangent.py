@@ -38,7 +38,7 @@ def tangent_kernel(
     each row drawn independently (a count sketch). It takes 2P numbers and one addition for each entry of a gradient,
     and no more than one gradient is held a worker. ⟨Sg, Sg'⟩ is unbiased with variance at most
     (‖g‖² ‖g'‖² + ⟨g, g'⟩²)/m, so that entries of K are off by √(2/m) √(K(x,x) K(x',x')) or less in the root mean
-    square: 4 % at m = 1024. All outputs share S, and all errors hang together. The projected kernel is a kernel
+    square: 4 % at m = 1024. All outputs share S, and all errors depend on each other. The projected kernel is a kernel
     itself, positive semi-definite, of which every bound holds exactly. With m ≥ P nothing is projected.
 
     Evaluation mode, float64; projected gradients are kept in float32.
@@ -49,7 +49,7 @@ def tangent_kernel(
         model: w [P], with its buffers.
         dimension: m.
         seed: of S.
-        device, workers: as for `Evaluator`; the numbers do not hang on the workers.
+        device, workers: as for `Evaluator`; the numbers do not depend on the workers.
         progress: called with (samples done, n).
 
     Raises:

@@ -14,13 +14,14 @@ from ...landscape.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL,
 from ...landscape.plane_figure import Sheet
 from ..end_labels import label_ends
 from ..similarity.panels import name_columns, room_for
-from .words import diverged
+from .result import diverged
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .result import ClientUpdates, RoundUpdates
+    from .result import ClientUpdates
+    from .round_geometry import RoundUpdates
 
 # Inches. Room left and right of the curves, their height, between and below them; the page's edge, a line of type.
 LEFT, RIGHT, HIGH, BETWEEN, BELOW, EDGE, LINE = 0.52, 0.1, 0.95, 0.12, 0.4, 0.05, 0.135

@@ -35,7 +35,7 @@ def update_products(
 
     Args:
         progress: called with how many of the P parameters are done.
-        workers: threads, default one a core; the numbers do not hang on it.
+        workers: threads, default one a core; the numbers do not depend on it.
         numbers: of all clients at a time.
 
     Raises:

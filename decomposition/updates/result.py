@@ -1,88 +1,47 @@
-"""The geometry of a run's updates over rounds: a result that saves, loads and draws itself."""
+"""The geometry of updates over rounds, of a run and of several."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from ...checkpoints import FedscopeError
-from .files import read_updates, write_updates
+from ...checkpoints import FedscopeError, Variable
+from ...checkpoints.errors import listed, spans
+from ...checkpoints.results import ArrayResult, Collection, along, padded
+from ...checkpoints.tables import beside, write_csv
+from .round_geometry import RoundUpdates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = npt.NDArray[np.float64]
-_ARRAYS = {"client_ids": np.int64, "weights": np.float64, "norm": np.float64, "cosine": np.float64}
+CLIENTS = {"weights": "weight of the client in the mean", "norm": "L2 norm of the update"}
+NUMBERS = {
+    "cosine_mean": "mean cosine over pairs of clients that moved",
+    "cosine_stderr": "its standard error, jackknife over clients",
+    "cosine_min": "least cosine of a pair",
+    "cosine_max": "greatest cosine of a pair",
+    "mean_norm": "weighted mean of the updates' L2 norms",
+    "norm_of_mean": "L2 norm of the weighted mean update",
+    "orthogonal": "norm_of_mean / mean_norm if the updates were orthogonal",
+    "diversity": "weighted gradient diversity",
+}
+MEASURED = (
+    *("cosine_mean", "cosine_stderr", "cosine_min", "cosine_max"),
+    *("mean_norm", "norm_of_mean", "cancellation", "diversity", "orthogonal"),
+)
+COLUMNS = ("run", "round", "clients", *MEASURED, "unmoved", "diverged")
+# Of more rounds than this in which clients diverged only the first one's clients are named.
+NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
-class RoundUpdates:
-    """One round of C clients: updates Δ_i = w_i − start [P], weights p_i. NaN where a quantity does not exist.
-
-    Attributes:
-        round: its number; client_ids: [C] int64; weights: p, [C].
-        norm: ‖Δ_i‖, [C]; 0 for a client that is where it started.
-        cosine: ⟨Δ_i, Δ_j⟩/(‖Δ_i‖ ‖Δ_j‖), [C, C]; NaN in the rows and columns of clients that have not moved.
-        cosine_mean, cosine_min, cosine_max: over the pairs i < j of clients that have moved, unweighted.
-        cosine_stderr: of the mean, a jackknife over clients; NaN for fewer than three.
-        mean_norm: Σ p_i ‖Δ_i‖; norm_of_mean: ‖Σ p_i Δ_i‖.
-        orthogonal: what ``cancellation`` would be were the updates, with their norms and weights, orthogonal to each
-            other: √(Σ p_i² ‖Δ_i‖²)/Σ p_i ‖Δ_i‖, which is 1/√C where all p_i ‖Δ_i‖ are equal.
-        diversity: Σ p_i ‖Δ_i‖² / ‖Σ p_i Δ_i‖², the gradient diversity of Yin et al. (AISTATS 2018, Definition 1) with
-            weights: 1 where all updates are equal, and C times the paper's number where all p_i are 1/C. Infinite where
-            the updates cancel entirely.
-    """
-
-    round: int
-    client_ids: npt.NDArray[np.int64]
-    weights: Array
-    norm: Array
-    cosine: Array
-    cosine_mean: float
-    cosine_stderr: float
-    cosine_min: float
-    cosine_max: float
-    mean_norm: float
-    norm_of_mean: float
-    orthogonal: float
-    diversity: float
-
-    @property
-    def cancellation(self) -> float:
-        """‖Σ p_i Δ_i‖ / Σ p_i ‖Δ_i‖: 1 where all go the same way, near 0 where drifts cancel; NaN where none moves."""
-        return self.norm_of_mean / self.mean_norm if self.mean_norm else math.nan
-
-    @property
-    def unmoved(self) -> list[int]:
-        """The clients whose update is zero, by their ids."""
-        return [int(k) for k in self.client_ids[self.norm == 0]]
-
-    @property
-    def diverged(self) -> list[int]:
-        """The clients whose update has no finite length, by their ids; of their round no mean exists."""
-        return [int(k) for k in self.client_ids[~np.isfinite(self.norm)]]
-
-    def to_json(self) -> dict[str, Any]:
-        """As what JSON holds, NaN too."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RoundUpdates:
-        """The inverse of :meth:`to_json`."""
-        arrays = {name: np.array(values[name], dtype) for name, dtype in _ARRAYS.items()}
-        return cls(**{**values, **arrays})
-
-
-@dataclass(frozen=True, eq=False)
-class ClientUpdates:
-    """The geometry of a run's updates, round by round.
+class ClientUpdates(ArrayResult):
+    """The geometry of a run's updates, round by round; rounds of fewer clients are padded in its file.
 
     ``attrs`` is the provenance: run, rounds, versions.
 
@@ -90,8 +49,15 @@ class ClientUpdates:
         FedscopeError: no round.
     """
 
+    command = "updates"
+    kind = "geometry-of-updates"
+    needed = {
+        **{"round": "round", "client_ids": "round client", "cosine": "round client client2"},
+        **{**dict.fromkeys(CLIENTS, "round client"), **dict.fromkeys(NUMBERS, "round")},
+    }
+
     rounds: tuple[RoundUpdates, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.rounds:
@@ -103,26 +69,142 @@ class ClientUpdates:
         known = self.attrs.get("run")
         return Path(known["path"]).name if isinstance(known, dict) else ""
 
-    def save(self, path: Path | str) -> None:
-        """Write ``BASE.nc``: ``cosine[round, client, client2]``, ``client_ids[round, client]``, ``norm`` and
-        ``weights`` alike, and the numbers of each round.
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``round``, ``client`` and ``client2``, padded to the largest cohort: ids with -1, numbers with
+        NaN."""
+        most = max(len(one.client_ids) for one in self.rounds)
 
-        Rounds of fewer clients are padded, ids with -1 and numbers with NaN.
-        """
-        write_updates(self, Path(path))
+        def of_all(name: str, fill: float = np.nan) -> np.ndarray:
+            return padded([getattr(one, name) for one in self.rounds], most, fill)
+
+        variables = {
+            "client_ids": along("round client", of_all("client_ids", -1), "client, -1 for none"),
+            "cosine": along("round client client2", of_all("cosine"), "cosine of two updates", "1"),
+            **{name: along("round client", of_all(name), about, "1") for name, about in CLIENTS.items()},
+        }
+        for name, about in NUMBERS.items():
+            variables[name] = along("round", np.array([getattr(one, name) for one in self.rounds]), about, "1")
+        numbers = np.array([one.round for one in self.rounds], np.int64)
+        return {"round": along("round", numbers, "round")}, variables
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: no such file, or another result's.
-        """
-        rounds, attrs = read_updates(Path(path))
-        return cls(tuple(RoundUpdates(**values) for values in rounds), attrs)
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """The inverse of :meth:`arrays`."""
+        rounds = []
+        for i, number in enumerate(values["round"]):
+            there = values["client_ids"][i] >= 0
+            known: dict[str, Any] = {name: values[name][i][there] for name in ("client_ids", *CLIENTS)}
+            known |= {name: float(values[name][i]) for name in NUMBERS}
+            cosine = values["cosine"][i][np.ix_(there, there)]
+            rounds.append(RoundUpdates(round=int(number), cosine=cosine, **known))
+        return cls(tuple(rounds), attrs)
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Mean cosine and cancellation over rounds, and the last round's cosines; ``width`` in inches."""
         from .figure import draw_updates
 
         return draw_updates([self], width, title)
+
+    def summary(self) -> str:
+        """The first and the last round: how alike the updates point, and how much of their length the mean keeps."""
+        first, last = self.rounds[0], self.rounds[-1]
+        shown = [first] if last is first else [first, last]
+        cosines = ", ".join(f"{_cosine(one)} in round {one.round}" for one in shown)
+        kept = ", ".join(f"{_kept(one)} in round {one.round}" for one in shown)
+        across = ", ".join("undefined" if math.isnan(one.orthogonal) else f"{one.orthogonal:.3g}" for one in shown)
+        sentence = (
+            f"{self.run}: mean cosine between updates {cosines}; of their mean length the mean update keeps {kept} "
+            f"(orthogonal ones: {across})"
+        )
+        for one in self.rounds:
+            if one.unmoved:
+                has = "have" if len(one.unmoved) > 1 else "has"
+                sentence += f"; {_who(one.unmoved)} of round {one.round} did not move and {has} no direction"
+        lost = diverged(self)
+        return f"{sentence}; {lost}" if lost else sentence
+
+    def findings(self) -> dict[str, Any]:
+        """Every round's numbers."""
+        rounds = []
+        for one in self.rounds:
+            numbers = {name: getattr(one, name) for name in MEASURED}
+            where = {"run": self.run, "round": one.round, "clients": len(one.client_ids)}
+            rounds.append({**where, **numbers, "unmoved": one.unmoved, "diverged": one.diverged})
+        return {"rounds": rounds}
+
+
+class Updates(Collection[ClientUpdates]):
+    """The geometry of the updates of one or more runs, which have one table.
+
+    Attributes:
+        notes: what was left out.
+    """
+
+    def __init__(self, parts: Mapping[str, ClientUpdates], notes: Sequence[str] = ()) -> None:
+        super().__init__(parts)
+        self.notes = list(notes)
+
+    def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
+        """``BASE.updates.csv``, a row a run and round; fields are empty where a value does not exist, also where a
+        client that diverged makes it infinite.
+
+        ``unmoved`` is how many clients are where they started, ``diverged`` how many have no finite update; the rest is
+        in :class:`~fedscope.decomposition.updates.RoundUpdates`.
+        """
+        path = beside(Path(base), ".updates.csv")
+        if again or not path.exists():
+            write_csv(path, COLUMNS, (_row(part.run, one) for part in self for one in part.rounds))
+        return [path]
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """Mean cosine and cancellation over rounds, a line a run, and the first run's last cosines; ``width`` in
+        inches."""
+        from .figure import draw_updates
+
+        return draw_updates(list(self), width, title)
+
+    def summary(self) -> str:
+        """Every run's sentence, and what was left out."""
+        return "\n".join([super().summary(), *self.notes])
+
+    def findings(self) -> dict[str, Any]:
+        """Every round's numbers, and what was left out."""
+        return {"rounds": [row for part in self for row in part.findings()["rounds"]], "notes": self.notes}
+
+
+def diverged(result: ClientUpdates) -> str:
+    """Which clients of which rounds diverged, and what that costs; "" where none did."""
+    lost = [one for one in result.rounds if one.diverged]
+    if not lost:
+        return ""
+    if len(lost) <= NAMED:
+        who = ", ".join(f"{_who(one.diverged)} of round {one.round}" for one in lost)
+        return f"{who} diverged: no mean exists there"
+    first = lost[0]
+    return (
+        f"clients of rounds {spans(one.round for one in lost)} diverged, first {_who(first.diverged)} of round "
+        f"{first.round}: no mean exists there"
+    )
+
+
+def _row(run: str, one: RoundUpdates) -> list[Any]:
+    def field_of(value: float) -> float | None:
+        # the diversity of updates that cancel entirely is infinite, and a value
+        return None if math.isnan(value) or (one.diverged and math.isinf(value)) else value
+
+    numbers = (field_of(getattr(one, name)) for name in MEASURED)
+    return [run, one.round, len(one.client_ids), *numbers, len(one.unmoved), len(one.diverged)]
+
+
+def _cosine(one: RoundUpdates) -> str:
+    if math.isnan(one.cosine_mean):
+        return "not defined"
+    return f"{one.cosine_mean:.3g}" + ("" if math.isnan(one.cosine_stderr) else f" ± {one.cosine_stderr:.1g}")
+
+
+def _kept(one: RoundUpdates) -> str:
+    return "an undefined share" if math.isnan(one.cancellation) else f"{one.cancellation:.3g}"
+
+
+def _who(ids: Sequence[int]) -> str:
+    return f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"

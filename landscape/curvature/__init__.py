@@ -1,27 +1,5 @@
 """How curved the loss is at a model: Hessian, worst and mean case of a ball, filter-normalised."""
 
-from .derivatives import Derivatives
-from .figure import draw_sharpness
-from .flatness import Ball, mean_rise, sam_step, worst_rise
-from .hessian import Eigenvalue, eigenvalues, most_negative, spectral_density, trace
-from .measures import sharpness
-from .result import Curvature, Measure, Sharpness, Spectrum
+import lazy_loader
 
-__all__ = [
-    "Ball",
-    "Curvature",
-    "Derivatives",
-    "Eigenvalue",
-    "Measure",
-    "Sharpness",
-    "Spectrum",
-    "draw_sharpness",
-    "eigenvalues",
-    "mean_rise",
-    "most_negative",
-    "sam_step",
-    "sharpness",
-    "spectral_density",
-    "trace",
-    "worst_rise",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

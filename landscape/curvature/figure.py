@@ -140,16 +140,16 @@ def _legend(figure: Figure, entries: Sequence[Sequence[int]], labels: Sequence[s
 def _remark(result: Sharpness, over_rounds: bool) -> str:
     """Radii, data, and what the marks mean."""
     parts = []
-    radii = {one.name: one.radius for _, one in result.rows() if one.radius is not None}
+    radii = {one.name: one.radius for _, one in result.measures() if one.radius is not None}
     if "worst_case" in radii:
         parts.append(f"rises within {radii['worst_case']:g}")
     if "filter_worst_case" in radii:
         parts.append(f"filters: within {radii['filter_worst_case']:g} of their lengths")
-    if any(one.stderr is not None for _, one in result.rows() if one.name in SPREAD):
+    if any(one.stderr is not None for _, one in result.measures() if one.name in SPREAD):
         parts.append("bars: standard error over draws")
     if over_rounds and kinds_of(result.models) == ["global", "averaged"]:
         parts.append("squares: averaged models")
-    broken = sum(one.value is not None and not math.isfinite(one.value) for _, one in result.rows())
+    broken = sum(one.value is not None and not math.isfinite(one.value) for _, one in result.measures())
     if broken:
         parts.append(f"{broken} numbers not finite (crosses)")
     if "data" in result.attrs:

@@ -1,16 +1,15 @@
-"""The curvature of several models: a result that saves, loads and draws itself."""
+"""The curvature of several models: the result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from .tables import read_tables, write_tables
+from ...checkpoints.results import Table, TableResult, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,9 +62,33 @@ class Curvature:
         """The measure of a name; None where it was not asked for."""
         return next((one for one in self.measures if one.name == name), None)
 
+    def sentence(self) -> str:
+        """Its measures in words."""
+
+        def shown(name: str) -> str:
+            measure = self.measure(name)
+            if measure is None or measure.value is None:
+                return "unknown"
+            spread = name in ("trace", "ball_mean", "filter_mean") and measure.stderr is not None
+            return f"{measure.value:.3g}" + (f" ± {measure.stderr:.1g}" if spread else "")
+
+        def radius(name: str) -> str:
+            measure = self.measure(name)
+            return "" if measure is None or measure.radius is None else f"{measure.radius:g}"
+
+        hessian = ""
+        if self.measure("trace") is not None:
+            hessian = f"eigenvalues {shown('eigenvalue_min')} to {shown('eigenvalue_1')}, trace {shown('trace')}; "
+        return (
+            f"{self.label}: loss {shown('loss')}; {hessian}"
+            f"within {radius('worst_case')} it rises by {shown('worst_case')} or more at worst and "
+            f"{shown('ball_mean')} on average, within {radius('filter_worst_case')} of the filters by "
+            f"{shown('filter_worst_case')} or more and {shown('filter_mean')}"
+        )
+
 
 @dataclass(frozen=True, eq=False)
-class Sharpness:
+class Sharpness(TableResult):
     """How sharp the loss is at several models, all on the same samples.
 
     ``attrs`` is the provenance: data, split, samples, radii, draws, seed, device, versions.
@@ -74,12 +97,30 @@ class Sharpness:
         FedscopeError: two models that could not be told apart.
 
     >>> made = Sharpness((Curvature("ima", 4, "global", (Measure("sam", 0.5, 0.05),)),), {"split": "train"})
-    >>> [(model.label, one.name, one.value) for model, one in made.rows()]
+    >>> [(model.label, one.name, one.value) for model, one in made.measures()]
     [('ima@4/global', 'sam', 0.5)]
     """
 
+    command = "sharpness"
+    suffixes = (".sharpness.csv", ".spectrum.csv", ".sharpness.json")
+    format = "fedscope-sharpness"
+    tables = (
+        Table(
+            ".sharpness.csv",
+            {
+                **{"run": str, "round": number, "model": str, "split": str, "samples": number},
+                **{"measure": str, "radius": number, "value": number, "stderr": number},
+            },
+        ),
+        Table(
+            ".spectrum.csv",
+            {"run": str, "round": number, "model": str, "eigenvalue": float, "density": float},
+            optional=True,
+        ),
+    )
+
     models: tuple[Curvature, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         labels = [model.label for model in self.models]
@@ -90,28 +131,71 @@ class Sharpness:
                     "name each once, and rename one of two runs with the same name"
                 )
 
-    def rows(self) -> Iterator[tuple[Curvature, Measure]]:
+    def measures(self) -> Iterator[tuple[Curvature, Measure]]:
         """Every measure of every model."""
         return ((model, one) for model in self.models for one in model.measures)
 
-    def save(self, base: Path | str) -> list[Path]:
-        """Write BASE.sharpness.csv, BASE.spectrum.csv where there is one, and BASE.sharpness.json (provenance).
+    def rows(self) -> list[Any]:
+        """BASE.sharpness.csv: a row a measure, empty where a value does not exist; BASE.spectrum.csv: a row a point,
+        where a density was asked for."""
+        measured_on = self.attrs.get("split"), self.attrs.get("samples")
+        measures = [
+            (model.run, model.round, model.model, *measured_on, one.name, one.radius, one.value, one.stderr)
+            for model, one in self.measures()
+        ]
+        points = [
+            (model.run, model.round, model.model, *point)
+            for model in self.models
+            if model.spectrum is not None
+            for point in zip(model.spectrum.eigenvalue.tolist(), model.spectrum.density.tolist(), strict=True)
+        ]
+        return [measures, points or None]
 
-        Tidy tables, one value a row, empty where it does not exist; floats survive. Returns their paths.
-        """
-        return write_tables(self, Path(base))
+    def head(self) -> dict[str, Any]:
+        """The models, and which of them have a spectrum."""
+        names = ("run", "round", "model")
+        return {
+            "models": [
+                {**{name: getattr(model, name) for name in names}, "spectrum": model.spectrum is not None}
+                for model in self.models
+            ]
+        }
 
     @classmethod
-    def load(cls, base: Path | str) -> Sharpness:
-        """The inverse of :meth:`save`.
-
-        Raises:
-            FedscopeError: a file is missing or is no such result.
-        """
-        return read_tables(Path(base))
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        measures: dict[tuple[Any, ...], list[Measure]] = {}
+        for row in tables[0]:
+            measure = Measure(row["measure"], row["value"], row["radius"], row["stderr"])
+            measures.setdefault((row["run"], row["round"], row["model"]), []).append(measure)
+        points: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+        for row in tables[1]:
+            points.setdefault((row["run"], row["round"], row["model"]), []).append((row["eigenvalue"], row["density"]))
+        models = []
+        for about in head["models"]:
+            key = about["run"], about["round"], about["model"]
+            spectrum = Spectrum(*np.array(points[key]).T) if about["spectrum"] else None
+            models.append(Curvature(*key, tuple(measures.get(key, ())), spectrum))
+        return cls(tuple(models), head["attrs"])
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Over rounds, a colour a run; of models of no several rounds, a row a model; ``width`` in inches."""
         from .figure import draw_sharpness
 
         return draw_sharpness(self, width, title)
+
+    def summary(self) -> str:
+        """Every model's measures in words."""
+        return "\n".join(model.sentence() for model in self.models)
+
+    def findings(self) -> dict[str, Any]:
+        """Every model's measures by name."""
+        return {
+            "models": [
+                {
+                    **{"run": model.run, "round": model.round, "model": model.model},
+                    "measures": {one.name: {"value": one.value, "stderr": one.stderr} for one in model.measures},
+                }
+                for model in self.models
+            ]
+        }

@@ -1,0 +1,134 @@
+"""Where the draws of a decomposition come from, as ``--draws`` says it, the runs that they need, and the draws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast
+
+from ..checkpoints import FedscopeError, Run
+from .replaying import Replays
+from .work import Report
+
+if TYPE_CHECKING:
+    from ..decomposition import CohortDraws
+    from ..training import Dataset, Replayer
+
+Kind = Literal["local", "rounds", "runs"]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """``local:R``, ``rounds:R`` or ``runs``; ``count`` is R, and 0 for ``runs``, where the runs given are counted."""
+
+    kind: Kind
+    count: int
+
+    def __str__(self) -> str:
+        """As it is given."""
+        return self.kind if self.kind == "runs" else f"{self.kind}:{self.count}"
+
+
+def parse_draws(text: str) -> Draws:
+    """A source of draws.
+
+    Raises:
+        FedscopeError: another source, or R that is not a whole number from 2.
+
+    >>> parse_draws("rounds:5"), str(parse_draws("runs"))
+    (Draws(kind='rounds', count=5), 'runs')
+    """
+    source, colon, number = text.partition(":")
+    if source not in ("local", "rounds", "runs"):
+        raise FedscopeError(
+            f"--draws {text}: {source!r} is not a source of draws; use local:R (replays, as in local:4), rounds:R (the "
+            "last rounds of one cohort) or runs (runs with other seeds)"
+        )
+    if source == "runs":
+        if colon:
+            raise FedscopeError(f"--draws {text}: every run that is given is a draw; write --draws runs")
+        return Draws("runs", 0)
+    if not (number.isascii() and number.isdecimal()):
+        raise FedscopeError(f"--draws {text}: {number!r} is not a number of draws; write {source}:4")
+    if int(number) < 2:
+        raise FedscopeError(f"--draws {text}: R = {number} gives no variance and no covariance; use {source}:2 or more")
+    return Draws(cast(Kind, source), int(number))
+
+
+def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
+    """The runs that are decomposed together: each alone, or with ``runs`` those that differ in their seed alone.
+
+    Raises:
+        FedscopeError: runs of one method that are no draws of each other, or one alone.
+    """
+    if draws.kind != "runs":
+        return [[run] for run in runs]
+    from ..decomposition import refuse_unequal_runs
+
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.is_foreign and run.config is None:
+            raise FedscopeError(
+                f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to differ "
+                "in its seed alone; give --draws rounds:4, the last rounds of one cohort"
+            )
+        run.require("config.toml")
+        config = run.config or {}
+        method = [config.get(section) for section in ("client", "server", "average")]
+        groups.setdefault(json.dumps(method, sort_keys=True), []).append(run)
+    for group in groups.values():
+        refuse_unequal_runs(group)
+    return list(groups.values())
+
+
+@dataclass
+class Cohorts:
+    """The draws of rounds' cohorts, made when they are needed; neighbours in an average over rounds share most.
+
+    Attributes:
+        dataset: that replays train on.
+        made: by the name of the run that stands for its group, and the round; what is not needed is dropped before
+            more are made, because they are R times a round's clients.
+        replayer: of the run that was replayed last.
+    """
+
+    draws: Draws
+    dataset: Dataset
+    device: str
+    made: dict[tuple[str, int], CohortDraws] = field(default_factory=dict)
+    replayer: Replayer | None = None
+
+    def keep(self, run: Run, rounds: Collection[int]) -> None:
+        """Drop what is of other runs and rounds."""
+        self.made = {key: drawn for key, drawn in self.made.items() if key[0] == run.name and key[1] in rounds}
+
+    def of(self, runs: Sequence[Run], number: int, report: Report, replays: Replays | None) -> CohortDraws:
+        """The draws of a round of a group of runs; ``report`` is told of replays, and ``replays`` how long they take.
+
+        Raises:
+            FedscopeError: draws that cannot be had.
+        """
+        from ..decomposition import draws_of_rounds, draws_of_runs
+        from ..training import Replayer
+
+        run = runs[0]
+        if (run.name, number) not in self.made:
+            match self.draws.kind:
+                case "runs":
+                    drawn = draws_of_runs(runs, number)
+                case "rounds":
+                    drawn = draws_of_rounds(run, number, self.draws.count)
+                case _:
+                    if self.replayer is None or self.replayer.run is not run:
+                        self.replayer = Replayer.of(run, self.dataset, device=self.device)
+                    assert replays is not None, "announced"
+                    timed = replays.watch(number, lambda done, of: None)
+
+                    def replayed(done: int, of: int) -> None:
+                        report(done, of)
+                        timed(done, of)
+
+                    drawn = self.replayer.local_draws(number, self.draws.count, replayed)
+            self.made[run.name, number] = drawn
+        return self.made[run.name, number]

@@ -1,0 +1,111 @@
+"""Models on a map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..asking.names import fitting, slug
+from ..asking.question import Question, one, question
+from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ..asking.work import Work
+from ..checkpoints import FedscopeError, Run, rounds_with_clients
+from ..decomposition.embedding.result import Embedding
+
+#: so many models are shown where no rounds are asked for, all rounds of shorter runs
+MODELS = 1000
+
+
+@question
+def embed(
+    runs: RunLike | Sequence[RunLike],
+    method: str = "tsne",
+    *,
+    rounds: Rounds = None,
+    layers: str | Sequence[str] = (),
+    perplexity: float | None = None,
+    seed: int = 0,
+    device: str = "auto",
+) -> Question[Embedding]:
+    """A map of the clients' and global models of some rounds, from their exact distances.
+
+    ``pca``: the two directions in which the models differ most; ``tsne``: near models near each other. See
+    :func:`~fedscope.decomposition.embedding.embed` and :func:`~fedscope.decomposition.embedding.gram` for the formulas.
+
+    Args:
+        runs: one, or several of one layout on one map; ``RUN@60`` is a run with ``rounds=60``.
+        method: ``tsne`` or ``pca``.
+        rounds: which, or ``all`` with their clients; by default these, evenly thinned to a thousand models in all.
+        layers: parameters, by their ``state_dict`` keys, that are compared; all by default.
+        perplexity: of t-SNE, less than the number of models; by default 30, fewer of few models.
+        seed: of t-SNE, which begins at the principal components and draws nothing: every seed makes one map.
+        device: where distances are computed.
+
+    Raises:
+        FedscopeError: rounds or layers that do not exist, rounds without clients, runs of different models or of one
+            name, an unknown method, a perplexity that is not less than the number of models; models that are not
+            finite, or all the same.
+    """
+    from ..decomposition.embedding.maps import known_method, refuse_few, settled_perplexity
+    from ..decomposition.embedding.points import known_layers, models_of
+
+    known_method(method)
+    if method != "tsne" and perplexity is not None:
+        raise FedscopeError(f"--perplexity {perplexity:g} belongs to t-SNE; leave it out with --embed {method}")
+    opened, asked_rounds = asked_of(runs, rounds)
+    names = [layers] if isinstance(layers, str) else list(layers)
+    asked = [
+        (run, number)
+        for run, of_run in zip(opened, asked_rounds, strict=True)
+        for number in shown_rounds(run, of_run, MODELS // len(opened))
+    ]
+    models = models_of(asked)
+    known_layers(models, names or None)
+    refuse_few(models.points)
+    if method == "tsne":
+        settled_perplexity(len(models.points), perplexity)
+
+    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Embedding]]:
+        from ..training import resolve_device
+
+        settings: dict[str, Any] = {
+            "run": [identity(run) for run in opened],
+            "rounds": [[run.name, number] for run, number in asked],
+            "asked_layers": names,
+            "device": resolve_device(device),
+        }
+        drawing = {"method": method, "asked_perplexity": perplexity, "seed": seed}
+
+        def compute(attrs: dict[str, Any], work: Work) -> Embedding:
+            from ..decomposition.embedding import embed, gram
+
+            how = {"layers": names or None, "device": settings["device"]}
+            with work.store(settings) as store, work.progress("embedding") as report:
+                products = gram(asked, **how, partial=store, progress=report)
+                return embed(products, method, perplexity=perplexity, seed=seed, provenance=attrs)
+
+        return {**settings, **drawing}, compute
+
+    own = [slug(asked_rounds[0])] if asked_rounds[0] else []
+    words = [method, *(run.name for run in opened[1:]), *own, *(name.replace("/", "-") for name in names)]
+    return one(Embedding, opened[0].path / "figures", f"embedding-{fitting('-'.join(words))}", prepare)
+
+
+def shown_rounds(run: Run, rounds: str | None, most: int) -> list[int]:
+    """Those asked for; all with clients for ``all``, and for None evenly so many of these that ``most`` models fit.
+
+    Raises:
+        FedscopeError: rounds that the run does not have; no round with clients.
+    """
+    if rounds is not None and rounds.strip() != "all":
+        return parse_rounds(rounds, run.rounds, str(run.path))
+    have = rounds_with_clients(run)
+    if not have:
+        raise FedscopeError(f"{run.path} recorded no round's clients; train with record.clients = 'all'")
+    if rounds is not None:
+        return list(have)
+    # with each round's clients come its global and its averaged model
+    count = max(2, most // (len(run.round(have[0]).client_ids) + 2))
+    if len(have) <= count:
+        return list(have)
+    return [have[round(i * (len(have) - 1) / (count - 1))] for i in range(count)]

@@ -1,0 +1,60 @@
+"""Surfaces that other programs have computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..asking.names import slug
+from ..asking.question import Question, one, question
+from ..asking.work import Work
+from ..checkpoints import FedscopeError
+from ..landscape import Plane
+
+
+@question
+def imported(file: Path | str, *, split: str | None = None) -> Question[Plane]:
+    """A surface that another program has computed, as a plane; points that were not computed (-1) become holes.
+
+    Args:
+        file: the ``.h5`` of tomgoldstein's loss-landscape, or the ``plane.npz`` of dnn-mode-connectivity.
+        split: ``train`` or ``test``; the only one by default, of both ``test`` of an ``.h5`` and ``train`` of a
+            ``plane.npz``.
+
+    Raises:
+        FedscopeError: no such file, or no such losses in it.
+    """
+    file = Path(file)
+
+    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Plane]]:
+        plane = _read(file, split)
+        # the content, for a file that was moved holds the same surface
+        settings = {"split": plane.attrs["split"], "file_sha256": sha256(file.read_bytes()).hexdigest()}
+        return settings, lambda attrs, work: replace(plane, attrs={**plane.attrs, **attrs})
+
+    return one(Plane, Path("figures"), f"import-{slug(file.name)}", prepare)
+
+
+def _read(file: Path, split: str | None) -> Plane:
+    from ..landscape import read_plane, read_surface
+
+    match file.suffix.lower():
+        case ".h5" | ".hdf5":
+            return read_surface(file, split)
+        case ".npz":
+            return read_plane(file, split)
+        case ".pt" | ".pth" | ".ckpt" | ".bin" | ".safetensors":
+            raise FedscopeError(
+                f"{file} is a model, which needs no import: give it to `fedscope plane` or `fedscope line` with "
+                "--model and --data"
+            )
+        case ".nc":
+            raise FedscopeError(f"{file} is a result already; the command that made it draws it again with --redraw")
+        case _:
+            raise FedscopeError(
+                f"{file} is none of the files that are imported: the .h5 of loss-landscape, the plane.npz of "
+                "dnn-mode-connectivity"
+            )

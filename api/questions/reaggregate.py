@@ -1,0 +1,146 @@
+"""What another server method would have made of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..asking.question import Question, one, question
+from ..asking.runs import Rounds, RunLike, identity, one_round
+from ..asking.samples import asked_task, common_samples, describe_samples
+from ..asking.source import Source
+from ..asking.work import Work
+from ..checkpoints import FedscopeError, Run
+
+if TYPE_CHECKING:
+    from ..training import Config
+    from ..training.reaggregated import Reaggregation
+
+
+@question
+def reaggregate(
+    run: RunLike,
+    servers: str | Sequence[str],
+    *,
+    rounds: Rounds = None,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    from_state: bool = False,
+    split: str = "test",
+    limit: int | None = None,
+    seed: int = 0,
+    task: Any = None,
+    device: str = "auto",
+    precision: str = "float32",
+) -> Question[Reaggregation]:
+    """What another server method would have made of a recorded round's clients; nothing is trained.
+
+    Gives the models, and compares their loss and error with the recorded global model's and plain FMA's; see
+    :func:`~fedscope.training.reaggregating.reaggregate` for what a server is given. A server that keeps a state starts
+    anew unless ``from_state`` is given. Averages over rounds are left out. All clients are read at once.
+
+    Args:
+        run: ``RUN@40``, or a run with ``rounds=40``.
+        servers: names of server methods, a row each.
+        rounds: the one round.
+        settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
+        from_state: begin with the state that the run's own server had before the round, instead of anew.
+        split: ``test``, or ``train``, which is all clients' training data.
+        limit: a seeded, stratified subset of so many samples.
+        seed: of the subset.
+        task: what is measured, where that is not what the run has learnt; see :class:`Measured`.
+        device: where models are measured.
+        precision: of the forward passes.
+
+    Raises:
+        FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
+            server or setting; a state that was not recorded.
+    """
+    from ..training.reaggregated import Reaggregation, model_suffixes
+    from ..training.registry import canonical
+
+    measured = {"limit": limit, "seed": seed, "task": task, "device": device, "precision": precision}
+    source = Source.of("test", {"split": split, **measured})
+    opened, round_ = one_round(run, rounds)
+    opened.require("config.toml")
+    number = round_.number
+    given = [servers] if isinstance(servers, str) else servers
+    names = list(dict.fromkeys(canonical("servers", name) for name in given))
+    changes = settings_of(settings)
+    asked = configs_of(opened, number, names, changes)
+
+    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Reaggregation]]:
+        from ..training import data_of, resolve_device
+
+        samples = common_samples([opened], data_of(opened, asked_task([opened], source)), source)
+        how = {"device": resolve_device(device), "precision": precision}
+        known: dict[str, Any] = {
+            "run": identity(opened),
+            "round": number,
+            "servers": names,
+            "settings": [config.tables()["server"] for config, _ in asked],
+            "from_state": from_state,
+            **describe_samples(samples, seed if limit else None),
+            **how,
+        }
+
+        def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
+            from ..training.reaggregating import measure_servers
+
+            return measure_servers(opened, number, asked, samples, from_state=from_state, **how, attrs=attrs)
+
+        return known, compute
+
+    words = [str(number), *names, *(f"{key}-{value}" for key, value in changes.items())]
+    name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
+    return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(names))
+
+
+def settings_of(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    """Settings of servers by their names, or as ``server.KEY=VALUE``.
+
+    Raises:
+        FedscopeError: a setting of something else, or the choice of a method.
+    """
+    from ..training import read_assignments
+
+    tables = {"server": dict(given)} if isinstance(given, Mapping) else read_assignments(given, "server.quantile=0.99")
+    for section, table in tables.items():
+        for key, value in table.items():
+            if section != "server":
+                raise FedscopeError(
+                    f"--set {section}.{key}={value}: nothing is trained here, so only the server has settings; give "
+                    "server.KEY=VALUE, or train a branch: fedscope train --from RUN@ROUND"
+                )
+            if key == "method":
+                raise FedscopeError(f"--set server.method={value} chooses a server; give --server {value} instead")
+    return tables.get("server", {})
+
+
+def configs_of(run: Run, number: int, names: Sequence[str], settings: Mapping[str, Any]) -> list[tuple[Config, str]]:
+    """A configuration of each server and what it is called; a setting goes to the servers that have it.
+
+    Raises:
+        FedscopeError: an unknown server, or a setting that none of them has.
+    """
+    from dataclasses import fields
+
+    from ..training.reaggregating import reaggregating_config
+    from ..training.registry import canonical, find
+    from ..training.registry import names as names_on
+
+    for name in names:
+        of_clients = canonical("clients", name) in names_on("clients")
+        if name not in names_on("servers") and (of_clients or canonical("averages", name) in names_on("averages")):
+            what = "clients do" if of_clients else "is averaged over rounds"
+            raise FedscopeError(
+                f"--server {name}: that is what {what}, and only servers can be exchanged afterwards; give one of "
+                f"{', '.join(names_on('servers'))}, or train a branch: fedscope train --from {run.path}@{number}"
+            )
+    known = {name: {key.name for key in fields(find("servers", name))} for name in names}
+    nobody = {key for key in settings if not any(key in own for own in known.values())}
+    configs = []
+    for name in names:
+        own = {key: value for key, value in settings.items() if key in known[name] or key in nobody}
+        words = ", ".join(f"{key}={value}" for key, value in own.items())
+        configs.append((reaggregating_config(run, number, name, own), f"{name} ({words})" if words else name))
+    return configs

@@ -1,0 +1,17 @@
+from .dispersing import count_clients as count_clients
+from .dispersing import disperse_round as disperse_round
+from .dispersing import refuse_rate as refuse_rate
+from .maps import map_layer as map_layer
+from .moments import Moments as Moments
+from .moments import column_moments as column_moments
+from .records import WHOLE as WHOLE
+from .records import Cells as Cells
+from .records import LayerDispersion as LayerDispersion
+from .records import LayerMap as LayerMap
+from .records import RoundDispersion as RoundDispersion
+from .records import SkewHistogram as SkewHistogram
+from .result import Dispersion as Dispersion
+from .skew_test import FEWEST as FEWEST
+from .skew_test import count_rejections as count_rejections
+from .skew_test import critical_skewness as critical_skewness
+from .skew_test import skewness_p_values as skewness_p_values

@@ -1,0 +1,12 @@
+from .grams import Gram as Gram
+from .grams import distances as distances
+from .grams import gram as gram
+from .grams import spreads as spreads
+from .kl_divergence import divergence as divergence
+from .maps import embed as embed
+from .maps import principal as principal
+from .maps import settled_perplexity as settled_perplexity
+from .maps import t_sne as t_sne
+from .maps import trustworthiness as trustworthiness
+from .points import Point as Point
+from .result import Embedding as Embedding

@@ -1,0 +1,16 @@
+from .derivatives import Derivatives as Derivatives
+from .figure import draw_sharpness as draw_sharpness
+from .flatness import Ball as Ball
+from .flatness import mean_rise as mean_rise
+from .flatness import sam_step as sam_step
+from .flatness import worst_rise as worst_rise
+from .hessian import Eigenvalue as Eigenvalue
+from .hessian import eigenvalues as eigenvalues
+from .hessian import most_negative as most_negative
+from .hessian import spectral_density as spectral_density
+from .hessian import trace as trace
+from .measures import sharpness as sharpness
+from .result import Curvature as Curvature
+from .result import Measure as Measure
+from .result import Sharpness as Sharpness
+from .result import Spectrum as Spectrum

@@ -1,0 +1,181 @@
+"""Every question, asked on the command line and from Python: the same numbers; drawn again without torch; interrupted
+between its files and asked again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli_overwriting import ASKED
+
+import fedscope
+from fedscope.cli.main import run
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+RUN, ROUND = "runs/fma", "runs/fma@2"
+THREE = ["runs/fma@1", "runs/fma@2", "runs/fma@2/client-0"]
+
+#: the command of the same name in ASKED, asked from Python
+FROM_PYTHON: dict[str, Callable[[], Any]] = {
+    "curves": lambda: fedscope.curves(RUN),
+    "line": lambda: fedscope.line(THREE[:2], points=3),
+    "line-clients": lambda: fedscope.line(ROUND, clients=True, points=3),
+    "plane": lambda: fedscope.plane(THREE, grid=5),
+    "planes": lambda: fedscope.plane(RUN, rounds=[1, 2], grid=5),
+    "plane-both": lambda: fedscope.plane(THREE, grid=5, split="both"),
+    "sharpness": lambda: fedscope.sharpness(ROUND, hessian=False, split="test"),
+    "decompose": lambda: fedscope.decompose(RUN, rounds=2, draws="local:2", split="test"),
+    "explain": lambda: fedscope.explain(RUN, rounds=2, draws="local:2", split="test"),
+    "cka": lambda: fedscope.cka(RUN, rounds=2),
+    "cka-models": lambda: fedscope.cka(THREE[:2]),
+    "subsets": lambda: fedscope.subsets(ROUND),
+    "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
+    "theory": lambda: fedscope.theory(RUN, rounds=2, split="test"),
+    "disperse": lambda: fedscope.disperse(ROUND),
+    "embed": lambda: fedscope.embed(RUN, method="pca"),
+    "parameters": lambda: fedscope.parameters(RUN, rounds=2),
+    "parameters-tsne": lambda: fedscope.parameters(RUN, rounds=2, tsne=True, sample=40),
+    "updates": lambda: fedscope.updates(RUN),
+    "synergy": lambda: fedscope.synergy(ROUND),
+    "reaggregate": lambda: fedscope.reaggregate(ROUND, ["fedavgm"]),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
+    recorded(folder / "runs" / "fma", *words.split())
+    return folder
+
+
+@pytest.fixture
+def here(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "runs").symlink_to(folder / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run([*command.split(), *more, "--out", "m", "--json"]) == 0, capsys.readouterr().err
+    numbers: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return numbers
+
+
+def test_every_command_of_a_result_is_a_function() -> None:
+    assert FROM_PYTHON.keys() == ASKED.keys()
+    names = {command.split()[0] for command, _ in ASKED.values()}
+    assert [name for name in names if not hasattr(fedscope, name)] == []
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_function_and_the_command_give_the_same_numbers_and_files(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    said = told(capsys, ASKED[name][0])
+    files = said.pop("files")
+    assert sorted(files) == sorted(path.name for path in here.iterdir() if path.name != "runs")
+    result = FROM_PYTHON[name]()
+    assert result.numbers() == said
+    assert json.loads(json.dumps(result.numbers(), allow_nan=False)) == result.numbers(), "plain JSON types"
+    written = {path.name for path in result.save("n")}
+    pictures = {file for file in files if file.endswith((".pdf", ".png", ".html"))}
+    assert {f"m{file.removeprefix('n')}" for file in written} == set(files) - pictures
+
+
+@pytest.mark.parametrize("name", ["subsets", "disperse", "decompose", "updates", "plane-both", "reaggregate"])
+@pytest.mark.parametrize("whole", [1, 2])
+def test_a_command_that_is_stopped_between_its_files_goes_on(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, whole: int
+) -> None:
+    """After ``whole`` files of the result are there, and none of what follows; what lies there is finished."""
+    right = told(capsys, ASKED[name][0])
+    for path in here.iterdir():
+        if path.name != "runs":
+            path.unlink()
+    renamed, real = [], Path.replace
+
+    def stopping(path: Path, target: Any) -> Path:
+        if len(renamed) == whole:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        return real(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stopping)
+        assert run([*ASKED[name][0].split(), "--out", "m"]) == 130
+    assert len(renamed) == whole
+    assert told(capsys, ASKED[name][0]) == right
+    left = [path.name for path in here.iterdir() if path.name.endswith((".tmp", ".partial"))]
+    assert left == []
+
+
+def test_a_replacement_that_is_stopped_halfway_is_never_taken_for_either(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a table of the new result and the file that says which result it is of."""
+    old, new = "subsets runs/fma --rounds 1", "subsets runs/fma --rounds 2"
+    told(capsys, old)
+    renamed, real = [], Path.replace
+
+    def stopping(path: Path, target: Any) -> Path:
+        if renamed:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        return real(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stopping)
+        assert run([*new.split(), "--out", "m", "--force"]) == 130
+    assert run(["subsets", "runs/fma", "--out", "m", "--redraw"]) == 2
+    assert "m.subsets.json does not exist, so there is nothing to draw again" in capsys.readouterr().err
+    assert [one["round"] for one in told(capsys, new)["rounds"]] == [2]
+
+
+REDRAW = """
+import sys
+from fedscope.cli.main import run
+for words in {commands!r}:
+    assert run([*words, "--redraw"]) == 0, words
+    loaded = {{"torch", "torchvision"}} & set(sys.modules)
+    assert not loaded, (words, loaded)
+"""
+
+
+def test_results_are_drawn_again_without_torch(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = []
+    for name, (command, _) in ASKED.items():
+        if name not in ("parameters-tsne", "cka-models", "reaggregate"):  # they share a module, or draw nothing
+            assert run([*command.split(), "--out", name]) == 0
+            commands.append([*command.split(), "--out", name])
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", REDRAW.format(commands=commands)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-1500:]
+
+
+def test_a_typo_and_writing_a_run_load_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
+    code = """
+import sys
+import numpy as np
+from fedscope.cli.main import run
+assert run(["plane", "--gird", "5"]) == 2
+from fedscope import Layout, Run
+from fedscope.checkpoints import Entry, RoundRecord, RunWriter, Weights
+layout, ids, p = Layout((Entry("w", (3,), "float32", "parameter"),)), np.arange(2), np.array([0.5, 0.5])
+one, clients = Weights(layout, np.zeros(3, np.float32), {}), Weights(layout, np.ones((2, 3), np.float32), {})
+with RunWriter.create("r", {"layout": layout.to_json(), "source": "mine"}, None, None) as writer:
+    writer.write(RoundRecord(1, one, clients, one, None, ids, ids + 1, ids, p, p))
+assert Run.open("r").round(1).clients().parameters.sum() == 6
+assert not {"torch", "matplotlib"} & set(sys.modules), {"torch", "matplotlib"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-1500:]
+    assert "'--grid'" in done.stderr
