@@ -137,14 +137,14 @@ def source_options(
                 help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, or your own as "
                 "module:factory or 'module:factory(16)'.",
             ),
-            click.option(
-                "--task",
-                metavar="NAME",
-                help="What is measured: classification, regression, sequences, or your own module:factory (default: "
-                "what the run has learnt).",
-            ),
         ]
     options += [
+        click.option(
+            "--task",
+            metavar="NAME",
+            help="What is measured: classification, regression, sequences, or your own module:factory (default: what "
+            "the run has learnt).",
+        ),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto (cuda if there)."),
         click.option(
             "--precision",

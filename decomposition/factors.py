@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError, Partition, Round, Weights, weighted_mean
+from ..landscape.known_tasks import Regression, is_own
 from ..landscape.samples import Samples
-from ..landscape.tasks import Regression, is_own
 from .distances import distances
 from .draws import CohortDraws
 from .gram import Moments, chunk_moments

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError, Weights, weighted_mean
+from ..landscape.known_tasks import Sequences
 from ..landscape.samples import Samples
-from ..landscape.tasks import Sequences, require_classes
+from ..landscape.tasks import require_classes
 from . import likelihood, votes
 from .distances import distances
 from .draws import CohortDraws

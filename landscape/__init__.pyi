@@ -22,6 +22,9 @@ from .garipov import read_plane as read_plane
 from .geometry import Basis as Basis
 from .goldstein import read_surface as read_surface
 from .goldstein import write_surface as write_surface
+from .known_tasks import Classification as Classification
+from .known_tasks import Regression as Regression
+from .known_tasks import Sequences as Sequences
 from .line_figure import draw_line as draw_line
 from .lines import Line as Line
 from .options import Options as Options
@@ -43,9 +46,6 @@ from .spans import span_of as span_of
 from .spans import through_models as through_models
 from .surveying import plane as plane
 from .surveying import survey as survey
-from .tasks import Classification as Classification
-from .tasks import Regression as Regression
-from .tasks import Sequences as Sequences
 from .tasks import Task as Task
 from .workers import cores as cores
 from .workers import run_in_workers as run_in_workers

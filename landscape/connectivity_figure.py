@@ -64,7 +64,8 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
         bar = figure.colorbar(
             image, cax=figure.add_axes(((left + side + GAP) / width, down, BAR / width, side / height))
         )
-        bar.set_label("excess loss in the middle (nats)", labelpad=3)
+        nats = " (nats)" if line.attrs.get("loss_units", "nat") == "nat" else ""
+        bar.set_label(f"excess loss in the middle{nats}", labelpad=3)
         bar.locator = MaxNLocator(nbins=5)
         bar.update_ticks()
         bar.outline.set_linewidth(0.6)

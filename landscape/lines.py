@@ -52,6 +52,8 @@ class Line(ArrayResult):
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``pair``, ``beta`` and ``end``; see formats.md for the names."""
+        what = "mean loss" if "task" in self.attrs else "mean cross-entropy"
+        nats = str(self.attrs.get("loss_units", "nat"))
         own = "{} of the ends with their own normalization statistics"
         coords = {
             "pair": along("pair", np.array(self.pairs, dtype=object), "pair of models"),
@@ -59,11 +61,11 @@ class Line(ArrayResult):
             "end": along("end", np.array([1.0, 0.0]), "beta of the end", "1"),
         }
         variables = {
-            "loss": along("pair beta", self.loss, "mean cross-entropy", "nat"),
+            "loss": along("pair beta", self.loss, what, nats),
             "error": along("pair beta", self.error, "share misclassified", "1"),
-            "barrier": along("pair", self.barrier, "loss barrier", "nat"),
+            "barrier": along("pair", self.barrier, "loss barrier", nats),
             "barrier_beta": along("pair", self.barrier_beta, "beta of the barrier", "1"),
-            "own_loss": along("pair end", self.own_loss, own.format("mean cross-entropy"), "nat"),
+            "own_loss": along("pair end", self.own_loss, own.format(what), nats),
             "own_error": along("pair end", self.own_error, own.format("share misclassified"), "1"),
         }
         return coords, variables

@@ -148,6 +148,8 @@ class Plane(ArrayResult):
         }
         for name, (about, unit) in MODEL_COLUMNS.items():
             column = np.array([getattr(model, name) for model in self.models], dtype=float if unit else object)
+            if unit == "nat":
+                about, unit = about.replace("cross-entropy", "loss" if "task" in self.attrs else "cross-entropy"), nats
             variables[f"model_{name}"] = along("model", column, about, unit)
         if self.computed is not None:
             computed = self.computed.astype(np.int8)

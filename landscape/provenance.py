@@ -10,9 +10,9 @@ from torch import nn
 
 from ..checkpoints import Model, versions
 from .evaluator import Evaluator
+from .known_tasks import CLASSIFICATION
 from .replica import Replica
 from .samples import Samples
-from .tasks import CLASSIFICATION
 
 
 def provenance_of(

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError
-from .tasks import CLASSIFICATION, Task
+from .known_tasks import CLASSIFICATION
+from .tasks import Task
 
 
 @dataclass(frozen=True, eq=False)

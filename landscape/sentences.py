@@ -13,7 +13,7 @@ from .drawing.paper import statistics_of
 
 if TYPE_CHECKING:
     from .lines import Line
-    from .planes import Plane
+    from .planes import Plane, PlaneModel
 
 
 def precision_words(attrs: Mapping[str, Any]) -> str:
@@ -57,7 +57,7 @@ def plane_sentence(plane: Plane) -> str:
     """What the plane shows, with its numbers."""
     basin = basin_of(plane)
     parts = [*_models_words(plane), *_axes_words(plane)]
-    parts += [f"{m.label} {m.loss:.3g} and {100 * m.error:.1f} %, {m.off_plane:.2g} off the plane" for m in plane.shown]
+    parts += [f"{m.label} {m.loss:.3g}{_error(' and {}', m)}, {m.off_plane:.2g} off the plane" for m in plane.shown]
     parts += [basin.sentence()] if basin is not None else []
     parts += _adaptive_words(plane) + _normalization_words(plane)
     return "; ".join(parts) + precision_words(plane.attrs)
@@ -70,17 +70,22 @@ def _models_words(plane: Plane) -> list[str]:
         best = min(anchors, key=lambda m: m.loss)
         who = "three" if plane.span == "models" else f"{len(anchors)} clients"
         return [
-            f"the mean has loss {mean.loss:.3g} and error {100 * mean.error:.1f} %, "
-            f"the best of the {who} {best.loss:.3g} and {100 * best.error:.1f} %"
+            f"the mean has loss {mean.loss:.3g}{_error(' and error {}', mean)}, "
+            f"the best of the {who} {best.loss:.3g}{_error(' and {}', best)}"
         ]
     if plane.path:
         first, last = plane.path[0], plane.path[-1]
         off = max(model.off_plane for model in plane.path)
         return [
-            f"from {first.label} (loss {first.loss:.3g}, error {100 * first.error:.1f} %) to {last.label} "
-            f"({last.loss:.3g}, {100 * last.error:.1f} %), up to {off:.2g} off the plane"
+            f"from {first.label} (loss {first.loss:.3g}{_error(', error {}', first)}) to {last.label} "
+            f"({last.loss:.3g}{_error(', {}', last)}), up to {off:.2g} off the plane"
         ]
-    return [f"{m.label} has loss {m.loss:.3g} and error {100 * m.error:.1f} %" for m in plane.models[:1]]
+    return [f"{m.label} has loss {m.loss:.3g}{_error(' and error {}', m)}" for m in plane.models[:1]]
+
+
+def _error(words: str, model: PlaneModel) -> str:
+    """Words about a model's error; nothing where the task has none."""
+    return "" if np.isnan(model.error) else words.format(f"{100 * model.error:.1f} %")
 
 
 def _axes_words(plane: Plane) -> list[str]:
@@ -103,13 +108,16 @@ def _adaptive_words(plane: Plane) -> list[str]:
         f"{about['held_out_loss_bands']:.2g} bands of the colour scale",
         f"over the lowest tenth {100 * about['held_out_loss_low']:.2g} % of itself",
     ]
-    aimed = about["held_out_beyond"] <= 1
+    aimed, error = about["held_out_beyond"] <= 1, 100 * about["held_out_error_rms"]
     return [
         f"{measured:,} of {points:,} points measured ({100 * measured / points:.0f} %), the others interpolated: at "
         f"{about['points_held_out']} points held out the loss is off by at most {', '.join(off)}"
         + ("" if aimed else " (more than the 0.5 %, 0.25 and 2 % aimed at: measure all points without --adaptive)")
-        + ", and the error, interpolated linearly, by "
-        + f"{100 * about['held_out_error_rms']:.2g} points (root mean square)"
+        + (
+            ""
+            if np.isnan(error)
+            else f", and the error, interpolated linearly, by {error:.2g} points (root mean square)"
+        )
         + (f"; {unknown:,} points beside losses that are not finite are not known" if unknown else "")
     ]
 
@@ -119,8 +127,9 @@ def _normalization_words(plane: Plane) -> list[str]:
     words = statistics_of(plane.attrs, plane.normalization_policy)
     if not words:
         return []
-    own = [replace(model, loss=model.own_loss, error=model.own_error) for model in plane.models]
-    if all((one.loss, one.error) == (other.loss, other.error) for one, other in zip(own, plane.models, strict=True)):
+    measured = np.array([[(m.loss, m.error), (m.own_loss, m.own_error)] for m in plane.models])
+    if np.array_equal(measured[:, 0], measured[:, 1], equal_nan=True):
         return [words]
+    own = [replace(model, loss=model.own_loss, error=model.own_error) for model in plane.models]
     told = "; ".join(_models_words(replace(plane, models=tuple(own))))
     return [f"{words} (with the models' own statistics, {told})"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..checkpoints import FedscopeError
+from .known_tasks import is_own
 from .replica import Replica
 from .samples import Samples
-from .tasks import is_own, try_task
+from .tasks import Task
 
 #: samples on which a module must answer the same twice
 TRIED = 8
@@ -80,3 +83,38 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             f"forward returns {'the logits' if part.task.has_classes else 'that'} alone"
         )
     return output
+
+
+def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
+    """Look at the losses and errors of a task of the user's own on a few samples.
+
+    Raises:
+        FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1.
+    """
+    for name, call in (("loss", task.loss), ("error", task.error)):
+        values: Any = _tried(partial(call, outputs, y), f"the {name} of task {task.name}", outputs, label)
+        if values is None and name == "error":
+            continue
+        if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
+            got = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise FedscopeError(
+                f"the {name} of task {task.name} is {got} for {f'{len(y)} samples'} of {label}; return one "
+                f"number a sample, [{len(y)}] (a mean over samples is taken by fedscope)"
+            )
+        if name == "error" and bool(((values < 0) | (values > 1)).any()):
+            raise FedscopeError(
+                f"the error of task {task.name} is {float(values.double().max()):g} for a sample of {label}; an error "
+                "is a share, 0 to 1 (return None where there is none)"
+            )
+
+
+def _tried(call: Callable[[], Any], what: str, outputs: Tensor, label: str) -> Any:
+    try:
+        return call()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever the user's code or torch raises
+        why = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise FedscopeError(
+            f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({type(error).__name__}: {why})"
+        ) from error

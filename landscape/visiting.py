@@ -14,10 +14,10 @@ from torch import nn
 
 from ..checkpoints import Partial, Weights
 from .evaluator import Evaluator
+from .known_tasks import CLASSIFICATION, is_own
 from .replica import Replica
 from .samples import Samples
 from .spanning import Spanning
-from .tasks import CLASSIFICATION, is_own
 
 #: samples on which a module shows what it computes
 TRIED = 8

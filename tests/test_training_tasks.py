@@ -347,7 +347,7 @@ def test_tasks_that_are_none(here: Path, task: str, sentence: str, capsys: pytes
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_plane_a_line_and_sharpness(here: Path, tmp_path: Path, name: str) -> None:
+def test_a_plane_a_line_and_sharpness(here: Path, tmp_path: Path, name: str, capsys: Any) -> None:
     models = [f"runs/{name}@1/start", f"runs/{name}@1/global", f"runs/{name}@2/global"]
     assert run(["plane", *models, "--grid", "4", "--out", str(tmp_path / "plane")]) == 0
     surface = Plane.load(tmp_path / "plane.nc")
@@ -364,6 +364,10 @@ def test_a_plane_a_line_and_sharpness(here: Path, tmp_path: Path, name: str) -> 
     assert measured.measure("loss").value == pytest.approx(stored[1], rel=1e-5)  # type: ignore[union-attr]
     assert (measured.measure("error") is None) == (name == "wave")
     assert np.isfinite(measured.measure("eigenvalue_1").value)  # type: ignore[union-attr, arg-type]
+    assert run(["plane", *models, "--grid", "21", "--adaptive", "--out", str(tmp_path / "few")]) == 0
+    said = capsys.readouterr().out
+    assert "nan" not in said
+    assert ("error" in said) == (name == "text")
 
 
 def test_a_result_of_another_task_is_another_result(here: Path, tmp_path: Path, capsys: Any) -> None:
@@ -416,6 +420,12 @@ def test_other_questions_about_a_run(here: Path, tmp_path: Path, name: str, caps
     assert ("test loss of a single client" in said) == (name == "wave")
     assert ("test error of a single client" in said) == (name == "text")
     assert "nan" not in said
-    for question in ("forgetting", "theory"):
+    assert run(["line", f"runs/{name}@2", "--clients", "--points", "3", "--out", str(tmp_path / "l")]) == 0
+    assert run(["curves", f"runs/{name}", "--out", str(tmp_path / "v")]) == 0
+    assert run(["reaggregate", f"runs/{name}@2", "--server", "fedavgm", "--out", str(tmp_path / "r")]) == 0
+    said = capsys.readouterr().out
+    assert "nan" not in said
+    assert ("test loss of the deployed model, mean" in said) == (name == "wave")
+    for question in ("forgetting", "theory", "explain"):
         assert run([question, f"runs/{name}", "--rounds", "2", "--out", str(tmp_path / question)]) == 2
         assert "needs a class a sample, and npz:" in capsys.readouterr().err

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checkpoints import FedscopeError, Layout
-from ..landscape.tasks import CLASSIFICATION, Task
+from ..landscape.known_tasks import CLASSIFICATION
+from ..landscape.tasks import Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

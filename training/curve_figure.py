@@ -42,7 +42,7 @@ def draw_curves(
             for i, curve in enumerate(curves.runs):
                 look = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
                 marks |= _draw(axes, curve, measure, look, smoothing) | _beside(axes, curve, measure, look, smoothing)
-            _scale(axes, measure)
+            _scale(axes, measure, curves)
         panels[-1].set_xlabel("round")
         panels[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
         last = max(int(curve.round[-1]) for curve in curves.runs)
@@ -149,8 +149,9 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
     return x, smooth(y, smoothing) if smoothing and len(y) >= smoothing else y
 
 
-def _scale(axes: Axes, measure: Measure) -> None:
-    axes.set_ylabel(measure.label)
+def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
+    nats = set(curves.attrs.get("tasks", ())) <= {None, "classification", "sequences"}
+    axes.set_ylabel(measure.label if nats else measure.label.replace(" (nats)", ""))
     if not measure.is_loss:
         if not measure.is_accuracy:
             axes.set_ylim(bottom=0)

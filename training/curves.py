@@ -176,7 +176,10 @@ class Curves(TableResult):
 
     @property
     def _told(self) -> tuple[str, ...]:
-        return self.measures or ("test_error",)
+        if self.measures:
+            return self.measures
+        losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
+        return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
     def _sentence(self, measure: Measure) -> str:
         deployed, parts = " of the deployed model" if measure.column in USUAL else "", []

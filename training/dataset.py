@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..checkpoints import FedscopeError
-from ..landscape.tasks import CLASSIFICATION, Task
+from ..landscape.known_tasks import CLASSIFICATION
+from ..landscape.tasks import Task
 from .raw import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
 
 if TYPE_CHECKING:

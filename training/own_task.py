@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, nearest
-from ..landscape.tasks import CLASSIFICATION, TASKS, Plain, Task, is_own
+from ..landscape.known_tasks import CLASSIFICATION, TASKS, is_own
+from ..landscape.tasks import Plain, Task
 from .calls import Call, is_call, kind
 from .registry import method_name
 from .splitting import parse_partition

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -131,8 +132,9 @@ class Reaggregation(TableResult):
         ]
         for row in self.measured:
             far = "-" if row.distance is None else f"{row.distance:.3g}"
+            error = "-" if isnan(row.error) else f"{100 * row.error:5.3g} %"
             same = ", bit for bit" if row.identical and row.model != "recorded" else ""
-            lines.append(f"  {row.model:{wide}}  {row.loss:8.4g}  {100 * row.error:5.3g} %  {far}{same}")
+            lines.append(f"  {row.model:{wide}}  {row.loss:8.4g}  {error:>7}  {far}{same}")
         return "\n".join([*lines, *self.notes()])
 
     def findings(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def given_data(data: Any, task: Task) -> Dataset:
 
 def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
     """What a task of the user's own gives: its name stays when its code changes."""
-    from ..landscape.tasks import is_own
+    from ..landscape.known_tasks import is_own
 
     if not is_own(samples.task):
         return {}
@@ -140,7 +140,7 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
 
 def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
     """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
-    from ..landscape.tasks import CLASSIFICATION
+    from ..landscape.known_tasks import CLASSIFICATION
 
     said: dict[str, Any] = {"data": name_of(source.data), "architecture": name_of(source.model)}
     if is_own_model(source.model):

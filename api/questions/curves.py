@@ -45,7 +45,10 @@ def curves(
     measured = Curves.of(opened, **asked)
     measured.drawable()
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
-    settings = {"run": [{**identity(run), "rounds": run.rounds[-1]} for run in opened]}
+    settings: dict[str, Any] = {"run": [{**identity(run), "rounds": run.rounds[-1]} for run in opened]}
+    tasks = [(run.config or {}).get("model", {}).get("task") for run in opened]
+    if any(tasks):
+        settings["tasks"] = tasks
     part = Part(Curves, lambda: Ready([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files

@@ -68,6 +68,9 @@ def explain(
     ready = cache(Asked(opened, numbers, drawn, groups, source).ready)
 
     def decomposed(attrs: list[dict[str, Any]], work: Work) -> list[Decomposition]:
+        from ..landscape.tasks import require_classes
+
+        require_classes(dataset_of(opened, source).samples("test"), "explain")
         if len(opened) > 1:
             common_samples(opened, dataset_of(opened, source), source)  # refuses those with other data
         return [ready()[1](attrs[0], work)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..asking.question import Question, one, question
 from ..asking.runs import Rounds, RunLike, identity, one_round
-from ..asking.samples import common_samples, describe_samples
+from ..asking.samples import asked_task, common_samples, describe_samples
 from ..asking.source import Source
 from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run
@@ -28,6 +28,7 @@ def reaggregate(
     split: str = "test",
     limit: int | None = None,
     seed: int = 0,
+    task: Any = None,
     device: str = "auto",
     precision: str = "float32",
 ) -> Question[Reaggregation]:
@@ -46,6 +47,7 @@ def reaggregate(
         split: ``test``, or ``train``, which is all clients' training data.
         limit: a seeded, stratified subset of so many samples.
         seed: of the subset.
+        task: what is measured, where that is not what the run has learnt; see :class:`Measured`.
         device: where models are measured.
         precision: of the forward passes.
 
@@ -56,7 +58,7 @@ def reaggregate(
     from ..training.reaggregated import Reaggregation, model_suffixes
     from ..training.registry import canonical
 
-    measured = {"limit": limit, "seed": seed, "device": device, "precision": precision}
+    measured = {"limit": limit, "seed": seed, "task": task, "device": device, "precision": precision}
     source = Source.of("test", {"split": split, **measured})
     opened, round_ = one_round(run, rounds)
     opened.require("config.toml")
@@ -69,7 +71,7 @@ def reaggregate(
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Reaggregation]]:
         from ..training import data_of, resolve_device
 
-        samples = common_samples([opened], data_of(opened), source)
+        samples = common_samples([opened], data_of(opened, asked_task([opened], source)), source)
         how = {"device": resolve_device(device), "precision": precision}
         known: dict[str, Any] = {
             "run": identity(opened),

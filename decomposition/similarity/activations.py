@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.errors import listed
+from ...landscape.known_tasks import Sequences
 from ...landscape.replica import Replica
-from ...landscape.tasks import Sequences, Task
+from ...landscape.tasks import Task
 from .result import OUTPUT
 
 

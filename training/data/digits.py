@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.tasks import CLASSIFICATION, Task
+from ...landscape.known_tasks import CLASSIFICATION
+from ...landscape.tasks import Task
 from ..dataset import Dataset, standardised
 
 

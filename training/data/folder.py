@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, expanded, reading, refuse_oversize, regular
-from ...landscape.tasks import CLASSIFICATION, Task
+from ...landscape.known_tasks import CLASSIFICATION
+from ...landscape.tasks import Task
 from ..dataset import Dataset, standardised
 from ..vision import torchvision_datasets
 
