@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 UNSAID = {"kind": "models", "normalization": "interpolate"}
 #: what a result says only where it is not the usual: asked for by silence, too
 ONLY = ("task",)
+#: what a result says only where it is not the usual: asked for by silence, too
+ONLY = ("task",)
 #: said for the reader only: the models' sums tell what they are
 SAID_ONLY = {"models_read"}
 
@@ -36,7 +38,7 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
     Args:
         drawing: what the figure can be asked besides its width and title.
     """
-    from ..landscape.paper import save_figure
+    from ..landscape.drawing.paper import save_figure
 
     base = output.out or question.folder / question.name
     anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)

@@ -39,7 +39,7 @@ def command(
 
     The page is printed and written as .md and .html, beside the decomposition's own files and figure.
     """
-    from ..landscape.paper import save_figure
+    from ..landscape.drawing.paper import save_figure
     from ..questions.explain import explain
     from .answering import obtain, tell, write_page
 

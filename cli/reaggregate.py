@@ -61,6 +61,6 @@ def command(
     from ..questions.reaggregate import reaggregate
     from .answering import answer
 
-    measured = {name: value for name, value in vars(source).items() if name not in ("data", "model")}
+    measured = {name: getattr(source, name) for name in ("split", "limit", "seed", "device", "precision")}
     asked = reaggregate.prepare(run, servers, rounds=rounds, settings=assignments, from_state=from_state, **measured)
     answer(asked, Output(out, None, None, redraw=False, force=force, as_json=as_json))

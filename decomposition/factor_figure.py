@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
-from ..landscape.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
-from .end_labels import label_ends
+from ..landscape.drawing.end_labels import label_ends
+from ..landscape.drawing.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
 from .factor_notes import notes
 from .factor_panels import (
     draw_clients,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import CHARACTER, COLOURS, GREY, SMALL
+from ..landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL
 from .records import ClientRow, RoundFactors
 
 if TYPE_CHECKING:

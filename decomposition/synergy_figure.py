@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
-from ..landscape.plane_figure import Sheet
+from ..landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
+from ..landscape.drawing.sheet import Sheet
 from .synergy_maps import draw_maps, height_of_maps, shown_masks
 from .synergy_tree import cluster_colour, draw_tree, has_tree
 from .synergy_words import broken, by_definition

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import GREY, SMALL, SURFACE
-from ..landscape.plane_figure import Sheet
+from ..landscape.drawing.paper import GREY, SMALL, SURFACE
+from ..landscape.drawing.sheet import Sheet
 from .synergy_tree import cluster_colour
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import CHARACTER, COLOURS, SMALL
+from ..landscape.drawing.paper import CHARACTER, COLOURS, SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .paper import (
+from .drawing.paper import (
     CHARACTER,
     COLOURS,
     DASHES,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .basins import basin_of
-from .paper import CHARACTER, GREY, SMALL, new_figure, paper_style, shortened
+from .drawing.paper import CHARACTER, GREY, SMALL, paper_style, shortened
+from .drawing.sheet import Sheet
 from .plane_keys import flow, keys_of
 from .plane_marks import mark
 from .plane_table import LINE, draw_table, rows_of, table_height
@@ -27,7 +28,6 @@ from .surface import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
@@ -36,30 +36,6 @@ EDGE = 0.05
 LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
 NARROW = 3.2  # a figure in which two panels have no room for their titles
 WIDEST = 5.0  # of a panel that stands alone
-
-
-class Sheet:
-    """A figure on which axes and lines of text are placed in inches from its top left corner."""
-
-    def __init__(self, width: float, height: float) -> None:
-        self.width, self.height = width, height
-        self.figure = new_figure(width, height)
-
-    def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes with their upper left corner at (left, top)."""
-        box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
-        return self.figure.add_axes(box)
-
-    def text(self, left: float, top: float, words: str, **style: Any) -> None:
-        """A line of text whose middle is ``top`` inches from the top."""
-        self.figure.text(left / self.width, 1 - top / self.height, words, **{"va": "center", **style})
-
-    def key(self, left: float, top: float, look: dict[str, Any]) -> None:
-        """A marker as in the panels."""
-        from matplotlib.lines import Line2D
-
-        at = Line2D([left / self.width], [1 - top / self.height], transform=self.figure.transFigure, **look)
-        self.figure.add_artist(at)
 
 
 def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Figure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .paper import CHARACTER, shortened
+from .drawing.paper import CHARACTER, shortened
 from .plane_marks import is_owner, is_path, looks, told_apart
 
 if TYPE_CHECKING:

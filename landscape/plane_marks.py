@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .paper import COLOURS, MARKERS, SMALL
+from .drawing.paper import COLOURS, MARKERS, SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

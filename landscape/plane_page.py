@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .drawing.paper import SURFACE
 from .levels import depth
-from .paper import SURFACE
 from .plane_marks import is_owner, looks, paths, told_apart
 from .surface import axis_labels, distinct, is_metric, remarks, scale_of
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .paper import CHARACTER, GREY, SMALL, shortened
+from .drawing.paper import CHARACTER, GREY, SMALL, shortened
 from .plane_marks import is_owner, is_path, looks, told_apart
 
 if TYPE_CHECKING:
-    from .plane_figure import Sheet
+    from .drawing.sheet import Sheet
     from .planes import Plane, PlaneModel
 
 #: inches that a line of small type takes

@@ -54,7 +54,7 @@ class Preview:
         self._next = now + max(EVERY, (now - began) / SHARE)
 
     def _draw(self, plane: Plane) -> None:
-        from .paper import save_figure
+        from .drawing.paper import save_figure
 
         rows, columns = plane.loss.shape
         figure = plane.figure(3.5, f"preview, {columns} x {rows} of {plane.attrs['grid']} points")

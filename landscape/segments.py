@@ -16,9 +16,9 @@ from .geometry import fits_module, same_layout
 from .lines import Line
 from .normalization import Normalization
 from .points import Points
+from .provenance import precision_errors, provenance_of
 from .replica import Replica
 from .samples import Samples
-from .storing import precision_errors, provenance_of
 from .visiting import Progress, Visits, calibration_identity, coarse_to_fine, fingerprint
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .basins import basin_of
-from .paper import statistics_of
+from .drawing.paper import statistics_of
 
 if TYPE_CHECKING:
     from .lines import Line

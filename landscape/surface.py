@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .drawing.paper import CHARACTER, SMALL, SURFACE, measured_on, shortened, statistics_of
 from .levels import FEWEST, levels
-from .paper import CHARACTER, SMALL, SURFACE, measured_on, shortened, statistics_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

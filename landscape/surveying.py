@@ -18,11 +18,11 @@ from .normalization import Normalization
 from .options import Options
 from .planes import Plane, PlaneModel
 from .points import Points
+from .provenance import precision_errors, provenance_of
 from .replica import Replica
 from .samples import Samples
 from .spanning import Spanning, replaceable_layer
 from .spans import Place, Span, through_models
-from .storing import precision_errors, provenance_of
 from .visiting import Visits, calibration_identity, fingerprint
 
 

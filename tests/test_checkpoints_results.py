@@ -197,6 +197,7 @@ def test_a_result_becomes_a_frame_or_a_data_set_and_says_which() -> None:
     assert isinstance(frame, pandas.DataFrame)
     assert frame["count"].tolist() == [1, 2]
     assert np.isnan(frame["value"][1])
+    assert Rows((Row("a", 1, True, None),)).to_pandas()["value"].dtype == np.float64
     dataset = CURVE.to_xarray()
     assert isinstance(dataset, xarray.Dataset)
     assert dataset.loss.dims == ("label", "round")

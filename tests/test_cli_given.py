@@ -50,7 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedscope.landscape.paper.save_figure", undrawn)
+    monkeypatch.setattr("fedscope.landscape.drawing.paper.save_figure", undrawn)
     yield tmp_path
     sys.modules.pop("nets_elsewhere", None)
 

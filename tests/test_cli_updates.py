@@ -157,7 +157,7 @@ def test_finished_rounds_are_kept(
 ) -> None:
     from fedscope.decomposition import updates
 
-    measure, asked = updates.round_geometry, []
+    measure, asked = updates.geometry, []
 
     def stopping(*given: object, **named: object) -> object:
         asked.append(named["number"])

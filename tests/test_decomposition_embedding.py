@@ -36,7 +36,7 @@ from fedscope.decomposition.embedding import (
     trustworthiness,
 )
 from fedscope.decomposition.embedding import products as products_module
-from fedscope.landscape.paper import paper_style
+from fedscope.landscape.drawing.paper import paper_style
 
 LAYOUT = Layout(
     (

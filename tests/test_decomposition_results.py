@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.end_labels import spread
 from fedscope.decomposition.factor_panels import group_factors
 from fedscope.decomposition.records import FACTORS, MEASURED
-from fedscope.landscape.paper import save_figure
+from fedscope.landscape.drawing.end_labels import spread
+from fedscope.landscape.drawing.paper import save_figure
 
 # As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.
 ROUNDS = (1, 10, 20, 40, 60)

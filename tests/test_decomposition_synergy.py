@@ -22,7 +22,7 @@ from fedscope.decomposition import synergy_classes
 from fedscope.decomposition.synergies import Criteria, group_clients, synergy
 from fedscope.decomposition.synergy_clusters import macro_classes, similarities
 from fedscope.decomposition.synergy_result import CV_QUANTILES, LayerSynergy, Synergy
-from fedscope.landscape.paper import save_figure
+from fedscope.landscape.drawing.paper import save_figure
 
 Matrix = list[list[float]]
 

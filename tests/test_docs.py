@@ -42,6 +42,7 @@ README = ROOT / "README.md"
 SLOW = {
     "formats.md",
     "methods.md",
+    "python.md",
     "howto/own-data.md",
     "howto/any-loss.md",
     "howto/subsets.md",

@@ -280,7 +280,7 @@ def said_of_one_policy(plane: Plane) -> None:
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A round of another program: three clients near one another whose statistics differ; nothing is drawn."""
-    monkeypatch.setattr("fedscope.landscape.paper.save_figure", lambda *given: ())
+    monkeypatch.setattr("fedscope.landscape.drawing.paper.save_figure", lambda *given: ())
     monkeypatch.setattr(Planes, "figure", lambda *given: None)
     monkeypatch.setattr(Line, "figure", lambda *given: None)
     monkeypatch.setattr(Planes, "pages", lambda *given: {})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.paper import CHARACTER, COLOURS, DASHES, literal, paper_style
+from ..landscape.drawing.paper import CHARACTER, COLOURS, DASHES, literal, paper_style
 from .measures import Measure, measure_of
 from .smoothing import smooth
 

@@ -136,11 +136,14 @@ class TableResult(Result):
             FedscopeError: pandas is not installed.
         """
         pandas = of_installed("pandas", "frames")
-        frames = {
-            table.suffix.strip(".").removesuffix(".csv"): pandas.DataFrame(list(rows), columns=list(table.columns))
-            for table, rows in zip(self.tables, self.rows(), strict=True)
-            if rows is not None
-        }
+        frames = {}
+        for table, rows in zip(self.tables, self.rows(), strict=True):
+            if rows is None:
+                continue
+            frame = pandas.DataFrame(list(rows), columns=list(table.columns))
+            # a column in which no value exists is one of numbers all the same
+            numbers = [name for name, reader in table.columns.items() if reader in (number, float)]
+            frames[table.suffix.strip(".").removesuffix(".csv")] = frame.astype(dict.fromkeys(numbers, "float64"))
         return frames if len(frames) > 1 else next(iter(frames.values()))
 
 

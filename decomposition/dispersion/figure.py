@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.paper import CHARACTER, GREY, SMALL, SURFACE, paper_style, shortened
-from ...landscape.plane_figure import Sheet
+from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, SURFACE, paper_style, shortened
+from ...landscape.drawing.sheet import Sheet
 from .moments import Array
 from .records import WHOLE
 from .skew_test import FEWEST

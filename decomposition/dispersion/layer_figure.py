@@ -10,8 +10,8 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...landscape.connectivity_figure import DIVERGING
-from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, literal, paper_style, shortened
-from ...landscape.plane_figure import Sheet
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, literal, paper_style, shortened
+from ...landscape.drawing.sheet import Sheet
 from .figure import NO_VALUE
 from .moments import Array
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
-from ...landscape.plane_figure import Sheet
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
+from ...landscape.drawing.sheet import Sheet
 from .result import axis_words, remark
 
 if TYPE_CHECKING:

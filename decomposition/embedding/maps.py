@@ -136,7 +136,7 @@ def principal(gram: Gram) -> tuple[Array, tuple[float, float]]:
 
 def t_sne(gram: Gram, perplexity: float, seed: int) -> tuple[Array, float]:
     """scikit-learn's t-SNE of the distances, begun at the principal components: coordinates [n, 2], and the
-    Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.kl_divergence`, nats).
+    Kullback-Leibler divergence that is left (:func:`~fedscope.decomposition.embedding.divergence`, nats).
 
     The same numbers every time, because it runs in one thread: sums over threads would come in any order. Nothing is
     drawn where the beginning is given, so that every seed makes one map.

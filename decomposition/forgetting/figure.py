@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...landscape.connectivity_figure import DIVERGING
-from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, measured_on, paper_style
-from ...landscape.plane_figure import Sheet
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, measured_on, paper_style
+from ...landscape.drawing.sheet import Sheet
 from .result import mean_over_clients
 
 if TYPE_CHECKING:

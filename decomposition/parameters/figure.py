@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from ...landscape.paper import CHARACTER, GREY, SMALL, literal, paper_style, shortened
-from ...landscape.plane_figure import Sheet
+from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, literal, paper_style, shortened
+from ...landscape.drawing.sheet import Sheet
 from .marks import KEY, Mark, marks_of, rows_of
 from .panels import draw_panel, limits_of, name_panel
 from .result import differ, not_finite

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import nearest
-from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
-from ...landscape.plane_figure import Sheet
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
+from ...landscape.drawing.sheet import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...landscape.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, shortened
+from ...landscape.drawing.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, shortened
 from .reading import Array, RunValues
 
 #: inches of a legend's entry before its words, and after them

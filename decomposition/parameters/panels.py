@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.paper import GREY, SMALL
+from ...landscape.drawing.paper import GREY, SMALL
 from .density import Array, density_of
 from .marks import Mark
 from .summaries import Summary, no_density

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style, shortened
-from ..end_labels import label_ends
+from ...landscape.drawing.end_labels import label_ends
+from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style, shortened
 from .panels import (
     BAR,
     GAP,

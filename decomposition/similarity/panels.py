@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, shortened
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from ...checkpoints import FedscopeError, Model, Weights
 from ...landscape.evaluator import Evaluator
 from ...landscape.geometry import fits_module
 from ...landscape.known_tasks import Sequences
+from ...landscape.provenance import provenance_of
 from ...landscape.samples import Samples
-from ...landscape.storing import provenance_of
 from ...landscape.tasks import Task
 from ...landscape.workers import run_in_workers
 from .activations import Activations, refuse_unknown

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.paper import (
+from ...landscape.drawing.paper import (
     CHARACTER,
     COLOURS,
     DASHES,
@@ -20,7 +20,7 @@ from ...landscape.paper import (
     paper_style,
     shortened,
 )
-from ...landscape.plane_figure import Sheet
+from ...landscape.drawing.sheet import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from ...landscape.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style
+from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style
 from .correlations import VARIANCES
 from .gaps import left_out
 from .panels import Colours, draw_gaps, draw_variance

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.paper import GREY, SMALL, SURFACE
+from ...landscape.drawing.paper import GREY, SMALL, SURFACE
 from .correlations import VARIANCES
 from .gaps import without_gaps
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
-from ..paper import CHARACTER, COLOURS, DASHES, GREY, SMALL, measured_on, new_figure, paper_style, shortened
+from ..drawing.paper import CHARACTER, COLOURS, DASHES, GREY, SMALL, measured_on, new_figure, paper_style, shortened
 from .panels import SPREAD, densities, kinds_of, over_rounds, rows
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, Model, Partial
 from ..evaluator import Evaluator
+from ..provenance import provenance_of
 from ..samples import Samples
-from ..storing import provenance_of
 from ..visiting import Progress, fingerprint
 from .derivatives import Derivatives
 from .hessian import require_curvlinops

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..paper import COLOURS, DASHES, MARKERS, SMALL
+from ..drawing.paper import COLOURS, DASHES, MARKERS, SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

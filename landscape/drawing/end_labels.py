@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..landscape.paper import SMALL
+from .paper import SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

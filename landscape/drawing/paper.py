@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import write_durably
+from ...checkpoints import write_durably
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
