@@ -224,7 +224,7 @@ def test_a_plane_and_a_line_hold_what_a_loop_measures(case: Any) -> None:
     assert drawn.error[0, 1] == pytest.approx(wrong, nan_ok=True)
     surface = plane(module, samples, models, grid=3)
     for model, weights in zip(surface.anchors, w, strict=True):
-        assert model.loss == pytest.approx(float(plain(loaded(module, weights), samples)[0]), rel=1e-6)
+        assert model.loss == pytest.approx(plain(loaded(module, weights), samples)[0].item(), rel=1e-6)
     assert np.isfinite(surface.loss).all()
     assert np.isnan(surface.error).all() == (samples.task.name == "regression")
 
