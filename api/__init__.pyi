@@ -11,9 +11,9 @@ from .decomposition import Synergy as Synergy
 from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
 from .decomposition.dispersion import Dispersion as Dispersion
-from .decomposition.embedding import Embedding as Embedding
-from .decomposition.explaining import Explanation as Explanation
+from .decomposition.explanation import Explanation as Explanation
 from .decomposition.forgetting import Forgetting as Forgetting
+from .decomposition.model_maps import Embedding as Embedding
 from .decomposition.parameters import ParameterMap as ParameterMap
 from .decomposition.parameters import Parameters as Parameters
 from .decomposition.similarity import ClientCKA as ClientCKA

@@ -1,9 +1,9 @@
 """What a map of large models costs: its distances beside reading the same files, and t-SNE beside its target.
 
 Rounds of 20 clients of 11.2 million parameters, laid out as ResNet-18 is (0.9 GB of clients a round), are written with
-random numbers. `fedscope.decomposition.embedding.gram` multiplies all of them with each other in float64, straight from
-disk; beside it `read_columns` reads the same clients and does nothing else, in the same run, one after the other. The
-files have just been written, so both find them in the system's memory where it is large enough. GB are those of the
+random numbers. `fedscope.decomposition.model_maps.gram` multiplies all of them with each other in float64, straight
+from disk; beside it `read_columns` reads the same clients and does nothing else, in the same run, one after the other.
+The files have just been written, so both find them in the system's memory where it is large enough. GB are those of the
 clients. Memory is measured in a process of its own, with one round and with several: it must not grow with them.
 
 t-SNE is of 400 models in 20 clusters.
@@ -51,7 +51,7 @@ def write_run(folder: Path, rounds: int) -> Path:
 def rates(path: Path, rounds: int) -> tuple[float, float]:
     """GB/s of reading alone, and of the Gram matrix."""
     from fedscope.checkpoints import Run, read_columns
-    from fedscope.decomposition.embedding import gram
+    from fedscope.decomposition.model_maps import gram
 
     run = Run.open(path)
     asked = [(run, t) for t in range(1, rounds + 1)]
@@ -68,7 +68,7 @@ def rates(path: Path, rounds: int) -> tuple[float, float]:
 def cold_of(path: Path, repetitions: int) -> list[Line]:
     """A round that is not in the system's cache."""
     from fedscope.checkpoints import Run
-    from fedscope.decomposition.embedding import gram
+    from fedscope.decomposition.model_maps import gram
 
     run = Run.open(path)
     size = CLIENTS * run.layout.size * 4
@@ -78,7 +78,7 @@ def cold_of(path: Path, repetitions: int) -> list[Line]:
 def memory(path: Path, rounds: int) -> float:
     """MB that the Gram matrix takes beside what is there before."""
     from fedscope.checkpoints import Run
-    from fedscope.decomposition.embedding import gram
+    from fedscope.decomposition.model_maps import gram
 
     run = Run.open(path)
     gram([(run, 1)], layers=["conv1.weight"])  # so that what is imported is there
@@ -91,7 +91,7 @@ def tsne_seconds() -> float:
     """Seconds of a map of 400 models, once their Gram matrix is there."""
     import numpy as np
 
-    from fedscope.decomposition.embedding import Gram, Point, embed
+    from fedscope.decomposition.model_maps import Gram, Point, embed
 
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(MODELS, 1000)) + 2 * draw.normal(size=(MODELS // 20, 1000)).repeat(20, axis=0)

@@ -14,7 +14,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import fedscope
-from fedscope.decomposition.embedding import Embedding
+from fedscope.decomposition.model_maps import Embedding
 from fedscope.questions import embed as question
 from fedscope.questions.embed import embed
 
@@ -105,7 +105,7 @@ def test_an_interrupted_map_goes_on(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedscope.decomposition import embedding
-    from fedscope.decomposition.embedding import products
+    from fedscope.decomposition.model_maps import products
 
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt

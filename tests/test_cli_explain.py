@@ -15,7 +15,7 @@ import fedscope.decomposition.similarity as similarity
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import fedscope, run
 from fedscope.decomposition import Decomposition
-from fedscope.decomposition.explaining import Comparison, Explanation, compare_models, explain
+from fedscope.decomposition.explanation import Comparison, Explanation, compare_models, explain
 from fedscope.decomposition.similarity import ClientCKA
 from fedscope.questions.explain import explain as ask
 from fedscope.training import data_of, module_of

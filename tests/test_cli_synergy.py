@@ -17,8 +17,9 @@ import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
 from fedscope.cli.main import fedscope, run
-from fedscope.decomposition import Synergy, synergy
-from fedscope.decomposition.label_agreement import label_agreement, overlap
+from fedscope.decomposition import Synergy
+from fedscope.decomposition.synergy.diagnosis import synergy
+from fedscope.decomposition.synergy.label_agreement import label_agreement, overlap
 from fedscope.questions.synergy import synergy as diagnose
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -393,7 +394,7 @@ def test_the_dendrogram_is_average_linkage_with_each_leaf_s_cluster_below() -> N
     from matplotlib.colors import to_hex
     from scipy.cluster.hierarchy import linkage
 
-    from fedscope.decomposition.synergy_tree import cluster_colour
+    from fedscope.decomposition.synergy.tree import cluster_colour
 
     result = example(11)
     assert [len(members) for members in result.clusters[0]] == [9, 2]

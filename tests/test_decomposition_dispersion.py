@@ -15,7 +15,6 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
-from fedscope.decomposition import synergy
 from fedscope.decomposition.dispersion import (
     WHOLE,
     Dispersion,
@@ -28,6 +27,7 @@ from fedscope.decomposition.dispersion import (
     map_layer,
     skewness_p_values,
 )
+from fedscope.decomposition.synergy.diagnosis import synergy
 
 LAYOUT = Layout(
     (

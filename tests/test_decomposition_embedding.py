@@ -20,7 +20,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Partial, RoundRecord, Run, Weights, write_round
-from fedscope.decomposition.embedding import (
+from fedscope.decomposition.model_maps import (
     Embedding,
     Gram,
     Point,
@@ -35,7 +35,7 @@ from fedscope.decomposition.embedding import (
     t_sne,
     trustworthiness,
 )
-from fedscope.decomposition.embedding import products as products_module
+from fedscope.decomposition.model_maps import products as products_module
 from fedscope.landscape.drawing.paper import paper_style
 
 LAYOUT = Layout(
@@ -254,7 +254,7 @@ def test_spreads_are_mean_distances_to_the_mean(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.decomposition.embedding import grams
+    from fedscope.decomposition.model_maps import grams
 
     monkeypatch.setattr(grams, "KEEP_EVERY", 0.0)
     run = record(tmp_path / "a", 2)
@@ -595,7 +595,7 @@ def test_every_model_is_inside_the_panel(result: Embedding, stretch: tuple[float
 
 
 def test_colours_are_rounds(result: Embedding) -> None:
-    from fedscope.decomposition.embedding.figure import round_colours, shade
+    from fedscope.decomposition.model_maps.figure import round_colours, shade
 
     axes = result.figure().axes[1]
     drawn = axes.collections[0].get_facecolors()

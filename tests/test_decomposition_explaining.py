@@ -18,7 +18,7 @@ from scipy.stats import kendalltau, norm, t
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.explaining import (
+from fedscope.decomposition.explanation import (
     Against,
     Comparison,
     Explanation,
@@ -28,12 +28,12 @@ from fedscope.decomposition.explaining import (
     last_early,
     spread_rounds,
 )
-from fedscope.decomposition.explaining.intervals import above, difference, magnitude, mean_of_clients, read
-from fedscope.decomposition.explaining.models import gap
-from fedscope.decomposition.explaining.phases import phases
-from fedscope.decomposition.explaining.relations import relate
-from fedscope.decomposition.explaining.scatter import variance_of
-from fedscope.decomposition.explaining.wording import shown
+from fedscope.decomposition.explanation.intervals import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.models import gap
+from fedscope.decomposition.explanation.phases import phases
+from fedscope.decomposition.explanation.relations import relate
+from fedscope.decomposition.explanation.scatter import variance_of
+from fedscope.decomposition.explanation.wording import shown
 from fedscope.landscape.samples import Samples
 
 ROUNDS = (1, 20, 30, 40, 50, 60)
@@ -1016,7 +1016,7 @@ def test_a_step_that_is_not_finite_is_not_called_none():
     [(2, "Decompose it: --rounds 2."), (3, "Decompose one of them: --rounds with a number from 2 to 3.")],
 )
 def test_a_phase_of_one_round_is_asked_for_by_its_number(last: int, said: str) -> None:
-    from fedscope.decomposition.explaining.greatest import greatest_part
-    from fedscope.decomposition.explaining.phases import Phase
+    from fedscope.decomposition.explanation.greatest import greatest_part
+    from fedscope.decomposition.explanation.phases import Phase
 
     assert greatest_part("fma", Phase("middle", 2, last, ())).decide == said

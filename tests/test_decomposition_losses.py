@@ -20,10 +20,10 @@ from fedscope.decomposition import (
     RunFactors,
     decompose_round,
 )
-from fedscope.decomposition.factor_panels import group_factors
-from fedscope.decomposition.loss_rows import closure_error
-from fedscope.decomposition.losses import decompose_loss
-from fedscope.decomposition.records import FACTORS_OF, MEASURED_OF
+from fedscope.decomposition.factors.loss_rows import closure_error
+from fedscope.decomposition.factors.other_losses import decompose_loss
+from fedscope.decomposition.factors.panels import group_factors
+from fedscope.decomposition.factors.records import FACTORS_OF, MEASURED_OF
 from fedscope.landscape import Evaluator, Samples
 
 LOSSES = ("cross-entropy", "zero-one")

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights
-from fedscope.decomposition import synergy_classes
-from fedscope.decomposition.synergies import Criteria, group_clients, synergy
-from fedscope.decomposition.synergy_clusters import macro_classes, similarities
-from fedscope.decomposition.synergy_result import CV_QUANTILES, LayerSynergy, Synergy
+from fedscope.decomposition.synergy import classes as synergy_classes
+from fedscope.decomposition.synergy.clusters import macro_classes, similarities
+from fedscope.decomposition.synergy.diagnosis import Criteria, group_clients, synergy
+from fedscope.decomposition.synergy.result import CV_QUANTILES, LayerSynergy, Synergy
 from fedscope.landscape.drawing.paper import save_figure
 
 Matrix = list[list[float]]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, mean
-from fedscope.decomposition.synergies import synergy
+from fedscope.decomposition.synergy.diagnosis import synergy
 from fedscope.training.methods import Cohort, Served
 from fedscope.training.servers.fedsa import FedSA
 

@@ -15,7 +15,7 @@ from ..checkpoints.metrics import read_table, to_arrays
 from ..checkpoints.results import Table, TableResult, number
 from ..checkpoints.tables import AGAIN, write_csv
 from ..checkpoints.texts import RESULT, read_json
-from ..decomposition.results import ErrorCurve
+from ..decomposition.factors.result import ErrorCurve
 from .measures import MEASURES, USUAL, Measure, measure_of
 from .smoothing import LEAST
 

@@ -189,7 +189,7 @@ def global_training_data(
     dataset: Dataset, partition: Partition, client_ids: npt.NDArray[np.int64] | None = None
 ) -> Samples:
     """D: all clients' training data, without what clients keep aside as their test part; or those of some clients."""
-    from ..decomposition.membership import held_by
+    from ..decomposition.cohort.membership import held_by
 
     samples, rows = dataset.samples("train"), held_by(partition, client_ids)
     if len(rows) == len(samples.y):

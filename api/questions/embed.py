@@ -10,7 +10,7 @@ from ..asking.question import Question, one, question
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run, rounds_with_clients
-from ..decomposition.embedding.result import Embedding
+from ..decomposition.model_maps.result import Embedding
 
 #: so many models are shown where no rounds are asked for, all rounds of shorter runs
 MODELS = 1000
@@ -30,7 +30,8 @@ def embed(
     """A map of the clients' and global models of some rounds, from their exact distances.
 
     ``pca``: the two directions in which the models differ most; ``tsne``: near models near each other. See
-    :func:`~fedscope.decomposition.embedding.embed` and :func:`~fedscope.decomposition.embedding.gram` for the formulas.
+    :func:`~fedscope.decomposition.model_maps.embed` and :func:`~fedscope.decomposition.model_maps.gram` for the
+    formulas.
 
     Args:
         runs: one, or several of one layout on one map; ``RUN@60`` is a run with ``rounds=60``.
@@ -46,8 +47,8 @@ def embed(
             name, an unknown method, a perplexity that is not less than the number of models; models that are not
             finite, or all the same.
     """
-    from ..decomposition.embedding.maps import known_method, refuse_few, settled_perplexity
-    from ..decomposition.embedding.points import known_layers, models_of
+    from ..decomposition.model_maps.maps import known_method, refuse_few, settled_perplexity
+    from ..decomposition.model_maps.points import known_layers, models_of
 
     known_method(method)
     if method != "tsne" and perplexity is not None:
@@ -77,7 +78,7 @@ def embed(
         drawing = {"method": method, "asked_perplexity": perplexity, "seed": seed}
 
         def compute(attrs: dict[str, Any], work: Work) -> Embedding:
-            from ..decomposition.embedding import embed, gram
+            from ..decomposition.model_maps import embed, gram
 
             how = {"layers": names or None, "device": settings["device"]}
             with work.store(settings) as store, work.progress("embedding") as report:

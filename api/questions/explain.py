@@ -18,10 +18,10 @@ from ..asking.source import Measured, Source
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ..decomposition import Decomposition
-from ..decomposition.explaining import Explanation, last_early, spread_rounds
+from ..decomposition.explanation import Explanation, last_early, spread_rounds
 
 if TYPE_CHECKING:
-    from ..decomposition.explaining import RoundMeasures
+    from ..decomposition.explanation import RoundMeasures
     from ..training import Dataset
 
 
@@ -37,7 +37,7 @@ def explain(
     """What the loss of the averaged model is made of in each phase, on one page, and what the data do not decide.
 
     The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
-    :func:`fedscope.decomposition.explaining.explain` for the verdicts.
+    :func:`fedscope.decomposition.explanation.explain` for the verdicts.
 
     Args:
         runs: one, or several that are compared; ``RUN@60`` is a run with ``rounds=60``.
@@ -76,7 +76,7 @@ def explain(
         return [ready()[1](attrs[0], work)]
 
     def judged(attrs: list[dict[str, Any]], work: Work) -> list[Explanation]:
-        from ..decomposition.explaining import explain
+        from ..decomposition.explanation import explain
 
         dataset, (settings, _) = dataset_of(opened, source), ready()
         with work.store(settings, *ROUNDS) as store:
@@ -113,7 +113,7 @@ def measures(
     run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
 ) -> Iterator[Task[RoundMeasures]]:
     """What is said of a run's rounds besides their factors: on the factors' samples, and on test data."""
-    from ..decomposition.explaining import RoundMeasures, measure_round
+    from ..decomposition.explanation import RoundMeasures, measure_round
 
     samples, module = common_samples([run], dataset, source), module_for(run, source, dataset)
     tested = common_samples([run], dataset, replace(source, split="test"))

@@ -9,7 +9,7 @@ from ..asking.question import Question, one, question
 from ..asking.runs import Rounds, RunLike, identity, one_round
 from ..asking.work import Work
 from ..checkpoints import FedscopeError
-from ..decomposition.synergy_result import Synergy
+from ..decomposition.synergy.result import Synergy
 
 
 @question
@@ -28,9 +28,9 @@ def synergy(
     """Which parameters the clients of a round disagree about, and whether clients with like labels disagree alike.
 
     FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), whatever method trained the
-    run; see :func:`~fedscope.decomposition.synergies.synergy` for the formulas and
-    :class:`~fedscope.decomposition.label_agreement.LabelAgreement` for the labels. A layer of all clients is read at
-    once: at most 0.19 GB for 20 of ResNet-18.
+    run; see :func:`~fedscope.decomposition.synergy.diagnosis.synergy` for the formulas and
+    :class:`~fedscope.decomposition.synergy.label_agreement.LabelAgreement` for the labels. A layer of all clients is
+    read at once: at most 0.19 GB for 20 of ResNet-18.
 
     Args:
         run: ``RUN@40``, or a run with ``rounds=40``.
@@ -48,7 +48,7 @@ def synergy(
 
     Source: Wang, Liao, Yuan and Zhang, "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, 2024.
     """
-    from ..decomposition.synergies import Criteria
+    from ..decomposition.synergy.diagnosis import Criteria
 
     opened, round_ = one_round(run, rounds)
     if len(round_.client_ids) < 2:
@@ -64,8 +64,8 @@ def synergy(
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Synergy]]:
         def compute(attrs: dict[str, Any], work: Work) -> Synergy:
-            from ..decomposition.label_agreement import with_labels
-            from ..decomposition.synergies import synergy
+            from ..decomposition.synergy.diagnosis import synergy
+            from ..decomposition.synergy.label_agreement import with_labels
 
             about = {**attrs, "source": f"{opened.name}@{round_.number}"}
             result = synergy(round_, **criteria, keep_masks=True, provenance=about)

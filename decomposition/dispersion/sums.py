@@ -9,7 +9,7 @@ from threading import Lock
 
 import numpy as np
 
-from ..synergy_classes import TINY, high_entries
+from ..synergy.classes import TINY, high_entries
 from .moments import Array, Moments
 from .records import LayerDispersion
 from .skew_test import FEWEST, HAIR, count_skewed, critical_skewness

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Round, read_columns
-from ..synergy_classes import mean_and_cv
+from ..synergy.classes import mean_and_cv
 
 Array = npt.NDArray[np.float64]
 
@@ -31,7 +31,7 @@ class LayerScale:
 
     def high(self, cv: Array, threshold: float) -> npt.NDArray[np.bool_]:
         """Which parameters are of high dispersion: (cv − low)/(top − low) > threshold (FedSA eq. 5, 6), as
-        :func:`~fedscope.decomposition.synergy_classes.high_entries` has it of a whole layer."""
+        :func:`~fedscope.decomposition.synergy.classes.high_entries` has it of a whole layer."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray((cv - self.low) / np.float64(self.top - self.low) > threshold)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Round
 from ..dispersion.moments import column_moments
-from ..synergies import Criteria
-from ..synergy_classes import mean_and_cv
+from ..synergy.classes import mean_and_cv
+from ..synergy.diagnosis import Criteria
 from .embedding import FEWEST, backend_version, embed, refuse_backend
 from .layers import layer_scales, start_of, updates
 from .map_result import ParameterMap

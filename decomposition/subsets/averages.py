@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, Round, Weights
 from ...landscape.evaluator import Evaluator
 from ...landscape.replica import Replica
 from ...landscape.samples import Samples
-from ..diverged import diverged_rows
+from ..cohort.not_finite import diverged_rows
 from .choosing import choose
 from .result import RoundSubsets, SizeRow
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept
-from ..membership import Members
+from ..cohort.membership import Members
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
 RIDGE = 1e-6

@@ -18,8 +18,8 @@ from ...landscape.samples import Samples
 from ...landscape.tasks import require_classes
 from ...landscape.trial import refuse_shapeless, try_out
 from ...landscape.workers import run_in_workers
-from ..draws import P_TOLERANCE
-from ..records import Outputs
+from ..cohort.draws import P_TOLERANCE
+from ..factors.records import Outputs
 from .gaps import Gap
 
 # Samples at a time. A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.

@@ -10,8 +10,8 @@ from ...checkpoints import FedscopeError
 from ...landscape.evaluator import Evaluator
 from ...landscape.samples import Samples
 from ...landscape.tasks import require_classes
-from ..draws import CohortDraws
-from ..records import Outputs
+from ..cohort.draws import CohortDraws
+from ..factors.records import Outputs
 
 # Samples at a time: O(K R chunk C) outputs are held.
 CHUNK = 500

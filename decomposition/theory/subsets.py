@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...checkpoints import FedscopeError, Partition
-from ..membership import Members, membership_train
+from ..cohort.membership import Members, membership_train
 
 
 def by_client(clients: Sequence[np.ndarray], count: int, seed: int = 0) -> np.ndarray:

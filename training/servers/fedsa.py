@@ -45,7 +45,7 @@ class FedSA(ServerMethod):
 
     The state is the round's diagnosis, for its file; the next round does not read it: ``high_share`` [layers], each
     client's ``cluster`` [layers, K] (-1 for none) and their ``similarity`` [layers, K, K]; with ``similarity =
-    "model"`` these two are [K] and [K, K]. :func:`fedscope.decomposition.synergies.synergy` tells the rest from the
+    "model"`` these two are [K] and [K, K]. :func:`fedscope.decomposition.synergy.synergy` tells the rest from the
     recorded clients.
     """
 
@@ -69,8 +69,8 @@ class FedSA(ServerMethod):
 
         Beside the rows and the result it takes K × (largest layer) numbers at most, and one byte a parameter.
         """
-        from ...decomposition.synergies import Criteria, group_clients
-        from ...decomposition.synergy_classes import cluster_weights, micro_classes, synergy_mean
+        from ...decomposition.synergy.classes import cluster_weights, micro_classes, synergy_mean
+        from ...decomposition.synergy.diagnosis import Criteria, group_clients
 
         found = group_clients(
             clients,

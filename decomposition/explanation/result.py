@@ -1,0 +1,186 @@
+"""A decomposition and what it says: numbers, statements, and a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ...checkpoints import FedscopeError, write_durably
+from ...checkpoints.results import Result
+from ...checkpoints.tables import AGAIN, read_info, write_info
+from ..factors.result import Decomposition
+from .records import Reading, Statement
+from .wording import label
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT, VERSION = "fedscope-explanation", 2
+
+
+@dataclass(frozen=True)
+class Explanation(Result):
+    """What a decomposition says, claim by claim; made by :func:`~fedscope.decomposition.explanation.explain`.
+
+    Attributes:
+        decomposition: that is explained; its files are part of this result's.
+        statements: run after run, then those between runs.
+        notes: what the numbers are of and what they cannot say.
+        early: by run, the last round of early training.
+    """
+
+    command = "explain"
+    suffixes = (*Decomposition.suffixes, ".explain.json")
+    derived = (".md",)
+    paged = ("",)
+
+    decomposition: Decomposition
+    statements: tuple[Statement, ...]
+    notes: tuple[str, ...]
+    early: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """Provenance, the decomposition's."""
+        return self.decomposition.attrs
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(label(run) for run in self.decomposition.runs)
+
+    def of(self, claim: str, run: str | None = None) -> Statement:
+        """The statement of a claim. KeyError where there is none."""
+        for one in self.statements:
+            if one.claim == claim and run in (None, one.run):
+                return one
+        raise KeyError((claim, run))
+
+    def save(self, base: Path | str) -> list[Path]:
+        """Write the decomposition, BASE.md and BASE.explain.json; returns their paths. Floats survive."""
+        path = self.paths(base)[-1]
+        written = [*self.decomposition.save(base), *self.derive(base), path]
+        said = {
+            "runs": self.runs,
+            "statements": [asdict(one) for one in self.statements],
+            "notes": self.notes,
+            "attrs": dict(self.attrs),
+            "early": dict(self.early),
+        }
+        write_info(path, FORMAT, VERSION, said)
+        return written
+
+    @classmethod
+    def load(cls, base: Path | str) -> Self:
+        """The inverse of :meth:`save`.
+
+        Raises:
+            FedscopeError: there is no such file, or it is no such result, or of another decomposition, or one of an
+                earlier fedscope, whose statements were others.
+        """
+        kept = cls.beside(base, Decomposition.load(base), {}, again=True)
+        assert kept is not None, "only another one is made anew"
+        return kept
+
+    @classmethod
+    def beside(
+        cls, base: Path | str, decomposition: Decomposition, early: Mapping[str, int], *, again: bool
+    ) -> Self | None:
+        """The statements that lie beside their decomposition; None where there are none yet, those of an earlier
+        fedscope, of another decomposition, or with other last ``early`` rounds.
+
+        Args:
+            again: as they were made, however early was; what would be None is refused.
+
+        Raises:
+            FedscopeError: what lies there is no such result, or damaged; with ``again`` as above.
+        """
+        path = cls.paths(base)[-1]
+        if not again and (not path.exists() or is_outdated(path)):
+            return None
+        if not path.exists():
+            raise FedscopeError(f"{path} does not exist; run `fedscope explain` again without --redraw")
+        if is_outdated(path):
+            raise FedscopeError(
+                f"{path} is a page of an earlier fedscope, which made other statements; run `fedscope explain` again "
+                "without --redraw, which keeps the decomposition"
+            )
+        info = read_info(path, FORMAT, VERSION, cls.command)
+        try:
+            statements = tuple(
+                Statement(**{**one, "readings": tuple(Reading(**reading) for reading in one["readings"])})
+                for one in info["statements"]
+            )
+            kept = cls(decomposition, statements, tuple(info["notes"]), info["early"])
+            same = dict(info["attrs"]) == dict(decomposition.attrs)
+        except (LookupError, TypeError, ValueError) as error:
+            raise FedscopeError(f"{path} is damaged ({type(error).__name__}: {error}); {AGAIN}") from error
+        if again and not same:
+            raise FedscopeError(
+                f"{path} explains another result than {Decomposition.paths(base)[-1]} holds; leave out --redraw"
+            )
+        return kept if same and (again or dict(kept.early) == dict(early)) else None
+
+    def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
+        """Write BASE.md, which shows BASE.png."""
+        path = self.paths(base)[-1]
+        name = path.name.removesuffix(self.suffixes[-1])
+        page = path.with_name(f"{name}.md")
+        with write_durably(page) as temporary:
+            temporary.write_text(self.as_markdown(f"{name}.png"), encoding="utf-8")
+        return [page]
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """The decomposition's."""
+        return self.decomposition.figure(width, title)
+
+    def pages(self, title: str | None = None) -> dict[str, str]:
+        """The page with its figure."""
+        picture = BytesIO()
+        self.figure(title=title).savefig(picture, format="png", dpi=300)
+        return {"": self.as_html(picture.getvalue())}
+
+    def summary(self) -> str:
+        """The page for a terminal."""
+        return self.as_text() + "\n"
+
+    def findings(self) -> dict[str, Any]:
+        """Every statement."""
+        names = ("claim", "run", "title", "verdict", "sentence", "decide")
+        return {"statements": [{name: getattr(one, name) for name in names} for one in self.statements]}
+
+    def to_pandas(self) -> Any:
+        """The decomposition's tables as data frames."""
+        return self.decomposition.to_pandas()
+
+    def as_text(self, width: int = 100) -> str:
+        """The page for a terminal, without the table of numbers."""
+        from .rendering import as_text
+
+        return as_text(self, width)
+
+    def as_markdown(self, figure: str | None = None) -> str:
+        """The page as Markdown; `figure` is the figure's path, seen from it."""
+        from .rendering import as_markdown
+
+        return as_markdown(self, figure)
+
+    def as_html(self, png: bytes | None = None) -> str:
+        """The page as HTML that needs no other file; `png` is the figure."""
+        from .page import as_html
+
+        return as_html(self, png)
+
+
+def is_outdated(path: Path) -> bool:
+    """Whether statements are those of an earlier version of fedscope, which :meth:`Explanation.load` refuses."""
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # which `load` says
+    version = info.get("version") if isinstance(info, dict) and info.get("format") == FORMAT else None
+    return isinstance(version, int) and version < VERSION

@@ -1,0 +1,151 @@
+"""Numbers, lists and remedies in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, isfinite, log10
+from typing import TypeVar
+
+from ..factors.records import RoundFactors
+from ..factors.result import RunFactors
+from .intervals import all_alike, broken
+from .records import Reading
+
+T = TypeVar("T")
+
+NAMES = {
+    "heter_bias": "heterogeneous bias",
+    "train_bias": "training bias",
+    "bias_cross": "the cross term",
+    "bias": "bias",
+    "variance": "variance",
+    "covariance": "covariance",
+    "locality": "locality",
+    "fma_loss": "the loss of the averaged model",
+    "delta_max": "Δ",
+}
+
+
+# More digits of a value than these are for the table of numbers.
+DIGITS = 4
+
+
+def shown(one: Reading) -> str:
+    """A value with half its interval, which has one digit, or two that begin with 1; without an interval the value.
+    Not more than four digits of the value.
+
+    >>> shown(Reading("variance", 1, 0.2381, 0.2348, 0.2414)), shown(Reading("variance", 1, 0.2381))
+    ('0.238 ± 0.003', '0.238')
+    >>> shown(Reading("train_bias", 1, 3.5213e-8, 3.4e-8, 3.6426e-8))
+    '3.52e-08 ± 1.2e-09'
+    >>> shown(Reading("fma_loss", 1, 0.89922261582, 0.89922261578, 0.89922261586))
+    '0.8992 ± 4e-11'
+    """
+    if one.value is None:
+        return "no value"
+    half = one.half
+    if not half or not isfinite(one.value):
+        return f"{one.value:.3g}"
+    if not isfinite(half):
+        return f"{one.value:.3g} ± {half}"
+    place = floor(log10(half))
+    digits = 2 if half / 10.0**place < 1.95 else 1
+    decimals = digits - 1 - place
+    if one.value and decimals > DIGITS - 1 - floor(log10(abs(one.value))):
+        return f"{one.value:#.{DIGITS}g}".rstrip(".") + f" ± {half:.1g}"
+    if decimals > 6 or (decimals > 4 and abs(one.value) < 1e-3):
+        lead = floor(log10(abs(one.value))) if one.value else place
+        return f"{one.value:.{max(lead + decimals, 0)}e} ± {half:.{digits - 1}e}"
+    return f"{one.value:.{max(decimals, 0)}f} ± {half:.{max(decimals, 0)}f}"
+
+
+def share(part: float, whole: float) -> str:
+    """Per cent, as in `98 %`.
+
+    >>> share(0.056, 0.0566), share(0.0014, 0.067), share(3e-8, 0.5)
+    ('99 %', '2.1 %', '6e-06 %')
+    """
+    per_cent = 100 * part / whole
+    return f"{per_cent:.0f} %" if abs(per_cent) >= 9.95 else f"{per_cent:.2g} %"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def in_rounds(numbers: Sequence[int]) -> str:
+    """`round 3`, `rounds 3, 6 and 12`."""
+    return f"round{'s' if len(numbers) > 1 else ''} {listed([str(number) for number in numbers])}"
+
+
+def label(run: RunFactors) -> str:
+    """Its name; of an average over rounds `ima (averaged)`."""
+    return f"{run.run} (averaged)" if run.model == "averaged" else run.run
+
+
+def capital(words: str) -> str:
+    """With a capital first letter; the rest as it is."""
+    return words[:1].upper() + words[1:]
+
+
+def ends(values: Sequence[T]) -> list[T]:
+    """The first and the last, for sentences; once where there is one, none where there is none."""
+    return [values[0], values[-1]] if len(values) > 1 else list(values)
+
+
+def is_local(rounds: Sequence[RoundFactors]) -> bool:
+    """Whether draws are replays, so that the covariance is 0 by construction."""
+    return any(one.draws.partition(":")[0] == "local" for one in rounds)
+
+
+# Instead of a remedy.
+CANNOT = "More draws cannot help where values are not finite; only rounds without such values can decide it."
+
+
+def not_finite(values: Sequence[Reading]) -> str:
+    """Which numbers are NaN or infinite, and that draws do not change it; empty where none is.
+
+    >>> print(not_finite([Reading("variance", 3, float("nan")), Reading("locality", 3, 0.1)]))
+    Not finite: variance in round 3. More draws cannot help where values are not finite; only rounds without such \
+values can decide it.
+    """
+    found: dict[str, list[int]] = {}
+    for one in values:
+        if broken(one) and one.round is not None and one.round not in found.setdefault(one.name, []):
+            found[one.name].append(one.round)
+    alike_: dict[tuple[int, ...], list[str]] = {}
+    for name, numbers in found.items():
+        alike_.setdefault(tuple(sorted(numbers)), []).append(NAMES.get(name, name.replace("_", " ")))
+    said = "; ".join(f"{listed(names)} in {in_rounds(numbers)}" for numbers, names in alike_.items())
+    return f"Not finite: {said}. {CANNOT}" if said else ""
+
+
+def splitting(split: str, what: str) -> str:
+    """What would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured on."""
+    return f"--split train {what}." if split != "train" else f"Knowing whose samples are whose {what}."
+
+
+def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> str:
+    """What gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
+    if any(broken(one) for one in values):
+        return not_finite(values)
+    if any(all_alike(one) for one in rounds):
+        return alike(rounds)
+    if not all(one.independent for one in rounds):
+        return "Dependent draws have no intervals; --draws local:8 has."
+    fewest = min(one.count for one in rounds)
+    if fewest < 3:
+        return f"R = {fewest} draws have no interval; --draws local:4 has."
+    samples = "" if all(one.population for one in rounds) else ", and a greater --limit"
+    if is_local(rounds):
+        return f"More draws, as --draws local:{2 * fewest}{samples}, would make the intervals narrower."
+    return f"More runs with other seeds{samples} would make the intervals narrower."
+
+
+def alike(rounds: Sequence[RoundFactors]) -> str:
+    """Of rounds some of which have draws that are the same models: which, and what follows."""
+    numbers = [one.round for one in rounds if all_alike(one)]
+    draws = "replays are all alike, because clients take full batches" if is_local(rounds) else "draws are all alike"
+    subject = f"The {draws}" if len(numbers) == len(rounds) else f"In {in_rounds(numbers)} the {draws}"
+    return f"{subject}: no interval over draws exists."

@@ -1,0 +1,204 @@
+"""Factors over rounds above the distance of the clients and the measured error, which Figures 2 and 3 of Zhou et al.
+set side by side; drawing only."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoints import FedscopeError
+from ...landscape.drawing.end_labels import label_ends
+from ...landscape.drawing.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
+from .notes import notes
+from .panels import (
+    draw_clients,
+    draw_distances,
+    draw_errors,
+    draw_factor_lines,
+    group_factors,
+    round_axis,
+    say_where_empty,
+    symmetric_log,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .result import Decomposition, RunFactors
+
+# Inches. Margins are fixed and not fitted, so that panels of figures of one width lie on each other.
+LEFT, RIGHT, TOP, GAP, COLUMN_GAP, XLABEL, EDGE = 0.5, 0.8, 0.36, 0.27, 0.12, 0.4, 0.06
+HEIGHTS = {"large": 1.45, "small": 0.95, "clients": 1.1, "distance": 0.75, "error": 0.75}
+NOTE_SIZE, NOTE_LINE = 6.0, 0.105
+# Lines between the edge and the panels: the title, a key of the columns, a heading a column (so far above a panel).
+TITLE_LINE, KEY_LINE, HEADING = 0.14, 0.12, 0.16
+# A column narrower than this has two numbers below, and shares the word "round" with the others.
+NARROW = 0.6
+# The widest label right of the panels; it stands 6 % of a column's width away.
+LABEL = 0.66
+BOLD: dict[str, Any] = {"weight": "bold", "fontsize": SIZE}
+# What stands over the panels, in full and where the figure is narrow.
+TITLES = {
+    "squared": ("factors of the loss", "factors of the loss"),
+    "cross-entropy": ("factors of the cross-entropy (nats)", "cross-entropy (nats)"),
+    "zero-one": ("factors of the 0-1 loss (share of samples)", "0-1 loss (share)"),
+    "small": ("the small ones, enlarged and side by side", "small ones, enlarged"),
+    "clients": ("each client alone; lines: p-weighted means", "each client alone"),
+    "distance": ("distance of clients to their average (L2)", "distance to average"),
+    "error": ("measured test error (%)", "test error (%)"),
+}
+
+
+def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = None) -> Figure:
+    """The figure of a decomposition: a column of panels a run, `width` inches in all.
+
+    From above: the factors and the loss of the averaged model that they add up to, signed; those too small to be seen
+    there, on an axis that is linear about 0 and logarithmic beyond; every client by itself, on its own samples and on
+    the others' (of the squared error only); the greatest (Δ) and the mean distance of a client to the average, L2 in
+    weight space; the measured test error. Bars: 95 %, t on R−1 degrees of freedom, over draws. Unbiased estimates where
+    they exist, else plug-in ones. What the draws are, and what they cannot show, is written below; a panel of a run
+    that diverged says "not finite".
+
+    Raises FedscopeError where no run has a round.
+    """
+    if not any(run.rounds for run in result.runs):
+        raise FedscopeError("the decomposition has no round to draw: choose rounds that recorded their clients")
+    large, small = group_factors([one for run in result.runs for one in run.rounds])
+    exists = {
+        "large": True,
+        "small": bool(small),
+        "clients": any(one.split for run in result.runs for one in run.rounds),
+        "distance": any(row.factor == "delta_max" for _, _, row in result.factors()),
+        "error": any(run.curves for run in result.runs),
+    }
+    panels, columns = [name for name in HEIGHTS if exists[name]], len(result.runs)
+    right = max(RIGHT, (LABEL + 0.06 * (width - LEFT) / columns) / (1 + 0.06 / columns))
+    wide = (width - LEFT - right - COLUMN_GAP * (columns - 1)) / columns
+    with paper_style(width):
+        # 0.53 em is a generous mean width of a character, so no line is too long.
+        note = textwrap.wrap(notes(result), int((width - 0.12) * 72 / (0.53 * NOTE_SIZE)), break_on_hyphens=False)
+        over, headings, key = _words_above(result.runs, title, width, wide)
+        top = TOP + TITLE_LINE * (len(over) - (columns == 1)) + KEY_LINE * len(key)
+        height = top + sum(HEIGHTS[name] for name in panels) + GAP * (len(panels) - 1)
+        height += XLABEL + NOTE_LINE * len(note) + 0.06
+        figure = new_figure(width, height)
+        axes = _axes(figure, panels, columns, top, wide)
+        for column, run in enumerate(result.runs):
+            draw_factor_lines(axes["large", column], run.rounds, [*large, "fma_loss"])
+            if exists["small"]:
+                draw_factor_lines(axes["small", column], run.rounds, small, apart=0.01)
+            if exists["clients"]:
+                draw_clients(axes["clients", column], run.rounds, result.split)
+            if exists["distance"]:
+                draw_distances(axes["distance", column], run.rounds)
+            if exists["error"]:
+                draw_errors(axes["error", column], run.curves)
+            shown = [one.round for one in run.rounds] + [t for curve in run.curves for t in curve.rounds]
+            round_axis(axes[panels[0], column], shown, wide, two=wide < NARROW)
+        if exists["small"]:
+            symmetric_log([axes["small", column] for column in range(columns)])
+        _furnish(axes, panels, headings, wide)
+        _entitle(axes, panels, result.loss, width, width - LEFT - right)
+        for name in panels:
+            say_where_empty([axes[name, column] for column in range(columns)], wide)
+            # Last, because labels stand where the lines end, which the limits decide.
+            label_ends(axes[name, columns - 1], HEIGHTS[name])
+        for row, line in enumerate(over):
+            figure.text(EDGE / width, 1 - (0.04 + TITLE_LINE * row) / height, line, ha="left", va="top", **BOLD)
+        for row, line in enumerate(key):
+            below = 0.05 + TITLE_LINE * len(over) + KEY_LINE * row
+            figure.text(EDGE / width, 1 - below / height, line, ha="left", va="top", fontsize=SMALL)
+        for row, line in enumerate(reversed(note)):
+            y = (0.05 + NOTE_LINE * row) / height
+            figure.text(EDGE / width, y, line, fontsize=NOTE_SIZE, va="bottom", color="0.25")
+    return figure
+
+
+def heading(run: RunFactors) -> str:
+    """What a column is called: the run, and whether it is about its average over rounds."""
+    return literal(f"{run.run}, averaged" if run.model == "averaged" else run.run)
+
+
+def _words_above(
+    runs: Sequence[RunFactors], title: str | None, width: float, wide: float
+) -> tuple[list[str], list[str], list[str]]:
+    """The lines of the title, a heading a column, and the lines of a key, where headings are letters because a name is
+    wider than a column."""
+    if len(runs) == 1:
+        return _wrapped(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
+    names = [heading(run) for run in runs]
+    if len({run.run for run in runs}) == 1:  # its name once, above all columns
+        title, names = title or literal(runs[0].run), [run.model for run in runs]
+    over = _wrapped(title, width - 2 * EDGE, BOLD) if title else []
+    if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
+        return over, names, []
+    letters = [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(len(names))]
+    key = "; ".join(f"{letter}: {name}" for letter, name in zip(letters, names, strict=True))
+    return over, letters, _wrapped(key, width - 2 * EDGE, {"fontsize": SMALL})
+
+
+def _wrapped(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
+    """In lines of at most `room` inches."""
+    for characters in range(max(1, int(2 * room / CHARACTER)), 0, -1):
+        lines = textwrap.wrap(words, characters)
+        if max((_inches(line, font) for line in lines), default=0.0) <= room:
+            break
+    return lines
+
+
+def _inches(words: str, font: Mapping[str, Any]) -> float:
+    """How wide words are."""
+    figure = new_figure(1, 1)
+    return float(figure.text(0, 0, words, **font).get_window_extent().width / figure.dpi)
+
+
+def _axes(
+    figure: Figure, panels: Sequence[str], columns: int, margin: float, wide: float
+) -> dict[tuple[str, int], Axes]:
+    """A panel for each name and run; rows share their values, columns their rounds."""
+    width, height = figure.get_size_inches()
+    axes: dict[tuple[str, int], Axes] = {}
+    top = height - margin
+    for name in panels:
+        top -= HEIGHTS[name]
+        for column in range(columns):
+            left = LEFT + column * (wide + COLUMN_GAP)
+            box = (left / width, top / height, wide / width, HEIGHTS[name] / height)
+            axes[name, column] = figure.add_axes(
+                box, sharex=axes.get((panels[0], column)), sharey=axes.get((name, 0)), label=f"{name} {column}"
+            )
+        top -= GAP
+    return axes
+
+
+def _furnish(axes: Mapping[tuple[str, int], Axes], panels: Sequence[str], headings: Sequence[str], wide: float) -> None:
+    """Headings of the columns, limits and labels of the axes."""
+    for (name, column), ax in axes.items():
+        if name == panels[0] and headings:
+            above = 1 + HEADING / HEIGHTS[name]
+            ax.text(1.0, above, headings[column], ha="right", va="bottom", transform=ax.transAxes, **BOLD)
+        # Now, when every column is drawn: the limits are shared, and must hold all of them.
+        ax.autoscale_view(scalex=False)
+        if name in ("clients", "distance", "error"):
+            ax.set_ylim(0.0, ax.get_ylim()[1])
+        ax.tick_params(labelleft=column == 0, labelbottom=name == panels[-1])
+        if name == panels[-1] and wide >= NARROW:
+            ax.set_xlabel("round")
+    if wide < NARROW:  # in the middle of all columns
+        columns = 1 + max(column for _, column in axes)
+        middle = (wide * columns + COLUMN_GAP * (columns - 1)) / 2 / wide
+        low = axes[panels[-1], 0]
+        low.text(middle, -0.19 / HEIGHTS[panels[-1]], "round", ha="center", va="top", transform=low.transAxes)
+
+
+def _entitle(axes: Mapping[tuple[str, int], Axes], panels: Sequence[str], loss: str, width: float, room: float) -> None:
+    """Titles of the panels, over the columns alone: beside them stand the labels of the lines."""
+    for name in panels:
+        full, short = TITLES[loss if name == "large" else name]
+        font: dict[str, Any] = {"fontsize": SMALL}
+        words = full if _inches(full, font) <= room else short
+        title = axes[name, 0].set_title(words, loc="left", pad=3, **font)
+        if (excess := _inches(words, font) - room) > 0:  # begins above the numbers
+            title.set_x(-min(excess, LEFT - EDGE) / (axes[name, 0].get_position().width * width))

@@ -1,0 +1,89 @@
+"""What a figure of factors must say of itself: samples, draws, and what they cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .records import RoundFactors
+    from .result import Decomposition
+
+# What is decomposed, what f̂ and the variance are.
+OTHER_LOSSES = {
+    "cross-entropy": (
+        "cross-entropy (nats)",
+        "the normalised geometric mean of the p-weighted clients and draws; variance: their mean KL divergence from it",
+    ),
+    "zero-one": (
+        "0-1 loss",
+        "the class that most of the p-weighted clients and draws predict; variance: other predictions where f̂ is right "
+        "minus right ones where it is wrong",
+    ),
+}
+
+
+def notes(result: Decomposition) -> str:
+    """A few sentences from the result alone."""
+    rounds = [one for run in result.runs for one in run.rounds]
+    parts = [_loss(result.loss, rounds, _samples(result, rounds))]
+    if result.split != "train" and any(one.split for one in rounds):
+        parts.append("Own: label among the client's.")
+    if any(run.model == "averaged" for run in result.runs):
+        parts.append("Averaged: the average over rounds, whose clients are those of all rounds in it.")
+    return " ".join([*parts, f"Draws {result.draws}: {_draws(result, rounds)}.", _bars(result.loss, rounds)])
+
+
+def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
+    counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
+    if result.attrs.get("on") == "cohort":
+        several = ", another D each round" if len({one.round for one in rounds}) > 1 else ""
+        whole = all(one.population for one in rounds)
+        drawn, bars = ("all", "") if whole else ("a sample of", "; its own error is not in the bars")
+        return f"{drawn} {counts} samples of the cohort's own data{several}{bars}"
+    if all(one.population for one in rounds):
+        return f"all {counts} samples of D"
+    return f"a sample of {counts} from the {result.split} split; its own error is not in the bars"
+
+
+def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
+    if loss in OTHER_LOSSES:
+        name, centre = OTHER_LOSSES[loss]
+        return (
+            f"Bias + variance = the clients' mean {name} on {samples}. Bias: loss of f̂, {centre}, differences between "
+            "clients included. Remainder: loss of the averaged model (FMA) minus this mean; below 0, averaging weights "
+            "beats the clients."
+        )
+    outputs = " and ".join(sorted({one.outputs for one in rounds}))
+    return f"Squared error of {outputs} on {samples}."
+
+
+def _draws(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
+    """Where the draws come from, and what that hides."""
+    squared = result.loss == "squared"
+    count = " or ".join(map(str, sorted({one.count for one in rounds})))
+    match result.draws.partition(":")[0]:
+        case "local":
+            covariance = "the covariance is 0 by construction and " if squared else ""
+            return (
+                "replays of local training from the recorded start, independent across clients, so "
+                f"{covariance}what the start itself varies is not seen"
+            )
+        case "rounds":
+            return "the last rounds of one cohort; drift counts as variance and draws are dependent"
+        case "runs":
+            covariance = ", and the covariance is estimated" if squared else ""
+            return f"{count} runs that differ in their seed: the unconditional expectation{covariance}"
+    return f"{count} of every client"
+
+
+def _bars(loss: str, rounds: Sequence[RoundFactors]) -> str:
+    independent = all(one.independent for one in rounds)
+    kind = "Unbiased estimates" if independent and loss == "squared" else "Plug-in estimates"
+    freedom = sorted({one.count - 1 for one in rounds if any(row.stderr_draws is not None for row in one.rows)})
+    if freedom:
+        return (
+            f"{kind}; bars 95\N{NO-BREAK SPACE}% over draws, t on {' or '.join(map(str, freedom))} degrees of freedom."
+        )
+    few = "too few independent draws for bars" if independent else "dependent draws have no bars"
+    return f"{kind}; {few}."

@@ -1,0 +1,242 @@
+"""The decomposition of one or more runs: a result that saves, loads, draws and tells itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from ...checkpoints import FedscopeError
+from ...checkpoints.results import Kept, Table, TableResult, number
+from .records import FactorRow, RoundFactors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# What a round's tables do not say and a figure needs.
+ROUND_FIELDS = (
+    *("round", "draws", "count", "independent", "outputs"),
+    *("samples", "classes", "population", "split", "loss"),
+)
+
+
+@dataclass(frozen=True)
+class ErrorCurve(Kept):
+    """A measured error (share misclassified, 0..1) over rounds: `label` names the model, "global" or "averaged"."""
+
+    label: str
+    rounds: tuple[int, ...]
+    error: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RunFactors:
+    """One model of one run over rounds: the run's name; `model`, "global" (the rounds' w_FMA) or "averaged" (the
+    average over rounds, whose clients are those of all rounds in it); the decomposed rounds in order; the test errors
+    to be drawn below."""
+
+    run: str
+    model: str
+    rounds: tuple[RoundFactors, ...]
+    curves: tuple[ErrorCurve, ...] = ()
+
+    def summary(self) -> str:
+        """The last decomposed round in words, with its numbers."""
+        last = self.rounds[-1]
+
+        def shown(factor: str) -> str:
+            row = last.row(factor)
+            if row.value is None:
+                return "not defined"
+            error = "" if row.stderr_draws is None else f" ± {row.stderr_draws:.1g}"
+            return f"{row.value:.3g}{error}"
+
+        bias = (
+            f"training bias {shown('train_bias')}, heterogeneous bias {shown('heter_bias')}, "
+            f"cross {shown('bias_cross')}"
+            if last.split
+            else f"bias {shown('bias')}"
+        )
+        rest = ("covariance", "locality") if last.loss == "squared" else ("remainder",)
+        parts = [bias, *(f"{factor} {shown(factor)}" for factor in ("variance", *rest))]
+        closure = last.row("closure_error").value or 0.0
+        which = "" if self.model == "global" else f", {self.model}"
+        return (
+            f"{self.run}{which}, round {last.round}: {', '.join(parts)} = loss {shown('fma_loss')} "
+            f"(closes to {closure:.0e})" + self._steps(last) + _without_samples(last)
+        )
+
+    def _steps(self, last: RoundFactors) -> str:
+        """What the servers' steps in the window of an average over rounds add to the average of its clients; rounding
+        is not worth a word."""
+        step, loss = last.row("server_step").value, last.row("averaged_loss").value
+        if self.model == "global" or step is None or loss is None or abs(step) <= 1e-4 * abs(loss):
+            return ""
+        return f"; the servers' steps add {step:.3g} to it: the recorded averaged model has loss {loss:.3g}"
+
+
+@dataclass(frozen=True)
+class Decomposition(TableResult):
+    """The five factors of the rounds of one or more runs, all on the same split.
+
+    `split` is "train" or "test", `loss` "squared" (the squared error summed over classes; with probabilities the Brier
+    score), `draws` the source of the draws as given ("local:4"), `attrs` the provenance: data, seed, precision, device,
+    versions. Values on the test split and on the training split are never in one result, so never on one axis.
+
+    Raises:
+        FedscopeError: two runs of one name and model.
+
+    >>> result = Decomposition((RunFactors("ima", "global", ()),), split="train", draws="local:4")
+    >>> list(result.factors())
+    []
+    """
+
+    command = "decompose"
+    suffixes = (".factors.csv", ".clients.csv", ".factors.json")
+    format = "fedscope-decomposition"
+    version = 2
+    tables = (
+        Table(
+            ".factors.csv",
+            {
+                **{"run": str, "round": int, "model": str, "split": str, "loss": str, "draws": str},
+                **{"factor": str, "estimate": str, "value": number, "stderr_draws": number, "stderr_samples": number},
+            },
+        ),
+        Table(
+            ".clients.csv",
+            {
+                **{"run": str, "round": int, "client": int, "samples": int, "train_bias": number},
+                **{"heter_bias": number, "variance": float, "distance": float, "model": str},
+                "trained": lambda text: int(text) if text else None,
+            },
+        ),
+    )
+
+    runs: tuple[RunFactors, ...]
+    split: str
+    draws: str
+    loss: str = "squared"
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [(run.run, run.model) for run in self.runs]
+        for name in names:
+            if names.count(name) > 1:
+                raise FedscopeError(f"two runs are called {name[0]}: their rows could not be told apart; rename one")
+
+    def factors(self) -> Iterator[tuple[RunFactors, RoundFactors, FactorRow]]:
+        """Every row of every round of every run."""
+        return ((run, one, row) for run in self.runs for one in run.rounds for row in one.rows)
+
+    def rows(self) -> list[Any]:
+        """BASE.factors.csv and BASE.clients.csv: tidy, empty where a value does not exist."""
+        factors = (
+            (
+                *(run.run, one.round, run.model, self.split, self.loss, self.draws),
+                *(row.factor, row.estimate, row.value, row.stderr_draws, row.stderr_samples),
+            )
+            for run, one, row in self.factors()
+        )
+        clients = (
+            (
+                *(run.run, one.round, row.client, row.samples),
+                *(row.train_bias, row.heter_bias, row.variance, row.distance, run.model, row.trained),
+            )
+            for run in self.runs
+            for one in run.rounds
+            for row in one.clients
+        )
+        return [factors, clients]
+
+    def head(self) -> dict[str, Any]:
+        """The runs and rounds, the weights of the clients, the error curves."""
+
+        def told(one: RoundFactors) -> dict[str, Any]:
+            fields = {name: getattr(one, name) for name in ROUND_FIELDS}
+            return {**fields, "rows": len(one.rows), "weights": [row.weight for row in one.clients]}
+
+        runs = [
+            {
+                "run": run.run,
+                "model": run.model,
+                "rounds": [told(one) for one in run.rounds],
+                "curves": [curve.to_json() for curve in run.curves],
+            }
+            for run in self.runs
+        ]
+        return {"split": self.split, "loss": self.loss, "draws": self.draws, "runs": runs}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        factors, clients = (_by_round(rows) for rows in tables)
+
+        def round_of(run: Mapping[str, Any], told: Mapping[str, Any]) -> RoundFactors:
+            place = run["run"], run["model"], told["round"]
+            weighted = zip(clients[place], told["weights"], strict=True)
+            if len(factors[place]) != told["rows"]:
+                raise ValueError(f"{len(factors[place])} rows of a round that has {told['rows']}")
+            fields = {name: told[name] for name in ROUND_FIELDS}
+            members = [{**row, "weight": weight} for row, weight in weighted]
+            return RoundFactors.from_json({**fields, "rows": factors[place], "clients": members})
+
+        runs = (
+            RunFactors(
+                run["run"],
+                run["model"],
+                tuple(round_of(run, told) for told in run["rounds"]),
+                tuple(map(ErrorCurve.from_json, run["curves"])),
+            )
+            for run in head["runs"]
+        )
+        return cls(tuple(runs), head["split"], head["draws"], head["loss"], head["attrs"])
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the
+        measured test error; `width` in inches, one column of panels a run.
+
+        Raises:
+            FedscopeError: there is no round to draw.
+        """
+        from .figure import draw_factors
+
+        return draw_factors(self, width, title)
+
+    def summary(self) -> str:
+        """The last decomposed round of every run in words."""
+        return "\n".join(run.summary() for run in self.runs)
+
+    def findings(self) -> dict[str, Any]:
+        """Every round's factors: of each what is measured, or its unbiased estimate where there is one, else the
+        plug-in one."""
+        rounds = [
+            {"run": run.run, "model": run.model, "round": one.round}
+            | {factor: _best(one.rows, factor) for factor in dict.fromkeys(row.factor for row in one.rows)}
+            for run in self.runs
+            for one in run.rounds
+        ]
+        return {"rounds": rounds}
+
+
+def _best(rows: Sequence[FactorRow], factor: str) -> float | None:
+    known = {row.estimate: row.value for row in rows if row.factor == factor}
+    return next((v for kind in ("measured", "unbiased", "plugin") if (v := known.get(kind)) is not None), None)
+
+
+def _without_samples(one: RoundFactors) -> str:
+    """Which clients a limited set of samples leaves without any of their own."""
+    empty = sorted({row.client for row in one.clients if one.loss == "squared" and row.train_bias is None})
+    if not one.split or not empty:
+        return ""
+    named = ", ".join(map(str, empty[:10])) + (", ..." if len(empty) > 10 else "")
+    return f"; no sample among the {one.samples:,} is of client {named}, so their own bias is empty"
+
+
+def _by_round(rows: list[dict[str, Any]]) -> Mapping[tuple[str, str, int], list[dict[str, Any]]]:
+    """The rows of a table by run, model and round."""
+    found: defaultdict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[row["run"], row["model"], row["round"]].append(row)
+    return found
