@@ -40,7 +40,8 @@ GRID = (8, 8)
 def main(repetitions: int) -> None:
     """Measure and print."""
     from fedscope.checkpoints import Model
-    from fedscope.landscape import plane, surveying
+    from fedscope.landscape import plane
+    from fedscope.landscape.planes import surveying
 
     module, samples = paper_cnn(), random_samples()
     clients = random_clients(module, 3)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .basins import basin_of
 from .drawing.paper import statistics_of
+from .planes.basins import basin_of
 
 if TYPE_CHECKING:
-    from .lines import Line
-    from .planes import Plane, PlaneModel
+    from .lines.result import Line
+    from .planes.result import Plane, PlaneModel
 
 
 def precision_words(attrs: Mapping[str, Any]) -> str:

@@ -194,7 +194,7 @@ def digits_read_once() -> Iterator[None]:
     """The embedded digits are unpacked and split once a process, 50 ms each time otherwise; nobody may change them."""
     from functools import cache
 
-    from fedscope.landscape.known_tasks import CLASSIFICATION
+    from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
     from fedscope.training.data import digits
 
     read = cache(digits.PROVIDES)

@@ -16,7 +16,7 @@ import fedscope
 from fedscope import Plane, Planes, Run
 from fedscope.cli.main import run
 from fedscope.landscape import Evaluator
-from fedscope.landscape.preview import Preview
+from fedscope.landscape.planes.preview import Preview
 from fedscope.training import data_of, module_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -208,8 +208,8 @@ def test_ranges_replace_the_margin(here: Path, capsys: pytest.CaptureFixture[str
 def test_a_preview_shows_while_it_is_measured_and_goes(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscope.landscape.preview.EVERY", 0.0)
-    monkeypatch.setattr("fedscope.landscape.preview.SHARE", 1e9)
+    monkeypatch.setattr("fedscope.landscape.planes.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.planes.preview.SHARE", 1e9)
     drawn: list[str] = []
     whole = Preview._draw
 
@@ -227,7 +227,7 @@ def test_a_preview_shows_while_it_is_measured_and_goes(
 def test_a_preview_that_cannot_be_written_is_said_once(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscope.landscape.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.planes.preview.EVERY", 0.0)
     Path("x.preview.png").mkdir()
     Path("x.preview.png/in-the-way").touch()
     assert run(["plane", "runs/ima@last", "--random", "--grid", "9", "--limit", "60", "--out", "x"]) == 0
@@ -332,7 +332,7 @@ def test_clients_of_two_runs_are_not_mixed_up(here: Path, capsys: pytest.Capture
 def test_rows_of_panels_say_whose_data_they_are(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedscope.landscape import plane_figure
+    from fedscope.landscape.planes import figure as plane_figure
 
     seen: list[object] = []
     real = plane_figure.draw_panels

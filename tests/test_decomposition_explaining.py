@@ -34,7 +34,7 @@ from fedscope.decomposition.explanation.phases import phases
 from fedscope.decomposition.explanation.relations import relate
 from fedscope.decomposition.explanation.scatter import variance_of
 from fedscope.decomposition.explanation.wording import shown
-from fedscope.landscape.samples import Samples
+from fedscope.landscape.evaluation.samples import Samples
 
 ROUNDS = (1, 20, 30, 40, 50, 60)
 SPLIT = ("heter_bias", "train_bias", "bias_cross")

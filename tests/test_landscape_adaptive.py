@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator, RBFInterpolator
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape import Plane, adaptive, tolerances
-from fedscope.landscape.adaptive import Measure, Refined, budget, refine
-from fedscope.landscape.levels import depth
-from fedscope.landscape.surface import scale_of
+from fedscope.landscape import Plane
+from fedscope.landscape.drawing.levels import depth
+from fedscope.landscape.planes import adaptive, tolerances
+from fedscope.landscape.planes.adaptive import Measure, Refined, budget, refine
+from fedscope.landscape.planes.surface import scale_of
 
 Surface = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

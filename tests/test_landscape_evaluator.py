@@ -11,9 +11,9 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.landscape import Evaluator, Replica, Samples
-from fedscope.landscape.evaluator import default_batch
-from fedscope.landscape.normalization import Normalization
-from fedscope.landscape.points import Points
+from fedscope.landscape.evaluation.evaluator import default_batch
+from fedscope.landscape.evaluation.normalization import Normalization
+from fedscope.landscape.evaluation.points import Points
 
 
 def convolutional() -> nn.Module:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels, save_figure
-from fedscope.landscape.surface import distinct, remarks, scale_of
+from fedscope.landscape.planes.surface import distinct, remarks, scale_of
 
 
 def surface(seed: int = 0, shown: int = 1, scale: float = 1.0, floor: float = 0.1) -> Plane:

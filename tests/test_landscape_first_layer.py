@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
-from fedscope.landscape import Replica, first_layer
-from fedscope.landscape.first_layer import GROUP, Entrance, FirstLayer, Spanned, worth
+from fedscope.landscape import Replica
+from fedscope.landscape.first_layer import combined as first_layer
+from fedscope.landscape.first_layer.combined import GROUP, Entrance, FirstLayer, Spanned, worth
 
 
 class Net(nn.Module):

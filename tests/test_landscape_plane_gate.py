@@ -12,7 +12,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import read_surface, write_surface
-from fedscope.landscape.planes import Plane, PlaneModel
+from fedscope.landscape.planes.result import Plane, PlaneModel
 
 A, B = np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0])
 MODEL = PlaneModel("ima@3", 1.0, 0.5, 0.0, 0.1, 0.2, 0.1, 0.2, "anchor", 0.3, 0.4)

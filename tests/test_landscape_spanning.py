@@ -17,12 +17,12 @@ from fedscope.landscape import (
     Samples,
     near_clients,
     plane,
-    spanning,
     survey,
-    surveying,
     through_models,
 )
-from fedscope.landscape.spanning import Spanning, replaceable_layer
+from fedscope.landscape.first_layer import spanning
+from fedscope.landscape.first_layer.spanning import Spanning, replaceable_layer
+from fedscope.landscape.planes import surveying
 
 
 def perceptron() -> nn.Module:

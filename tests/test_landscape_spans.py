@@ -11,9 +11,10 @@ from sklearn.decomposition import PCA
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.landscape import Samples, along_trajectory, basin_of, components, near_clients, random_directions, survey
-from fedscope.landscape.components import principal_components
-from fedscope.landscape.directions import filter_normalised, gaussian_direction
+from fedscope.landscape import Samples, along_trajectory, basin_of, near_clients, random_directions, survey
+from fedscope.landscape.planes import components
+from fedscope.landscape.planes.components import principal_components
+from fedscope.landscape.planes.directions import filter_normalised, gaussian_direction
 
 
 def network() -> tuple[nn.Module, Samples]:

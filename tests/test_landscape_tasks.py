@@ -29,9 +29,9 @@ from fedscope.landscape import (
     sharpness,
 )
 from fedscope.landscape.curvature.derivatives import Derivatives
-from fedscope.landscape.known_tasks import CLASSIFICATION, PADDED, TASKS
-from fedscope.landscape.plane_page import draw_page
-from fedscope.landscape.tasks import Plain
+from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION, PADDED, TASKS
+from fedscope.landscape.evaluation.tasks import Plain
+from fedscope.landscape.planes.page import draw_page
 
 V, L, N = 4, 5, 23
 

@@ -42,7 +42,7 @@ def losses(nets: list[nn.Module]) -> list[float]:
 
 def test_a_plane_through_three_modules(nets: list[nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedscope.landscape.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.planes.preview.EVERY", 0.0)
     before = [weights(net).parameters.tobytes() for net in nets]
     plane = fedscope.plane(nets[:3], show=nets[3], data=(X, Y), grid=5, margin=0.5)
     assert isinstance(plane, Plane)

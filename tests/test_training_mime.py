@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape.known_tasks import CLASSIFICATION
+from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
 from fedscope.training.bench import Workbench, mean_loss
 from fedscope.training.building import initial_model
 from fedscope.training.clients.mime import MIME

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checkpoints import FedscopeError, Layout
-from ..landscape.known_tasks import CLASSIFICATION
-from ..landscape.tasks import Task
+from ..landscape.evaluation.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.tasks import Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Weights
-from ..landscape.flat import FlatModule
-from ..landscape.precision import forward, products
-from ..landscape.tasks import Task
+from ..landscape.evaluation.flat import FlatModule
+from ..landscape.evaluation.precision import forward, products
+from ..landscape.evaluation.tasks import Task
 from .randomness import torch_generator
 
 if TYPE_CHECKING:

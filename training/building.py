@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoints import FedscopeError, Layout, Run, Weights, nearest
-from ..landscape.known_tasks import CLASSIFICATION
-from ..landscape.tasks import Task
+from ..landscape.evaluation.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.tasks import Task
 from .anatomy import Facts, find_head
 from .architectures import Architecture
 from .calls import is_call, is_there

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..checkpoints import FedscopeError
-from ..landscape.known_tasks import CLASSIFICATION
-from ..landscape.tasks import Task
+from ..landscape.evaluation.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.tasks import Task
 from .raw import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Dataset:
         import torch
 
         from ..landscape import Samples
-        from ..landscape.flat import channels_last
+        from ..landscape.evaluation.flat import channels_last
 
         if split == "train" and not len(self.y_train):
             raise FedscopeError(

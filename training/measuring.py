@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ..checkpoints import Partition, Weights
 from ..landscape import Evaluator, Samples, run_in_workers
-from ..landscape.flat import FlatModule
-from ..landscape.tally import Tally
-from ..landscape.tasks import Task
+from ..landscape.evaluation.flat import FlatModule
+from ..landscape.evaluation.tally import Tally
+from ..landscape.evaluation.tasks import Task
 from .engine import Engine
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..checkpoints import FedscopeError
-from ..landscape.known_tasks import CLASSIFICATION
-from ..landscape.tasks import Task
+from ..landscape.evaluation.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.tasks import Task
 from .calls import Call, kind, said
 from .dataset import ARRAYS, SPLITS, Dataset, refuse_other_shapes
 from .raw import as_float32, as_tokens, channel_axis, check_split, digest, is_tokens, output_count, scaled

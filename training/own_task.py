@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, nearest
-from ..landscape.known_tasks import CLASSIFICATION, TASKS, is_own
-from ..landscape.tasks import Plain, Task
+from ..landscape.evaluation.known_tasks import CLASSIFICATION, TASKS, is_own
+from ..landscape.evaluation.tasks import Plain, Task
 from .calls import Call, is_call, kind
 from .registry import method_name
 from .splitting import parse_partition

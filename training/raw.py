@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from ..checkpoints import FedscopeError
-from ..landscape.tasks import Task
+from ..landscape.evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
 MOST_CLASSES = 65_536

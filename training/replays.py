@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
 from ..decomposition import CohortDraws
-from ..landscape.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from .building import config_of, data_of, facts_of, learnt_by, module_of
 from .dataset import Dataset
 from .engine import Engine, resolve_device

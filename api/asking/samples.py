@@ -68,7 +68,7 @@ def given_data(data: Any, task: Task) -> Dataset:
 
 def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
     """What a task of the user's own gives: its name stays when its code changes."""
-    from ..landscape.known_tasks import is_own
+    from ..landscape.evaluation.known_tasks import is_own
 
     if not is_own(samples.task):
         return {}
@@ -140,7 +140,7 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
 
 def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
     """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
-    from ..landscape.known_tasks import CLASSIFICATION
+    from ..landscape.evaluation.known_tasks import CLASSIFICATION
 
     said: dict[str, Any] = {"data": name_of(source.data), "architecture": name_of(source.model)}
     if is_own_model(source.model):
@@ -259,7 +259,7 @@ def refuse_without_partition(run: Run, source: Source) -> None:
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
     """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
-    from ..landscape.provenance import task_of
+    from ..landscape.evaluation.provenance import task_of
 
     return {
         "data": samples.name,

@@ -68,7 +68,7 @@ def explain(
     ready = cache(Asked(opened, numbers, drawn, groups, source).ready)
 
     def decomposed(attrs: list[dict[str, Any]], work: Work) -> list[Decomposition]:
-        from ..landscape.tasks import require_classes
+        from ..landscape.evaluation.tasks import require_classes
 
         require_classes(dataset_of(opened, source).samples("test"), "explain")
         if len(opened) > 1:

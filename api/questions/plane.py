@@ -149,7 +149,7 @@ class Survey:
 
             def compute(attrs: list[dict[str, Any]], work: Work) -> list[Plane]:
                 from .. import landscape
-                from ..landscape.preview import previewed
+                from ..landscape.planes.preview import previewed
 
                 base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
                 with work.progress(f"plane {models.title}".strip()) as report, previewed(base) as preview:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.connectivity_figure import DIVERGING
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, literal, paper_style, shortened
 from ...landscape.drawing.sheet import Sheet
+from ...landscape.lines.connectivity_figure import DIVERGING
 from .figure import NO_VALUE
 from .moments import Array
 

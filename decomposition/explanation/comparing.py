@@ -9,9 +9,9 @@ import torch
 
 from ...checkpoints import FedscopeError, Weights
 from ...checkpoints.results import Kept
-from ...landscape.evaluator import Evaluator
-from ...landscape.samples import Samples
-from ...landscape.tasks import require_classes
+from ...landscape.evaluation.evaluator import Evaluator
+from ...landscape.evaluation.samples import Samples
+from ...landscape.evaluation.tasks import require_classes
 from ..factors.streaming import CHUNK, CHUNK_NUMBERS
 
 

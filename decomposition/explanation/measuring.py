@@ -11,7 +11,7 @@ from torch import nn
 
 from ...checkpoints import Round, weighted_mean
 from ...checkpoints.results import Kept
-from ...landscape.samples import Samples
+from ...landscape.evaluation.samples import Samples
 from .comparing import Comparison, compare_models
 from .similar import Similarity
 

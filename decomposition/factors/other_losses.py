@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights, weighted_mean
-from ...landscape.known_tasks import Sequences
-from ...landscape.samples import Samples
-from ...landscape.tasks import require_classes
+from ...landscape.evaluation.known_tasks import Sequences
+from ...landscape.evaluation.samples import Samples
+from ...landscape.evaluation.tasks import require_classes
 from ..cohort.distances import distances
 from ..cohort.draws import CohortDraws
 from . import likelihood, votes

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights, weighted_mean
-from ...landscape.known_tasks import Regression, is_own
-from ...landscape.samples import Samples
+from ...landscape.evaluation.known_tasks import Regression, is_own
+from ...landscape.evaluation.samples import Samples
 from ..cohort.distances import distances
 from ..cohort.draws import CohortDraws
 from ..cohort.membership import Members, held_by, members_of

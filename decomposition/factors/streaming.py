@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
-from ...landscape.evaluator import Evaluator
-from ...landscape.samples import Samples
+from ...landscape.evaluation.evaluator import Evaluator
+from ...landscape.evaluation.samples import Samples
 from ..cohort.draws import CohortDraws
 
 # A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.

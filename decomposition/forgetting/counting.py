@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
-from ...landscape.evaluator import Evaluator
-from ...landscape.samples import Samples
-from ...landscape.tasks import require_classes
+from ...landscape.evaluation.evaluator import Evaluator
+from ...landscape.evaluation.samples import Samples
+from ...landscape.evaluation.tasks import require_classes
 from ..cohort.membership import Members, members_of
 from ..cohort.not_finite import diverged_rows
 from .records import Answers, Counts

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.connectivity_figure import DIVERGING
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, measured_on, paper_style
 from ...landscape.drawing.sheet import Sheet
+from ...landscape.lines.connectivity_figure import DIVERGING
 from .result import mean_over_clients
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...landscape.workers import cores, run_in_workers
+from ...landscape.evaluation.workers import cores, run_in_workers
 from .blocks import Block, read_blocks
 from .points import Models
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.errors import listed
-from ...landscape.known_tasks import Sequences
-from ...landscape.replica import Replica
-from ...landscape.tasks import Task
+from ...landscape.evaluation.known_tasks import Sequences
+from ...landscape.evaluation.replica import Replica
+from ...landscape.evaluation.tasks import Task
 from .result import OUTPUT
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Round, Weights
-from ...landscape.evaluator import Evaluator
-from ...landscape.replica import Replica
-from ...landscape.samples import Samples
+from ...landscape.evaluation.evaluator import Evaluator
+from ...landscape.evaluation.replica import Replica
+from ...landscape.evaluation.samples import Samples
 from ..cohort.not_finite import diverged_rows
 from .choosing import choose
 from .result import RoundSubsets, SizeRow

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluator import default_batch, usable
-from ...landscape.replica import Replica
-from ...landscape.samples import Samples
-from ...landscape.tasks import require_classes
-from ...landscape.trial import refuse_shapeless, try_out
-from ...landscape.workers import run_in_workers
+from ...landscape.evaluation.evaluator import default_batch, usable
+from ...landscape.evaluation.replica import Replica
+from ...landscape.evaluation.samples import Samples
+from ...landscape.evaluation.tasks import require_classes
+from ...landscape.evaluation.trial import refuse_shapeless, try_out
+from ...landscape.evaluation.workers import run_in_workers
 from ..cohort.draws import P_TOLERANCE
 from ..factors.records import Outputs
 from .gaps import Gap

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError
-from ...landscape.evaluator import Evaluator
-from ...landscape.samples import Samples
-from ...landscape.tasks import require_classes
+from ...landscape.evaluation.evaluator import Evaluator
+from ...landscape.evaluation.samples import Samples
+from ...landscape.evaluation.tasks import require_classes
 from ..cohort.draws import CohortDraws
 from ..factors.records import Outputs
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluator import usable
-from ...landscape.flat import FlatModule
-from ...landscape.trial import refuse_shapeless
-from ...landscape.workers import run_in_workers
+from ...landscape.evaluation.evaluator import usable
+from ...landscape.evaluation.flat import FlatModule
+from ...landscape.evaluation.trial import refuse_shapeless
+from ...landscape.evaluation.workers import run_in_workers
 
 # Samples a worker takes at a time: often enough to say how far it is.
 CHUNK = 16

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.connectivity_figure import DIVERGING
 from ...landscape.drawing.end_labels import label_ends
 from ...landscape.drawing.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, paper_style, shortened
 from ...landscape.drawing.sheet import Sheet
+from ...landscape.lines.connectivity_figure import DIVERGING
 from ..similarity.panels import name_columns, room_for
 from .result import diverged
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ...checkpoints import Piece, Round, read_pieces
-from ...landscape.workers import run_in_workers
+from ...landscape.evaluation.workers import run_in_workers
 
 Array = npt.NDArray[np.float64]
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
-from ..evaluator import default_batch, usable
-from ..flat import FlatModule
-from ..precision import products
-from ..samples import Samples
-from ..tasks import Task
-from ..workers import run_in_workers
+from ..evaluation.evaluator import default_batch, usable
+from ..evaluation.flat import FlatModule
+from ..evaluation.precision import products
+from ..evaluation.samples import Samples
+from ..evaluation.tasks import Task
+from ..evaluation.workers import run_in_workers
 
 # At most so many samples at a time, on a GPU too: second derivatives keep several times a forward pass's activations.
 BATCH = 500

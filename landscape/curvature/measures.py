@@ -12,10 +12,10 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Model, Partial
-from ..evaluator import Evaluator
-from ..provenance import provenance_of
-from ..samples import Samples
-from ..visiting import Progress, fingerprint
+from ..evaluation.evaluator import Evaluator
+from ..evaluation.provenance import provenance_of
+from ..evaluation.samples import Samples
+from ..evaluation.visiting import Progress, fingerprint
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
 from .result import Curvature, Sharpness, Spectrum

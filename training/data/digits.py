@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.known_tasks import CLASSIFICATION
-from ...landscape.tasks import Task
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, standardised
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, expanded, reading, refuse_oversize, regular
-from ...landscape.known_tasks import CLASSIFICATION
-from ...landscape.tasks import Task
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, standardised
 from ..vision import torchvision_datasets
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 
 from ...checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz
-from ...landscape.known_tasks import CLASSIFICATION
-from ...landscape.tasks import Task
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset, standardised
 from ..own_data import as_they_are
 

@@ -1,0 +1,115 @@
+"""What becomes of running statistics (BatchNorm) in a model that is a combination of others.
+
+Parameters are combined; running means and variances are no parameters, and a combination of them is not what the
+combined model would have measured itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ...checkpoints import FedscopeError
+
+if TYPE_CHECKING:
+    from .samples import Samples
+
+#: how a combination gets its statistics
+POLICIES = ("interpolate", "re-estimate", "keep")
+
+#: samples over which one batch's statistics are taken, about; the batches' are averaged
+BATCH = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Normalization:
+    """How points of a surface get their normalization statistics.
+
+    Attributes:
+        policy: ``interpolate``: combined like the parameters, running variances not below 0; ``keep``: the first
+            model's; ``re-estimate``: measured anew on ``x``, as Izmailov et al., "Averaging Weights Leads to Wider
+            Optima and Better Generalization", UAI 2018, section 3.2, do for an average; ``none``: the module has none.
+        x: inputs as the evaluator keeps them, [n, ...], for ``re-estimate``.
+    """
+
+    policy: str
+    x: Tensor | None = None
+
+    @property
+    def leaves_own(self) -> bool:
+        """Whether a model keeps its own statistics, being the combination that has a share of 1 of it alone."""
+        return self.policy in ("none", "interpolate")
+
+    def provenance(self, calibration: Samples | None, kept_from: str) -> dict[str, Any]:
+        """What a result's attributes say beside the policy: the samples measured on, or whose statistics were kept."""
+        if self.policy == "keep":
+            return {"statistics_of": kept_from}
+        if self.policy != "re-estimate" or calibration is None:
+            return {}
+        return {"calibration_samples": len(calibration), "calibration_split": calibration.split}
+
+    @classmethod
+    def of(cls, module: nn.Module, buffers: Mapping[str, np.ndarray], policy: str, x: Tensor | None) -> Normalization:
+        """The policy for a module, ``none`` where its models keep no statistics.
+
+        Raises:
+            FedscopeError: an unknown policy; ``re-estimate`` without two samples, or without a layer that could.
+        """
+        if policy not in POLICIES:
+            raise FedscopeError(f"normalization {policy!r} is unknown; take one of {', '.join(POLICIES)}")
+        if not any(np.dtype(np.asarray(values).dtype).kind == "f" for values in buffers.values()):
+            return cls("none")
+        if policy != "re-estimate":
+            return cls(policy)
+        if not statistics_of(module):
+            raise FedscopeError(
+                "the model's statistics are in no BatchNorm layer, so they cannot be measured anew; "
+                "take --normalization interpolate or keep"
+            )
+        if x is None:
+            raise FedscopeError("re-estimated statistics need inputs to measure them on; give calibration samples")
+        if len(x) < 2:  # one sample has no variance
+            raise FedscopeError(
+                f"re-estimated statistics need at least 2 samples, but got {len(x)}; "
+                "give --limit 2 or more, or more calibration samples"
+            )
+        return cls(policy, x)
+
+
+def statistics_of(module: nn.Module) -> list[_BatchNorm]:
+    """The layers of a module that keep running statistics."""
+    return [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.running_mean is not None]
+
+
+def re_estimate(module: nn.Module, x: Tensor) -> None:
+    """Set a module's running statistics to the mean over batches of ``x`` of what each batch has.
+
+    The batches are of nearly equal size, in the order of ``x``; other layers stay in evaluation mode, so dropout does
+    not act.
+
+    >>> layer = nn.BatchNorm1d(1).eval()
+    >>> re_estimate(layer, torch.tensor([[1.0], [3.0]]))
+    >>> layer.running_mean.tolist(), layer.running_var.tolist()
+    ([2.0], [2.0])
+    """
+    layers = statistics_of(module)
+    before = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a cumulative mean
+        layer.train()
+    try:
+        with torch.no_grad():
+            for batch in torch.tensor_split(x, max(1, ceil(len(x) / BATCH))):
+                module(batch)
+    finally:
+        for layer, momentum in zip(layers, before, strict=True):
+            layer.momentum = momentum
+            layer.eval()

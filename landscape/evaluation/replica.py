@@ -1,0 +1,118 @@
+"""A worker's own copy of a module, in which a model is formed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...checkpoints import Weights
+from ..first_layer.combined import Entrance, FirstLayer
+from .flat import FlatModule
+from .normalization import re_estimate
+from .precision import forward, products
+
+# So many parameters are combined at a time: their float64 sum stays in cache, whatever the size of the model.
+CHUNK = 65_536
+# So many models stay on the device; a plane has three.
+KEPT = 4
+
+
+class Replica(FlatModule):
+    """A private copy of ``module`` in evaluation mode, whose parameters are views of one vector.
+
+    Writing to :attr:`w` changes the model, so forming one costs a pass over [P] and no copies of layers.
+
+    Attributes:
+        w: the parameters, [P], in the order of ``Layout.of(module)``.
+
+    Raises:
+        FedscopeError: a precision that is none of float32, tf32, bf16.
+    """
+
+    def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
+        super().__init__(module, device, precision)
+        self.module.eval().requires_grad_(False)
+        self._kept: dict[int, tuple[Weights, Tensor]] = {}
+        self._entrance: tuple[FirstLayer, Entrance] | None = None
+
+    def combine(self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: bool = True) -> None:
+        """Form Σ_i c_i w_i in float64, rounded once; coefficients (0, 1, 0) give the second model bit for bit.
+
+        Float buffers are combined alike, running variances not below 0; integer buffers are the first model's, and
+        with ``buffers=False`` all are. Non-finite values of a model with coefficient 0 do not count.
+        """
+        terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
+        terms = terms or [(0.0, models[0])]
+        if len(terms) == 1 and terms[0][0] == 1.0:
+            self.w.copy_(torch.as_tensor(terms[0][1].parameters))
+        else:
+            vectors = [(c, self._resident(model)) for c, model in terms]
+            for start in range(0, self.layout.size, CHUNK):
+                here = slice(start, start + CHUNK)
+                self.w[here] = _weighted_sum([(c, vector[here]) for c, vector in vectors])
+        for name, target in self._buffers.items():
+            self._combine_buffer(name, target, models, terms if buffers else [(1.0, models[0])])
+
+    def _resident(self, model: Weights) -> Tensor:
+        """A model's parameters on the device: the few that the points of a surface are made of are sent there once."""
+        known = self._kept.get(id(model))
+        if known is None or known[0] is not model:
+            while len(self._kept) >= KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            known = model, torch.from_numpy(model.parameters).to(self.device)
+            self._kept[id(model)] = known
+        return known[1]
+
+    def _combine_buffer(
+        self, name: str, target: Tensor, models: Sequence[Weights], terms: Sequence[tuple[float, Weights]]
+    ) -> None:
+        single = terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else None
+        if single is not None or not target.dtype.is_floating_point:
+            target.copy_(torch.as_tensor(np.asarray((single or models[0]).buffers[name])))
+            return
+        value = _weighted_sum([(c, torch.as_tensor(np.asarray(model.buffers[name]))) for c, model in terms])
+        if name.endswith("running_var"):  # an affine combination outside the anchors may leave what a variance is
+            value = value.clamp(min=0.0)
+        target.copy_(value)
+
+    def re_estimate(self, x: Tensor) -> None:
+        """Measure the normalization statistics of the present parameters on inputs as :meth:`prepare` made them."""
+        with products(self.device, self.precision), forward(self.device, self.precision):
+            re_estimate(self.module, x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The model's outputs for inputs as :meth:`prepare` made them, [n, classes]."""
+        with torch.inference_mode(), products(self.device, self.precision), forward(self.device, self.precision):
+            output: Tensor = self.module(x)
+            return output
+
+    def logits_from(self, first: FirstLayer, h: Tensor, x: Tensor) -> Tensor:
+        """The same where the first layer gave ``h`` for the inputs ``x``; on a CPU in float32."""
+        if self._entrance is None or self._entrance[0] != first:
+            self._entrance = first, Entrance(self.module, first)
+        with torch.inference_mode():
+            return self._entrance[1](h, x)
+
+
+class Replicas:
+    """A worker's own copies of the module, as many as it was ever asked for."""
+
+    def __init__(self, make: Callable[[], Replica], made: list[Replica]) -> None:
+        self._make, self._made = make, made
+
+    def first(self, count: int) -> list[Replica]:
+        """So many of them, the same ones each time."""
+        while len(self._made) < count:
+            self._made.append(self._make())
+        return self._made[:count]
+
+
+def _weighted_sum(terms: Sequence[tuple[float, Tensor]]) -> Tensor:
+    total = terms[0][1].double() * terms[0][0]
+    for coefficient, tensor in terms[1:]:
+        # not alpha=, which fuses the two roundings on some processors
+        total += tensor.double() * coefficient
+    return total

@@ -1,0 +1,1 @@
+"""The first layer of points on a plane, combined from outputs that are computed once."""

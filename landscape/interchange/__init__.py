@@ -1,0 +1,1 @@
+"""Surfaces of other programs, read and written."""

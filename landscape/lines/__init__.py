@@ -1,0 +1,1 @@
+"""Losses between two models: points, result, figures."""

@@ -1,0 +1,135 @@
+"""Measuring the losses along the segments between pairs of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ...checkpoints import FedscopeError, Model
+from ..evaluation.evaluator import Evaluator
+from ..evaluation.geometry import fits_module, same_layout
+from ..evaluation.normalization import Normalization
+from ..evaluation.points import Points
+from ..evaluation.provenance import precision_errors, provenance_of
+from ..evaluation.replica import Replica
+from ..evaluation.samples import Samples
+from ..evaluation.visiting import Progress, Visits, calibration_identity, coarse_to_fine, fingerprint
+from .betas import barrier_of, betas_on
+from .result import Line
+
+
+def line(
+    module: nn.Module,
+    samples: Samples,
+    pairs: Sequence[tuple[Model, Model]],
+    *,
+    betas: int | Sequence[float] | np.ndarray = 81,
+    device: str = "cpu",
+    normalization: str = "interpolate",
+    calibration: Samples | None = None,
+    precision: str = "float32",
+    workers: int | None = None,
+    progress: Progress | None = None,
+    partial: Path | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Line:
+    """Measure the losses along the segments between pairs of models, and beyond both ends.
+
+    Args:
+        module: the architecture.
+        samples: what the loss is measured on.
+        pairs: (A, B): β = 1 is A, β = 0 is B.
+        betas: how many points on [−0.5, 1.5], or the points themselves; 0 and 1 are added where they are missing.
+        normalization: where the normalization statistics of points come from; see :class:`Normalization`. The ends
+            have them from there, too; ``keep`` takes those of the model at β = 1.
+        calibration: the samples on which ``re-estimate`` measures them.
+        progress: called with (points done, points in all).
+        partial: where finished points are kept; the same call goes on from there. The caller removes the file once
+            the result is saved.
+        provenance: becomes part of ``Line.attrs``.
+
+    Raises:
+        FedscopeError: no pairs, different layouts, a pair of one and the same model.
+    """
+    if not pairs:
+        raise FedscopeError("a line needs a pair of models, but none was given; give A B")
+    beta = betas_on((-0.5, 1.5), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
+    if not np.isfinite(beta).all():
+        raise FedscopeError("the points of a line must be finite numbers")
+    beta = np.union1d(beta, [0.0, 1.0])
+    for pair in pairs:
+        same_layout([model.weights for model in pair], [model.label for model in pair])
+        if np.array_equal(pair[0].weights.parameters, pair[1].weights.parameters):
+            raise FedscopeError(
+                f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
+            )
+    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    models = [model for pair in pairs for model in pair]
+    fits_module(evaluator.layout, models)
+    shape = (len(pairs), len(beta))
+    order = [pair * shape[1] + point for point in coarse_to_fine(shape[1:]) for pair in range(shape[0])]
+
+    inputs = evaluator.prepare(calibration.x) if calibration is not None else None
+    policy = Normalization.of(module, models[0].weights.buffers, normalization, inputs)
+
+    at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
+    # the curves' points, then the ends with their own statistics where the policy gives them others
+    own = [] if policy.leaves_own else [len(order) + k for k in range(len(models))]
+
+    def form(i: int, replica: Replica) -> None:
+        if i >= len(order):
+            replica.load(models[i - len(order)].weights.parameters, models[i - len(order)].weights.buffers)
+            return
+        pair, point = divmod(i, shape[1])
+        ends = [model.weights for model in pairs[pair]]
+        points = Points(ends, lambda k: (float(beta[k]), 1.0 - float(beta[k])), policy)
+        if point in at:
+            points.load(ends[at.index(point)], replica)
+        else:
+            points.form(point, replica)
+
+    weights = [model.weights for model in models]
+    identity = fingerprint(
+        "line",
+        module,
+        evaluator,
+        weights,
+        beta=beta.tolist(),
+        normalization=policy.policy,
+        calibration=calibration_identity(policy.policy, calibration),
+        **({"models_last": len(own)} if own else {}),
+    )
+    count = len(order) + len(own)
+    visits = Visits(evaluator, form, count, progress=progress, partial=partial, fingerprint=identity)
+    visits.measure([*order, *own])
+    curves = [values[0, : len(order)].reshape(shape) for values in (visits.loss, visits.error)]
+    loss, error = curves
+    own_loss, own_error = (
+        values[0, own].reshape(-1, 2) if own else curve[:, at]
+        for values, curve in zip((visits.loss, visits.error), curves, strict=True)
+    )
+    barriers = [barrier_of(beta, curve) for curve in loss]
+    ends_at = [pair * shape[1] + point for pair in range(shape[0]) for point in at]
+    return Line(
+        pairs=tuple(f"{a.label} - {b.label}" for a, b in pairs),
+        ends=tuple((a.label, b.label) for a, b in pairs),
+        beta=beta,
+        loss=loss,
+        error=error,
+        barrier=np.array([height for height, _ in barriers]),
+        barrier_beta=np.array([where for _, where in barriers]),
+        attrs={
+            **provenance_of(evaluator, samples, models, provenance),
+            "normalization_policy": policy.policy,
+            **policy.provenance(calibration, "the model at beta = 1"),
+            **precision_errors(module, evaluator, lambda i, r: form(ends_at[i], r), loss[None, :, at].reshape(1, -1))[
+                0
+            ],
+        },
+        own_loss=own_loss,
+        own_error=own_error,
+    )

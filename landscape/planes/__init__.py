@@ -1,0 +1,1 @@
+"""Losses on planes: what spans them, how they are surveyed, their result, figures and pages."""

@@ -1,0 +1,206 @@
+"""Where models lie in the basin that a plane shows: about its minimum, on one side of it, at its rim.
+
+The mean is that of the plane's models. Of three clients it is not the round's global model, which averages all clients;
+Zhou et al. name that as a possible cause of the gap between the mean and the minimum (section 4.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...checkpoints.tables import write_csv
+
+if TYPE_CHECKING:
+    from .result import Plane, PlaneModel
+
+COLUMNS = ("model", "a", "b", "off_plane", "distance", "angle", "loss", "excess_loss", "own_loss")
+#: how far a parabola may be off the points about a minimum, as a share of their rise from it
+MISFIT = 0.1
+
+
+@dataclass(frozen=True)
+class BasinModel:
+    """A model seen from the minimum of its plane.
+
+    Attributes:
+        label: as in the plane; a, b, off_plane, loss: the plane's.
+        distance: in the plane, from the minimum to the model's projection, L2.
+        angle: of that way, in degrees from the a axis, -180 to 180.
+        excess_loss: the model's own loss less the minimum's.
+        role, own_loss: as in the plane.
+    """
+
+    label: str
+    a: float
+    b: float
+    off_plane: float
+    distance: float
+    angle: float
+    loss: float
+    excess_loss: float
+    role: str = "shown"
+    own_loss: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Basin:
+    """The minimum of a plane's loss surface, and where the plane's models lie about it.
+
+    Attributes:
+        a, b: of the minimum, in L2 distance; loss: there.
+        on_edge: whether it lies on the border of the grid, or beyond, so that the surface may fall further outside.
+        models: the anchors (three, or a round's clients), their mean, then the models shown.
+        gaps: between neighbouring anchors, seen from the minimum, in degrees; they add up to 360.
+    """
+
+    a: float
+    b: float
+    loss: float
+    on_edge: bool
+    models: tuple[BasinModel, ...]
+    gaps: tuple[float, ...]
+
+    @property
+    def anchors(self) -> tuple[BasinModel, ...]:
+        """The models that the plane was made from."""
+        return tuple(model for model in self.models if model.role == "anchor")
+
+    @property
+    def ringed(self) -> bool:
+        """Whether the anchors stand round the minimum: no gap of 180 degrees, so it lies inside their polygon."""
+        return max(self.gaps) < 180
+
+    @property
+    def mean(self) -> BasinModel:
+        """The anchors' mean; its distance is the paper's deviation from the centre of the basin.
+
+        Of three clients it is not the global model, a possible cause of that distance (section 4.1).
+        """
+        return next(model for model in self.models if model.role == "mean")
+
+    @property
+    def anchor_distance(self) -> float:
+        """The anchors' average distance from the minimum, in the plane."""
+        return float(np.mean([model.distance for model in self.anchors]))
+
+    @property
+    def deviation(self) -> float:
+        """The mean's distance from the minimum over the anchors' average one: 0 in the centre, 1 as far as they."""
+        return self.mean.distance / self.anchor_distance
+
+    def sentence(self) -> str:
+        """In words, for captions.
+
+        >>> from fedscope.landscape.planes.basins import Basin, BasinModel
+        >>> roles = [(2.0, "anchor"), (2.0, "anchor"), (2.0, "anchor"), (0.5, "mean")]
+        >>> models = [BasinModel("m", 0, 0, 0, d, 0, 1, 0.5, role) for d, role in roles]
+        >>> Basin(0, 0, 0.5, False, tuple(models), (100.0, 120.0, 140.0)).sentence()
+        'the mean lies 0.5 from the minimum of the plane (loss 0.5), the three 2 on average, round it'
+        """
+        where = "round it" if self.ringed else "on one side of it"
+        edge = ", at the edge of the range" if self.on_edge else ""
+        return (
+            f"the mean lies {self.mean.distance:.2g} from the minimum of the plane (loss {self.loss:.3g}{edge}), "
+            f"{self._who()} {self.anchor_distance:.2g} on average, {where}"
+        )
+
+    def caption(self) -> str:
+        """The same in a line that fits below a figure."""
+        where = "round it" if self.ringed else "on one side"
+        edge = " at the edge" if self.on_edge else ""
+        mean = f"mean {self.mean.distance:.2g} from the minimum{edge}"
+        return f"{mean}, {self._who()} {self.anchor_distance:.2g}, {where}"
+
+    def _who(self) -> str:
+        return "the three" if len(self.anchors) == 3 else f"the {len(self.anchors)} clients"
+
+    def save(self, path: Path | str) -> None:
+        """Write ``BASE.basin.csv``: a row for the minimum, then one a model; a cell that does not apply is empty."""
+        minimum = ["minimum", self.a, self.b, 0.0, 0.0, None, self.loss, 0.0, None]
+        models = [[getattr(model, name) for name in ("label", *COLUMNS[1:])] for model in self.models]
+        write_csv(Path(path), COLUMNS, [minimum, *models])
+
+
+def basin_of(plane: Plane) -> Basin | None:
+    """Where a plane's models lie in its basin.
+
+    None where no point of the grid is finite, and for planes that have no anchors with a mean (a trajectory's).
+
+    The minimum is the least of these:
+
+    - the least point of the grid;
+    - the vertex of the parabola through it and its eight neighbours (least squares; exact for a quadratic loss), if it
+      lies within one step of the middle one, is not below 0 where no loss is, and the parabola tells the nine points
+      to a tenth of the median rise from the middle one to the others. On coarse grids it does not;
+    - the models that lie on the plane, measured themselves: the mean, and three anchors. So none of them is below the
+      minimum.
+
+    Losses on the surface and of the models are as the plane has them; nothing is evaluated.
+    """
+    loss = np.where(np.isfinite(plane.loss), plane.loss, np.inf)
+    if not np.isfinite(loss).any() or plane.mean is None:
+        return None
+    row, column = (int(k) for k in np.unravel_index(int(np.argmin(loss)), loss.shape))
+    found = (float(loss[row, column]), float(plane.a[column]), float(plane.b[row]))
+    if 0 < row < len(plane.b) - 1 and 0 < column < len(plane.a) - 1:
+        rows, columns = slice(row - 1, row + 2), slice(column - 1, column + 2)
+        found = _vertex(plane.a[columns], plane.b[rows], loss[rows, columns]) or found
+    for model in _on_plane(plane):
+        if model.loss < found[0]:  # not of a NaN
+            found = (model.loss, model.a, model.b)
+    least, a, b = found
+    on_edge = not (plane.a[0] < a < plane.a[-1] and plane.b[0] < b < plane.b[-1])
+    models = tuple(
+        BasinModel(
+            label=model.label,
+            a=model.a,
+            b=model.b,
+            off_plane=model.off_plane,
+            distance=float(np.hypot(model.a - a, model.b - b)),
+            angle=float(np.degrees(np.arctan2(model.b - b, model.a - a))),
+            loss=model.loss,
+            excess_loss=model.loss - least,
+            role=model.role,
+            own_loss=model.own_loss,
+        )
+        for model in plane.models
+    )
+    angles = sorted(model.angle for model in models if model.role == "anchor")
+    gaps = [*np.diff(angles).tolist(), 360 - (angles[-1] - angles[0])]
+    return Basin(a, b, least, on_edge, models, tuple(gaps))
+
+
+def _on_plane(plane: Plane) -> tuple[PlaneModel, ...]:
+    """The models that are points of the surface: they have normalization statistics of its policy, too."""
+    return tuple(m for m in plane.models if m.role == "mean" or (m.role == "anchor" and plane.span == "models"))
+
+
+def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, float, float] | None:
+    """Loss and place of the minimum of the parabola through 3 x 3 points, if it tells them and its minimum is sound."""
+    if not np.isfinite(loss).all():
+        return None
+    x, y = np.meshgrid((a - a[1]) / (a[2] - a[1]), (b - b[1]) / (b[2] - b[1]))
+    x, y = x.ravel(), y.ravel()
+    terms = np.stack([np.ones(9), x, y, x * x, x * y, y * y], axis=1)
+    fit, *_ = np.linalg.lstsq(terms, loss.ravel(), rcond=None)
+    c, p, q, xx, xy, yy = fit
+    rounding = 1e-12 * float(np.abs(loss).max())
+    # the median, as a steep side, which three points a way cannot doubt, would excuse any misfit
+    rise = float(np.median(np.delete(loss.ravel(), 4))) - float(loss[1, 1])
+    if np.abs(terms @ fit - loss.ravel()).max() > MISFIT * rise + rounding:
+        return None
+    hessian = np.array([[2 * xx, xy], [xy, 2 * yy]])
+    if not (np.linalg.eigvalsh(hessian) > 0).all():
+        return None
+    step = np.linalg.solve(hessian, -np.array([p, q]))
+    if np.abs(step).max() > 1:
+        return None
+    value = c + 0.5 * float(np.array([p, q]) @ step)
+    if value > loss[1, 1] + rounding or (loss.min() >= 0 and value < -rounding):
+        return None
+    value = max(value, 0.0) if loss.min() >= 0 else value  # a minimum of 0, rounded
+    return float(value), float(a[1] + step[0] * (a[2] - a[1])), float(b[1] + step[1] * (b[2] - b[1]))

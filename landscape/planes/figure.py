@@ -1,0 +1,205 @@
+"""Planes as figures: one with a table of its models, or panels of several. Drawing only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..drawing.paper import CHARACTER, GREY, SMALL, paper_style, shortened
+from ..drawing.sheet import Sheet
+from .basins import basin_of
+from .keys import flow, keys_of
+from .marks import mark
+from .result import Plane
+from .surface import (
+    DISTANCE,
+    Scale,
+    axis_labels,
+    bar_room,
+    colour_bar,
+    fill,
+    is_metric,
+    quantities,
+    remarks,
+    scale_of,
+    tick_room,
+    ticks,
+)
+from .table import LINE, draw_table, rows_of, table_height
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
+BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
+EDGE = 0.05
+LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
+NARROW = 3.2  # a figure in which two panels have no room for their titles
+WIDEST = 5.0  # of a panel that stands alone
+
+
+def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Figure:
+    """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
+    with paper_style(width):
+        names = quantities([plane]) if width >= 6 else ["loss"]
+        cell = width / len(names) if len(names) > 1 else min(width, WIDEST)
+        scales = {name: scale_of([plane], name) for name in names}
+        margin = tick_room([plane], 2.0)
+        size = cell - margin - BAR_GAP - BAR - bar_room(scales.values(), 2.0)
+        wide, high = _extent(plane, size)
+        tall = max(high, LOWEST)
+        rows = rows_of(plane)
+        basin = basin_of(plane)
+        said = _wrapped([basin.caption() if basin else "", remarks([plane])], width)
+        top = EDGE + (0.22 if title else 0.05)
+        below = top + tall + BOTTOM + 0.05
+        sheet = Sheet(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
+        if title:
+            sheet.text(width / 2, EDGE + 0.09, title, ha="center")
+        for i, name in enumerate(names):
+            left = (width - cell * len(names)) / 2 + i * cell + margin
+            at = top + (tall - high) / 2
+            axes = sheet.axes(left, at, wide, high)
+            scale = scales[name]
+            mappable = fill(axes, plane, name, scale)
+            mark(axes, plane, numbered=True)
+            ticks(axes, wide, high)
+            across, up = axis_labels(plane)
+            axes.set_xlabel(_fitting(across, wide))
+            sheet.text(left - margin + 0.09, at + high / 2, _fitting(up, tall), rotation=90, ha="center")
+            colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale, height=tall)
+        draw_table(sheet, below, rows)
+        for i, line in enumerate(reversed(said)):
+            sheet.text(TEXT, sheet.height - EDGE - LINE * (i + 0.5), line, color=GREY, fontsize=SMALL)
+    return sheet.figure
+
+
+def _extent(plane: Plane, size: float) -> tuple[float, float]:
+    """Width and height of a panel with room for ``size`` inches: distances are equally long along both axes."""
+    shape = float((plane.b[-1] - plane.b[0]) / (plane.a[-1] - plane.a[0]))
+    shape = shape if is_metric(plane) else min(max(shape, 0.6), 1.3)
+    return (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
+
+
+def _fitting(words: Sequence[str], room: float) -> str:
+    """The first of several labels that is not longer than ``room`` inches, else the last."""
+    lengths = [0.067 * len(label.translate({ord(sign): None for sign in "$_"})) for label in words]
+    return next((label for label, length in zip(words, lengths, strict=True) if length <= room), words[-1])
+
+
+def draw_panels(
+    planes: Sequence[Plane] | Sequence[Sequence[Plane]],
+    titles: Sequence[str] | Sequence[Sequence[str]],
+    width: float = 3.5,
+    title: str | None = None,
+    *,
+    rows: Sequence[str] = (),
+) -> Figure:
+    """Columns of panels, each plane's loss above its error, one colour scale for all losses and one for all errors.
+
+    Args:
+        planes: a row of planes, or several rows (a run each).
+        titles: of the panels, likewise.
+        width: in inches; below 3.2 every panel has a row, up to 4 two stand side by side, from 6 on a whole row does.
+        rows: what each row is, written above it.
+    """
+    grid = [[item] if isinstance(item, Plane) else list(item) for item in planes]
+    names = [[item] if isinstance(item, str) else list(item) for item in titles]
+    if planes and isinstance(planes[0], Plane):
+        grid, names = [[item for row in grid for item in row]], [[item for row in names for item in row]]
+    everything = [plane for row in grid for plane in row]
+    columns = max(len(row) for row in grid)
+    columns = min(columns, 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2)))
+    strips = [
+        (rows[i] if rows and start == 0 else "", row[start : start + columns], heads[start : start + columns])
+        for i, (row, heads) in enumerate(zip(grid, names, strict=True))
+        for start in range(0, len(row), columns)
+    ]
+    with paper_style(width):
+        gap, between, head = 0.32, 0.15, 0.19
+        scales = {name: scale_of(everything, name) for name in quantities(everything)}
+        margin = tick_room(everything, 1.0)
+        room = width - margin - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
+        size = (room - gap * (columns - 1)) / columns
+        keys = keys_of(everything)
+        said = _wrapped([remarks(everything)], width)
+        strip_height = head + len(scales) * (size + between) - between + BOTTOM
+        named = sum(bool(name) for name, _, _ in strips)
+        high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
+        places = flow([words for _, words in keys], TEXT + 0.2, width)
+        lines = 1 + places[-1][1] if places else 0
+        sheet = Sheet(width, high + LINE * (lines + len(said)) + 0.04 + EDGE)
+        if title:
+            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        top = EDGE + (0.16 if title else 0)
+        for name, row, heads in strips:
+            if name:
+                sheet.text(margin, top + 0.08, name, weight="bold")
+                top += 0.17
+            told = _heads(heads, int((size + gap) / 0.066))
+            _strip(sheet, (margin, top), row, told, scales, size, gap, between, head)
+            top += strip_height
+        for (look, words), (left, line) in zip(keys, places, strict=True):
+            sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
+            sheet.text(left, high + LINE * (line + 0.5), words, fontsize=SMALL)
+        for i, words in enumerate(reversed(said)):
+            sheet.text(TEXT, sheet.height - EDGE - LINE * (i + 0.5), words, color=GREY, fontsize=SMALL)
+    return sheet.figure
+
+
+def _strip(
+    sheet: Sheet,
+    corner: tuple[float, float],
+    planes: Sequence[Plane],
+    heads: Sequence[str],
+    scales: dict[str, Scale],
+    size: float,
+    gap: float,
+    between: float,
+    head: float,
+) -> None:
+    margin, top = corner
+    for row, (name, scale) in enumerate(scales.items()):
+        at = top + head + row * (size + between)
+        for column, plane in enumerate(planes):
+            axes = sheet.axes(margin + column * (size + gap), at, size, size)
+            mappable = fill(axes, plane, name, scale)
+            mark(axes, plane, numbered=False)
+            ticks(axes, size, size)
+            if row == 0:
+                axes.set_title(heads[column])
+            axes.tick_params(labelbottom=row == len(scales) - 1)
+        bar = margin + len(planes) * (size + gap) - gap + BAR_GAP
+        colour_bar(sheet.axes(bar, at, BAR, size), mappable, scale, height=size)
+    middle = margin + (len(planes) * (size + gap) - gap) / 2
+    end = top + head + len(scales) * (size + between) - between
+    across, up = _common_labels(planes)
+    sheet.text(middle, end + 0.27, across, ha="center")
+    sheet.text(0.09, (top + head + end) / 2, up, rotation=90, ha="center")
+
+
+def _heads(titles: Sequence[str], length: int) -> list[str]:
+    """Titles of at most so many characters, cut in the middle, or at the end where only that keeps them distinct."""
+    middle, end = ([cut(title, length) for title in titles] for cut in (shortened, _cut))
+    return end if len(set(middle)) < len(set(titles)) else middle
+
+
+def _cut(title: str, length: int) -> str:
+    return title if len(title) <= length else f"{title[: length - 1]}…"
+
+
+def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
+    """What stands at the axes of several panels: distances, or what the first one has."""
+    if all(is_metric(plane) for plane in planes):
+        return DISTANCE, DISTANCE
+    across, up = axis_labels(next(plane for plane in planes if not is_metric(plane)))
+    return across[0], up[0]
+
+
+def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
+    """Lines of small type that fit a figure's width."""
+    from textwrap import wrap
+
+    return [
+        line for words in sentences for line in wrap(words, int((width - TEXT) / CHARACTER), break_on_hyphens=False)
+    ]

@@ -1,0 +1,107 @@
+"""The models on a plane's surface: markers, numbers, lines through the models of a path. Drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..drawing.paper import COLOURS, MARKERS, SMALL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .result import Plane, PlaneModel
+
+#: Colours that stand out from the surface's.
+SHOWN = (COLOURS[1], COLOURS[3], COLOURS[4], COLOURS[5])
+ANCHOR = {"marker": "^", "color": "black", "markeredgecolor": "white", "markersize": 6.0}
+MEAN = {"marker": "X", "color": "white", "markeredgecolor": "black", "markersize": 6.5}
+OWNER = {"marker": "^", "color": SHOWN[0], "markeredgecolor": "white", "markersize": 7.5}
+#: markers with little area are drawn larger
+WIDER = {"P": 6.5, "*": 8.0, "v": 5.8, "D": 4.6}
+
+
+def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:
+    """Every model with its marker: black triangles, the mean a white cross, the shown ones each their own.
+
+    A path's models are dots in its colour, the first one hollow; the client whose data a surface is measured on
+    stands out.
+    """
+    own = {"anchor": ANCHOR, "mean": MEAN, "origin": MEAN}
+    drawn: list[tuple[PlaneModel, dict[str, Any]]] = [
+        (m, OWNER if is_owner(plane, m) else own[m.role]) for m in plane.models if m.role in own
+    ]
+    for models, colour in paths(plane):
+        drawn += [(model, _dot(colour, hollow=i == 0)) for i, model in enumerate(models)]
+    taken = len(paths(plane))  # a path has the first marker and colour
+    for i, model in enumerate([] if is_path(plane) else plane.shown, start=taken):
+        shape, colour = MARKERS[i % len(MARKERS)], SHOWN[i % len(SHOWN)]
+        size = WIDER.get(shape, 5.0)
+        drawn.append((model, {"marker": shape, "color": colour, "markeredgecolor": "white", "markersize": size}))
+    return [(model, {"linestyle": "none", "markeredgewidth": 0.6, **look}) for model, look in drawn]
+
+
+def is_owner(plane: Plane, model: PlaneModel) -> bool:
+    """Whether the surface is measured on this client's own data.
+
+    Where ``attrs`` name the run whose client it is (``data_run``), the client of that number in another run is not.
+    """
+    told = plane.attrs
+    run = f"{told['data_run']}@" if "data_run" in told else ""
+    return "client" in told and model.label.startswith(run) and model.label.endswith(f"/client-{told['client']}")
+
+
+def _dot(colour: str, *, hollow: bool) -> dict[str, Any]:
+    face, edge, width = ("white", colour, 1.2) if hollow else (colour, "white", 0.6)
+    return {"marker": "o", "color": face, "markeredgecolor": edge, "markeredgewidth": width, "markersize": 5.0}
+
+
+def is_path(plane: Plane) -> bool:
+    """Whether there are so many shown models that they are drawn as one path."""
+    return len(plane.shown) + bool(plane.path) > len(MARKERS)
+
+
+def paths(plane: Plane) -> list[tuple[tuple[PlaneModel, ...], str]]:
+    """What is drawn as a line with dots, each in its colour: a trajectory, many shown models."""
+    lines = [models for models in (plane.path, plane.shown if is_path(plane) else ()) if models]
+    return list(zip(lines, SHOWN, strict=False))
+
+
+def told_apart(plane: Plane) -> bool:
+    """Whether the anchors have a number and a row each: three models, but not a round's clients."""
+    return 0 < len(plane.anchors) <= 3 and plane.span != "clients"
+
+
+def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
+    """The models on the surface; ``numbered`` writes 1, 2, 3 beside the anchors, away from their middle."""
+    from matplotlib.patheffects import withStroke
+
+    inner: set[int] = set()
+    curve = plane.span == "surface"  # its points are no models of their own, and its ends are the anchors
+    for models, colour in paths(plane):
+        places = [model.a for model in models], [model.b for model in models]
+        axes.plot(*places, color=colour, linewidth=0.9, marker="" if curve else "o", markersize=2.0, zorder=4)
+        inner |= {id(model) for model in (models if curve else models[1:-1])}
+    in_front = sorted(looks(plane), key=lambda drawn: is_owner(plane, drawn[0]))
+    for zorder, (model, look) in enumerate(in_front, start=5):
+        if id(model) not in inner:
+            axes.plot([model.a], [model.b], zorder=zorder, **look)
+    if not (numbered and told_apart(plane)):
+        return
+    halo = [withStroke(linewidth=1.6, foreground="white")]
+    middle = np.mean([(model.a, model.b) for model in plane.anchors], axis=0)
+    for i, model in enumerate(plane.anchors, start=1):
+        away = np.array([model.a, model.b]) - middle
+        across, up = 7.5 * away / (np.hypot(*away) or 1.0)
+        axes.annotate(
+            str(i),
+            (model.a, model.b),
+            (across, up),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=SMALL,
+            zorder=4.5,
+            path_effects=halo,
+        )

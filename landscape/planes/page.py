@@ -1,0 +1,164 @@
+"""A plane as a web page: a surface one can turn, beside its contours. Drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..drawing.levels import depth
+from ..drawing.paper import SURFACE
+from .marks import is_owner, looks, paths, told_apart
+from .surface import axis_labels, distinct, is_metric, remarks, scale_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .result import Plane, PlaneModel
+
+#: matplotlib's markers in plotly's words
+SYMBOLS = {
+    "^": "triangle-up",
+    "X": "x",
+    "o": "circle",
+    "s": "square",
+    "D": "diamond",
+    "P": "cross",
+    "v": "triangle-down",
+}
+#: far enough that the labels of all three axes lie inside the scene, which cuts off what does not
+EYE = {"x": 0.98, "y": -1.28, "z": 1.75}
+SYMBOLS_3D = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
+
+
+def draw_page(plane: Plane, title: str | None = None) -> str:
+    """The page as HTML with plotly.js inside, the same text for the same plane.
+
+    Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure; pointing at
+    the surface tells coordinates, loss and error. Points that are not finite are holes.
+    """
+    from plotly.subplots import make_subplots
+
+    scale = scale_of([plane], "loss")
+    heights = depth(plane.loss, scale.edges)
+    at = list(range(0, len(scale.edges), max(1, len(scale.edges) // 8)))
+    shades = {
+        "colorscale": SURFACE.capitalize(),
+        "cmin": 0.0,
+        "cmax": float(len(scale.edges) - 1),
+    }
+    texts = distinct([scale.edges[i] for i in at])
+    levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": texts}
+    known = np.isfinite(plane.error).any()
+    error = "<br>error %{customdata[1]:.1f} %" if known else ""
+    told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
+    data = np.stack([plane.loss, 100 * plane.error], axis=-1)
+    figure = make_subplots(
+        rows=1,
+        cols=2,
+        column_widths=[0.56, 0.44],
+        specs=[[{"type": "scene"}, {"type": "xy"}]],
+        horizontal_spacing=0.06,
+    )
+    surface = {"x": plane.a, "y": plane.b, "z": heights, "customdata": data, "hovertemplate": told}
+    light = {"ambient": 0.85, "diffuse": 0.3, "specular": 0.05, "roughness": 0.9}  # colours stay the colour bar's
+    bar = {**levels, "x": 1.0, "len": 0.8}
+    figure.add_surface(**surface, **shades, colorbar=bar, opacity=0.95, lighting=light, row=1, col=1)
+    contours = {"start": 1.0, "end": float(len(scale.edges) - 2), "size": 1.0}
+    figure.add_contour(
+        **surface,
+        colorscale=shades["colorscale"],
+        zmin=shades["cmin"],
+        zmax=shades["cmax"],
+        contours=contours,
+        line={"width": 0.5, "color": "rgba(255,255,255,0.6)"},
+        showscale=False,
+        row=1,
+        col=2,
+    )
+    for models, look, name, line in _groups(plane):
+        over = [_above(plane, heights, scale.edges, model) for model in models]
+        marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
+        common: dict[str, Any] = {
+            "x": [model.a for model in models],
+            "y": [model.b for model in models],
+            "mode": "lines+markers" if line else "markers",
+            "line": {"color": line},
+            "name": name,
+            "text": [_words(model) for model in models],
+            "hovertemplate": "%{text}<extra></extra>",
+        }
+        figure.add_scatter3d(
+            z=over,
+            marker={**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": 2 if line else 5},
+            showlegend=False,
+            row=1,
+            col=1,
+            **common,
+        )
+        symbol = SYMBOLS.get(look["marker"], "star")
+        figure.add_scatter(marker={**marker, "symbol": symbol, "size": 5 if line else 12}, row=1, col=2, **common)
+    across, along = (words[0].replace("$L_2$", "L<sub>2</sub>") for words in axis_labels(plane))
+    small = {"tickfont": {"size": 10}}
+    said = remarks([plane], "holes")
+    figure.update_layout(
+        template="plotly_white",
+        title={"text": f"{title or 'Loss on the plane'}<br><sup>{said}</sup>"},
+        scene={
+            # one letter each: longer words collide when the surface is turned, and stand at the contours already
+            "xaxis": {"title": {"text": "a", "font": {"size": 12}}, **small},
+            "yaxis": {"title": {"text": "b", "font": {"size": 12}}, **small},
+            "zaxis": {
+                "title": {"text": "loss", "font": {"size": 12}},
+                "tickvals": at[::2],
+                "ticktext": texts[::2],
+                **small,
+            },
+            "aspectmode": "manual",
+            "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
+            "camera": {"eye": EYE},
+        },
+        legend={"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
+        margin={"l": 20, "r": 20, "t": 70, "b": 20},
+    )
+    figure.update_xaxes(title_text=f"a: {across}", constrain="domain")
+    figure.update_yaxes(title_text=f"b: {along}", scaleanchor="x" if is_metric(plane) else None, constrain="domain")
+    # a fixed name in place of a random one keeps the page the same
+    html: str = figure.to_html(
+        include_plotlyjs=True, full_html=True, div_id="plane", default_height="92vh", config={"displaylogo": False}
+    )
+    return html
+
+
+def _above(plane: Plane, heights: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:
+    """Over the surface, which would hide a model beside the plane that is better than its projection."""
+    row, column = np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))
+    return float(np.nanmax([*depth(np.array([model.loss]), edges), heights[row, column], 0.0])) + 0.6
+
+
+def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]]:
+    """What has an entry in the legend: a round's clients but the one whose data they are, a path, else a model."""
+    drawn = looks(plane)
+    groups: list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]] = []
+    joined = {id(model) for models, _ in paths(plane) for model in models}
+    if plane.anchors and not told_apart(plane):
+        others = [(model, look) for model, look in drawn if model.role == "anchor" and not is_owner(plane, model)]
+        joined |= {id(model) for model, _ in others}
+        words = f"{len(others)} {'other ' if len(others) < len(plane.anchors) else ''}clients"
+        groups += [([model for model, _ in others], look, words, None) for _, look in others[:1]]
+    for model, look in drawn:
+        if id(model) not in joined:
+            owns = "the client whose data they are, " if is_owner(plane, model) else ""
+            groups.append(([model], look, owns + _words(model), None))
+    for models, colour in paths(plane):
+        dot = {"marker": "o", "color": colour, "markeredgecolor": colour}
+        groups.append((models, dot, f"{models[0].label} to {models[-1].label}", colour))
+    return groups
+
+
+def _words(model: PlaneModel) -> str:
+    if np.isnan([model.loss, model.error]).all():
+        return model.label
+    off = f", {model.off_plane:.2g} off the plane" if model.off_plane > 1e-3 else ""
+    error = "" if np.isnan(model.error) else f", error {100 * model.error:.1f} %"
+    return f"{model.label}: loss {model.loss:#.3g}{error}{off}"
