@@ -104,14 +104,14 @@ def test_without_rounds_all_that_have_clients_are_shown(runs: Path, monkeypatch:
 def test_an_interrupted_map_goes_on(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedscope.decomposition import embedding
+    from fedscope.decomposition import model_maps
     from fedscope.decomposition.model_maps import products
 
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(embedding, "embed", stop)
+        patched.setattr(model_maps, "embed", stop)
         with pytest.raises(click.Abort):
             said(capsys, "iid", "all", "tsne", "--out", "m")
     assert Path("m.embedding.json.partial").exists()
