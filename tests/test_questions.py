@@ -90,8 +90,14 @@ def test_the_function_and_the_command_give_the_same_numbers_and_files(
     assert {f"m{file.removeprefix('n')}" for file in written} == set(files) - pictures
 
 
-@pytest.mark.parametrize("name", ["subsets", "disperse", "decompose", "updates", "plane-both", "reaggregate"])
-@pytest.mark.parametrize("whole", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        *(("subsets", 1), ("disperse", 1), ("disperse", 2), ("updates", 1), ("plane-both", 2), ("reaggregate", 1)),
+        *(pytest.param(name, whole, marks=pytest.mark.slow) for name in ("decompose", "explain") for whole in (1, 2)),
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("updates", "reaggregate")),
+    ],
+)
 def test_a_command_that_is_stopped_between_its_files_goes_on(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, whole: int
 ) -> None:
@@ -141,7 +147,9 @@ def test_a_replacement_that_is_stopped_halfway_is_never_taken_for_either(
 
 REDRAW = """
 import sys
+from matplotlib.figure import Figure
 from fedscope.cli.main import run
+Figure.savefig = lambda figure, target, **_: target.write(b"built, and not drawn")
 for words in {commands!r}:
     assert run([*words, "--redraw"]) == 0, words
     loaded = {{"torch", "torchvision"}} & set(sys.modules)
