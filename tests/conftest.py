@@ -285,3 +285,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callab
         return path
 
     return at
+
+
+@pytest.fixture(scope="module")
+def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
+    """A folder with ``runs/fma``: two rounds of a tiny network on eight clients, to be read only."""
+    folder = tmp_path_factory.mktemp("trained")
+    words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
+    recorded(folder / "runs" / "fma", *words.split())
+    return folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,18 +26,10 @@ from fedscope.questions.subsets import subsets
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
-    recorded(folder / "runs" / "fma", *words.split())
-    return folder
-
-
 @pytest.fixture
-def runs(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(trained)
-    return trained
+def runs(two_rounds: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(two_rounds)
+    return two_rounds
 
 
 # --- settings ---

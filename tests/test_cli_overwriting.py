@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,20 +40,12 @@ ASKED = {
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
-    recorded(folder / "runs" / "fma", *words.split())
-    return folder
-
-
 @pytest.mark.parametrize(("command", "ends"), ASKED.values(), ids=ASKED)
 def test_foreign_files_stay(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     command: str, ends: str,
 ) -> None:  # fmt: skip
-    (tmp_path / "runs").symlink_to(folder / "runs")
+    (tmp_path / "runs").symlink_to(two_rounds / "runs")
     monkeypatch.chdir(tmp_path)
     for end in ends.split():
         own = Path(f"m.{end}")
@@ -71,8 +62,10 @@ def test_foreign_files_stay(
     assert run([*command.split(), "--out", "m"]) == 0, "its own files are not in the way"
 
 
-def test_an_extension_that_was_typed_is_left_off(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs").symlink_to(folder / "runs")
+def test_an_extension_that_was_typed_is_left_off(
+    two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").symlink_to(two_rounds / "runs")
     monkeypatch.chdir(tmp_path)
     assert run(["curves", "runs/fma", "--out", "fig.pdf"]) == 0
     assert run(["updates", "runs/fma", "--out", "lr0.1"]) == 0

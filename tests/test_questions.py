@@ -47,17 +47,9 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
-    recorded(folder / "runs" / "fma", *words.split())
-    return folder
-
-
 @pytest.fixture
-def here(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "runs").symlink_to(folder / "runs")
+def here(two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "runs").symlink_to(two_rounds / "runs")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -29,7 +29,7 @@ def said(rounds: Rounds) -> str | None:
 
 
 def open_run(run: RunLike, option: str = "--rounds") -> Run:
-    """A run, where a whole one is asked for; ``option`` is what names its rounds.
+    """A run, where a whole one is asked for; ``option`` is what names its rounds, "" where nothing does.
 
     Raises:
         FedscopeError: no run; an address of one of its models.
@@ -38,7 +38,8 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
         return run
     folder, at, rest = str(run).rpartition("@")
     if at and not Path(run).exists() and Path(folder, "run.json").is_file():
-        raise FedscopeError(f"{run} names a model, but a whole run is asked for; give {folder} (and {option} {rest})")
+        rounds = f" (and {option} {rest.partition('/')[0]})" if option else ""
+        raise FedscopeError(f"{run} names a model, but a whole run is asked for; give {folder}{rounds}")
     return Run.open(run)
 
 

@@ -40,7 +40,7 @@ def curves(
     """
     at_least("last", last, 1)
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
-    opened = [open_run(run) for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
+    opened = [open_run(run, "") for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth}
     measured = Curves.of(opened, **asked)
     measured.drawable()
