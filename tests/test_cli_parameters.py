@@ -207,7 +207,7 @@ def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.Ca
         assert run(["parameters", "runs/fma", *words, "--out", "x"]) == 2
         assert message in capsys.readouterr().err
     assert run(["parameters", "runs/fma@3/global"]) == 2
-    assert "give runs/fma (and --round 3/global)" in capsys.readouterr().err
+    assert "give runs/fma (and --round 3)" in capsys.readouterr().err
 
 
 def test_a_round_in_which_no_client_moved_has_no_map(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
