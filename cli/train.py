@@ -13,7 +13,12 @@ _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH or folder:PATH."),
     ("--model", "model.name", "NAME", "mlp, cnn or gru."),
     ("--task", "model.task", "NAME", "classification (default), regression, sequences, or your own module:factory."),
-    ("--partition", "data.partition", "SPLIT", "shards:2, shards:2,250 (of 250 samples), dirichlet:0.1 or iid."),
+    (
+        "--partition",
+        "data.partition",
+        "SPLIT",
+        "iid, shards:2, shards:2,250 (of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1.",
+    ),
     ("--clients", "data.clients", "N", "Number of clients."),
     ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
     ("--rounds", "run.rounds", "R", "Number of rounds."),

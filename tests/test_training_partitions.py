@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import draw_cohort, partition
+from fedscope.training.partitions.dirichlet_clients import drawn
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    text=st.sampled_from(["iid", "shards:1", "shards:2", "shards:5", "dirichlet:0.05", "dirichlet:1", "dirichlet:100"]),
+    text=st.sampled_from(
+        [
+            "iid",
+            "shards:1",
+            "shards:5",
+            "dirichlet:0.05",
+            "dirichlet:100",
+            "dirichlet-clients:0.001",
+            "dirichlet-clients:1",
+        ]
+    ),
     clients=st.integers(1, 40),
     seed=st.integers(0, 5),
     client_test=st.sampled_from([0.0, 0.25]),
@@ -99,6 +110,59 @@ def test_dirichlet_ends_where_ten_samples_a_client_are_hopeless() -> None:
     assert min(map(len, split.clients)) >= 5
 
 
+@settings(max_examples=60, deadline=None)
+@given(clients=st.integers(1, 60), each=st.integers(1, 10), seed=st.integers(0, 5))
+def test_pathological_clients_hold_exactly_so_many_classes_in_equal_shares(clients: int, each: int, seed: int) -> None:
+    assume(clients * each >= 10)
+    labels = np.random.default_rng(seed).integers(0, 10, 2000)
+    counts = partition(f"pathological:{each}", labels, 10, clients, seed=seed).label_counts
+    assert ((counts > 0).sum(1) == each).all()
+    holders = (counts > 0).sum(0)
+    assert set(holders.tolist()) <= {clients * each // 10, -(-clients * each // 10)}
+    for column in counts.T:
+        shares = column[column > 0]
+        assert shares.max() - shares.min() <= 1
+    np.testing.assert_array_equal(counts.sum(0), np.bincount(labels, minlength=10))
+
+
+@settings(max_examples=60, deadline=None)
+@given(clients=st.integers(1, 60), alpha=st.sampled_from([1e-6, 0.05, 1.0, 1e3]), seed=st.integers(0, 5))
+def test_dirichlet_clients_have_equal_sizes(clients: int, alpha: float, seed: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, 10, 601)
+    counts = partition(f"dirichlet-clients:{alpha}", labels, 10, clients, seed=seed).label_counts
+    sizes = counts.sum(1)
+    assert sizes.max() - sizes.min() <= 1
+    np.testing.assert_array_equal(counts.sum(0), np.bincount(labels, minlength=10))
+
+
+@settings(max_examples=40, deadline=None)
+@given(clients=st.integers(10, 40), seed=st.integers(0, 5))
+def test_dirichlet_clients_of_alpha_0_have_one_class_each(clients: int, seed: int) -> None:
+    labels = np.repeat(np.arange(10), 60)
+    counts = partition("dirichlet-clients:0", labels, 10, clients, seed=seed).label_counts
+    assert ((counts > 0).sum(1) == 1).all()
+    if clients % 10 == 0:
+        assert set(counts.sum(1).tolist()) == {600 // clients}
+
+
+def test_mixtures_of_dirichlet_clients_are_those_of_their_distribution() -> None:
+    """Of the clients that chose first, while no class has run out: E q_j = 1/C, var q_j = (1/C)(1 − 1/C)/(Cα + 1)."""
+    labels, alpha = np.repeat(np.arange(4), 20_000), 0.5
+    random = np.random.default_rng(0)
+    left = np.bincount(labels)
+    first = np.array([drawn(random.dirichlet(np.full(4, alpha)), left, 400, random) for _ in range(2000)]) / 400
+    # 2,000 draws: standard errors 0.0056 of the mean, about 3 % of the variance; the multinomial adds q(1-q)/400
+    assert np.abs(first.mean(0) - 0.25).max() < 4 * 0.0056
+    variance = 0.25 * 0.75 / (4 * alpha + 1)
+    assert first.var(0) == pytest.approx(variance + (0.1875 - variance) / 400, rel=0.12)
+
+
+def test_a_class_that_has_run_out_is_left_out() -> None:
+    random = np.random.default_rng(0)
+    assert drawn(np.array([1.0, 0, 0]), np.array([3, 5, 0]), 8, random).tolist() == [3, 5, 0]
+    assert drawn(np.array([0.5, 0, 0.5]), np.array([2, 9, 1]), 3, random).tolist() == [2, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("text", "clients", "message"),
     [
@@ -115,6 +179,11 @@ def test_dirichlet_ends_where_ten_samples_a_client_are_hopeless() -> None:
         ),
         ("shards:2,0", 5, r"data.partition.size = 0 is out of range"),
         ("shards:2,1.5", 5, r"data.partition.size = 1.5 has the wrong type: it takes a whole number"),
+        ("pathological:11", 5, r"wants 11 classes a client, but the training samples have 10; take at most that many"),
+        ("pathological:2", 4, r"with 4 clients has room for 8 of the 10 classes; take more clients, or more classes"),
+        ("pathological:10", 90, r"class 0 has \d+ training samples for the 90 clients that are to hold it"),
+        ("dirichlet-clients:-0.1", 5, r"data.partition.alpha = -0.1 is out of range"),
+        ("dirichlet-clients:0", 9, r"one class a client, but there are 10 classes and 9 clients; take at least 10"),
         ("iid:3", 5, r"gives 1 values, but iid takes 0"),
     ],
 )

@@ -34,7 +34,9 @@ class DataConfig(Settings):
     section: ClassVar[str] = "data"
 
     name: str = setting("digits", "digits, npz:PATH or folder:PATH")
-    partition: str = setting("shards:2", "iid, shards:c, shards:c,size or dirichlet:alpha")
+    partition: str = setting(
+        "shards:2", "iid, shards:c, shards:c,size, pathological:c, dirichlet:alpha or dirichlet-clients:alpha"
+    )
     clients: int = setting(50, "N, the number of clients", least=1)
     client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)
     augment: Literal["none", "crop-flip"] = setting("none", "random crops and flips of training images")

@@ -1,0 +1,75 @@
+"""``dirichlet-clients:alpha``: Hsu et al., "Measuring the Effects of Non-Identical Data Distribution for Federated
+Visual Classification", 2019."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ..settings import setting
+from ..splitting import Partitioner
+from .pathological import dealt, holders_of
+
+
+@dataclass(frozen=True)
+class DirichletClients(Partitioner):
+    """Each client draws its mixture of classes q ~ Dir(α, ..., α) and then its samples by it; all have equal sizes.
+
+    Client after client, in random order, takes ⌊n/N⌋ or ⌈n/N⌉ samples without replacement: their classes are a
+    multinomial draw by q; a class that runs out is left out, and q rescaled over those that are left (over their
+    numbers of samples where q is 0 on all of them). All samples are used, so the last clients take what there is. α = 0
+    is one class a client; where clients do not divide over classes their sizes differ then.
+
+    Not `dirichlet:α`, which splits every class over the clients and gives unequal sizes.
+    """
+
+    alpha: float = setting(0.1, "concentration; small means skewed, 0 one class a client", least=0)
+
+    def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
+        """See :class:`fedscope.training.splitting.Partitioner`.
+
+        Raises:
+            FedscopeError: α = 0 and fewer clients than classes.
+        """
+        present, left = np.unique(labels, return_counts=True)
+        if self.alpha == 0:
+            if clients < len(present):
+                raise FedscopeError(
+                    f"data.partition = 'dirichlet-clients:0' gives one class a client, but there are {len(present)} "
+                    f"classes and {clients} clients; take at least {len(present)} clients, or a greater alpha"
+                )
+            return dealt(labels, holders_of(len(present), clients, 1, random), random)
+        sizes = np.full(clients, len(labels) // clients)
+        sizes[: len(labels) % clients] += 1
+        counts = np.zeros((clients, len(present)), dtype=np.int64)
+        for client in random.permutation(clients):
+            mixture = random.dirichlet(np.full(len(present), self.alpha))
+            counts[client] = drawn(mixture, left, int(sizes[client]), random)
+            left = left - counts[client]
+        parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+        for label, column in zip(present, counts.T, strict=True):
+            members = random.permutation(np.flatnonzero(labels == label))
+            for part, piece in zip(parts, np.split(members, np.cumsum(column)[:-1]), strict=True):
+                part.append(piece)
+        return [np.concatenate(part) for part in parts]
+
+
+def drawn(mixture: np.ndarray, left: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """How many samples of each class one client takes: ``size`` in all, by ``mixture`` [C], at most ``left`` [C].
+
+    Every pass either ends or empties a class, so there are C at most.
+    """
+    taken = np.zeros_like(left)
+    while size:
+        room = left - taken
+        q = np.where(room > 0, mixture, 0.0)
+        q = q if q.sum() > 0 else room.astype(np.float64)
+        some = np.minimum(random.multinomial(size, q / q.sum()), room)
+        taken += some
+        size -= int(some.sum())
+    return taken
+
+
+PROVIDES = DirichletClients
