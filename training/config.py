@@ -33,7 +33,7 @@ class DataConfig(Settings):
 
     section: ClassVar[str] = "data"
 
-    name: str = setting("digits", "digits, npz:PATH or folder:PATH")
+    name: str = setting("digits", "digits, a published set such as cifar10, npz:PATH or folder:PATH")
     partition: str = setting(
         "shards:2", "iid, shards:c, shards:c,size, pathological:c, dirichlet:alpha or dirichlet-clients:alpha"
     )

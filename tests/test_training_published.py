@@ -1,0 +1,219 @@
+"""Published data sets, read from small files in the layout in which each is distributed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import pickle
+import pickletools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.training import load_data
+from fedscope.training.dataset import standardised
+
+RNG = np.random.default_rng(3)
+
+
+def idx(values: np.ndarray) -> bytes:
+    """As Y. LeCun's page describes the format."""
+    return bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
+
+
+def arrays(shape: tuple[int, ...], classes: int = 10) -> dict[str, np.ndarray]:
+    made = {}
+    for split, n in (("train", 30), ("test", 20)):
+        made[f"x_{split}"] = RNG.integers(0, 256, (n, *shape), dtype=np.uint8)
+        made[f"y_{split}"] = (np.arange(n) % classes).astype(np.uint8)
+    return made
+
+
+def write_mnist(folder: Path, *, packed: bool = True) -> dict[str, np.ndarray]:
+    made = arrays((28, 28))
+    for split, stem in (("train", "train"), ("test", "t10k")):
+        for key, kind in (("x", "images-idx3"), ("y", "labels-idx1")):
+            data = idx(made[f"{key}_{split}"])
+            name = f"{stem}-{kind}-ubyte"
+            (folder / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(data) if packed else data)
+    return made
+
+
+def python2_pickle(batch: dict[str, Any]) -> bytes:
+    """As cPickle of Python 2 wrote CIFAR's: protocol 2, texts as bytes, NumPy's old module names."""
+    with io.BytesIO() as stored:
+        pickle.dump({key.encode(): value for key, value in batch.items()}, stored, protocol=2)
+        text = stored.getvalue()
+    return text.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def write_cifar10(folder: Path) -> dict[str, np.ndarray]:
+    made = arrays((3, 32, 32))
+    for i in range(5):
+        rows = slice(6 * i, 6 * i + 6)
+        batch = {"data": made["x_train"][rows].reshape(6, -1), "labels": made["y_train"][rows].tolist()}
+        (folder / f"data_batch_{i + 1}").write_bytes(python2_pickle(batch | {"batch_label": f"batch {i} of 5"}))
+    test = {"data": made["x_test"].reshape(20, -1), "labels": made["y_test"].tolist()}
+    (folder / "test_batch").write_bytes(python2_pickle(test))
+    return made
+
+
+def write_cifar100(folder: Path) -> dict[str, np.ndarray]:
+    made = arrays((3, 32, 32), classes=20)
+    for split in ("train", "test"):
+        fine = made[f"y_{split}"].tolist()
+        batch = {"data": made[f"x_{split}"].reshape(len(fine), -1), "fine_labels": fine}
+        (folder / split).write_bytes(python2_pickle(batch | {"coarse_labels": [label // 5 for label in fine]}))
+    return made
+
+
+def write_svhn(folder: Path) -> dict[str, np.ndarray]:
+    made = arrays((32, 32, 3))
+    for split in ("train", "test"):
+        y = made[f"y_{split}"].astype(np.int64)
+        stored = {"X": made[f"x_{split}"].transpose(1, 2, 3, 0), "y": np.where(y == 0, 10, y)[:, None].astype(np.uint8)}
+        savemat(folder / f"{split}_32x32.mat", stored)
+    return made
+
+
+def write_usps(folder: Path) -> dict[str, np.ndarray]:
+    made = arrays((16, 16))
+    for split, name in (("train", "usps.bz2"), ("test", "usps.t.bz2")):
+        lines = [
+            " ".join([str(y + 1), *(f"{i + 1}:{v / 127.5 - 1:.6f}" for i, v in enumerate(x.ravel().tolist()))])
+            for x, y in zip(made[f"x_{split}"], made[f"y_{split}"].tolist(), strict=True)
+        ]
+        (folder / name).write_bytes(bz2.compress(("\n".join(lines) + "\n").encode()))
+    return made
+
+
+WRITERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
+    "mnist": write_mnist,
+    "fmnist": write_mnist,
+    "cifar10": write_cifar10,
+    "cifar100": write_cifar100,
+    "svhn": write_svhn,
+    "usps": write_usps,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_published_set_is_read_as_the_arrays_that_it_holds(name: str, tmp_path: Path) -> None:
+    expected = standardised("by hand", "", WRITERS[name](tmp_path))
+    data = load_data(f"{name}:{tmp_path}")
+    for key in ("x_train", "y_train", "x_test", "y_test"):
+        np.testing.assert_array_equal(getattr(data, key), getattr(expected, key))
+    assert data.classes == (20 if name == "cifar100" else 10)
+    assert (data.name, data.path) == (f"{name}:{tmp_path}", str(tmp_path))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_files_are_found_where_other_programs_put_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    folder = tmp_path / "data" / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    write_mnist(folder, packed=packed)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDSCOPE_DATA", raising=False)
+    assert load_data("mnist").name == f"mnist:{folder}"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("FEDSCOPE_DATA", str(tmp_path / "data"))
+    assert load_data("mnist").name == f"mnist:{folder}"
+
+
+def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSCOPE_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        FedscopeError, match=r"found no usps.bz2, usps.t.bz2; looked in data, data/usps, data/USPS. Get "
+    ):
+        load_data("usps")
+    write_cifar10(tmp_path)
+    (tmp_path / "data_batch_3").unlink()
+    with pytest.raises(FedscopeError, match=r"has 5 of the 6 files, but not data_batch_3; get the rest from https://"):
+        load_data(f"cifar10:{tmp_path}")
+
+
+class Harmful:
+    """What runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (eval, ("1/0",))
+
+
+def spoiled(name: str, folder: Path) -> tuple[Path, Callable[[bytes], bytes]]:
+    """A file of the set, and what the test does to it."""
+    return {
+        "shorter": (folder / "t10k-images-idx3-ubyte", lambda data: data[:-1]),
+        "longer": (folder / "t10k-images-idx3-ubyte", lambda data: data + b"\0"),
+        "no idx": (folder / "t10k-images-idx3-ubyte", lambda data: b"PK\3\4" + data),
+        "other type": (folder / "t10k-images-idx3-ubyte", lambda data: data[:2] + b"\x0d" + data[3:]),
+        "bomb": (folder / "t10k-images-idx3-ubyte", lambda data: data[:4] + b"\xff" * 12 + data[16:]),
+        "empty": (folder / "train-labels-idx1-ubyte", lambda data: b""),
+        "lengths": (folder / "train-labels-idx1-ubyte", lambda data: idx(np.zeros(29, np.uint8))),
+        "code": (folder / "test_batch", lambda data: pickle.dumps({b"data": Harmful()})),
+        "cut": (folder / "test_batch", lambda data: data[: len(data) // 2]),
+        "no labels": (folder / "test_batch", lambda data: pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)})),
+        "not rows": (folder / "test_batch", lambda data: pickle.dumps({b"data": np.zeros((2, 9)), b"labels": [1, 2]})),
+        "objects": (folder / "test_batch", lambda data: pickle.dumps({b"data": [{}], b"labels": [1]})),
+        "few labels": (
+            folder / "test_batch",
+            lambda data: pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}),
+        ),
+    }[name]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("shorter", r"t10k-images-idx3-ubyte declares 15,680 values, but has only 15,679; copy it again"),
+        ("longer", r"declares 15,680 values, but has more"),
+        ("no idx", r"is not an IDX file of unsigned bytes: it begins with 504b0304"),
+        ("other type", r"is not an IDX file of unsigned bytes: it begins with 00000d03"),
+        ("bomb", r"declares \d[\d,]+ bytes, but stores"),
+        ("empty", r"is truncated or not an IDX file of unsigned bytes"),
+        ("lengths", r"x_train has 30 samples, but y_train has 29 labels"),
+        ("code", r"test_batch asks for builtins.eval, which may run code"),
+        ("cut", r"test_batch is truncated or not a pickle of arrays"),
+        ("no labels", r"test_batch is no batch of CIFAR, which has data, labels"),
+        ("not rows", r"data has shape \[2, 9\] of float64; CIFAR's is \[N, 3072\] of uint8"),
+        ("objects", r"has no numbers as data"),
+        ("few labels", r"has 2 images, but 1 labels"),
+    ],
+)
+def test_damaged_and_foreign_files_are_one_sentence(how: str, message: str, tmp_path: Path) -> None:
+    write_mnist(tmp_path, packed=False)
+    write_cifar10(tmp_path)
+    path, change = spoiled(how, tmp_path)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(FedscopeError, match=message):
+        load_data(f"{'mnist' if 'ubyte' in path.name else 'cifar10'}:{tmp_path}")
+
+
+def test_the_pickles_of_these_tests_are_like_those_of_python_2(tmp_path: Path) -> None:
+    write_cifar10(tmp_path)
+    stored = (tmp_path / "test_batch").read_bytes()
+    asked = {argument for op, argument, _ in pickletools.genops(stored) if op.name == "GLOBAL"}
+    assert asked == {"numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype", "_codecs encode"}
+
+
+def test_other_values_of_svhn_and_usps_are_refused(tmp_path: Path) -> None:
+    write_svhn(tmp_path)
+    savemat(tmp_path / "test_32x32.mat", {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.ones((3, 1), np.uint8)})
+    with pytest.raises(FedscopeError, match=r"X \[32, 32, 3, 4\] and 3 labels; SVHN's is \[32, 32, 3, N\] with N"):
+        load_data(f"svhn:{tmp_path}")
+    savemat(tmp_path / "test_32x32.mat", {"other": np.zeros(3)})
+    with pytest.raises(FedscopeError, match="is truncated or not a MATLAB file of SVHN"):
+        load_data(f"svhn:{tmp_path}")
+    write_usps(tmp_path)
+    (tmp_path / "usps.t.bz2").write_bytes(bz2.compress(b"11 1:0.5\n"))
+    with pytest.raises(FedscopeError, match=r"has pixels beyond -1..1 or labels beyond 1..10"):
+        load_data(f"usps:{tmp_path}")

@@ -1,0 +1,26 @@
+"""``cifar10``: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009: 50,000 + 10,000 colour images
+of 32 x 32 pixels, 10 classes."""
+
+from __future__ import annotations
+
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
+from ..dataset import Dataset, standardised
+from ..layouts.cifar import read_batches
+from ..layouts.places import located
+
+SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+
+
+def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
+    """``data_batch_1`` to ``data_batch_5`` and ``test_batch`` of the Python version, unpacked, in ``argument``."""
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    files = located("cifar10", argument, [(name,) for name in names], inside=("cifar-10-batches-py",), source=SOURCE)
+    x_train, (y_train,) = read_batches(files[:-1], (b"labels",))
+    x_test, (y_test,) = read_batches(files[-1:], (b"labels",))
+    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+    folder = files[0].parent
+    return standardised(f"cifar10:{folder}", str(folder), arrays, task=task)
+
+
+PROVIDES = load

@@ -1,0 +1,24 @@
+"""``cifar100``: Krizhevsky, 2009: 50,000 + 10,000 colour images of 32 x 32 pixels, 100 classes in 20 superclasses."""
+
+from __future__ import annotations
+
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
+from ..dataset import Dataset, standardised
+from ..layouts.cifar import read_batches
+from ..layouts.places import located
+
+SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
+
+
+def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
+    """``train`` and ``test`` of the Python version, unpacked, in ``argument``; the fine labels are learnt."""
+    files = located("cifar100", argument, [("train",), ("test",)], inside=("cifar-100-python",), source=SOURCE)
+    arrays = {}
+    for split, path in zip(("train", "test"), files, strict=True):
+        arrays[f"x_{split}"], (arrays[f"y_{split}"], _) = read_batches([path], (b"fine_labels", b"coarse_labels"))
+    folder = files[0].parent
+    return standardised(f"cifar100:{folder}", str(folder), arrays, task=task)
+
+
+PROVIDES = load

@@ -1,0 +1,46 @@
+"""``svhn``: Netzer et al., "Reading Digits in Natural Images", 2011: 73,257 + 26,032 digits, 32 x 32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, reading, regular
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
+from ..dataset import Dataset, standardised
+from ..layouts.places import located
+
+SOURCE = "http://ufldl.stanford.edu/housenumbers/"
+
+
+def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
+    """``train_32x32.mat`` and ``test_32x32.mat`` in the folder ``argument``; the label 10 is the digit 0."""
+    files = located("svhn", argument, [("train_32x32.mat",), ("test_32x32.mat",)], inside=("SVHN",), source=SOURCE)
+    arrays: dict[str, np.ndarray] = {}
+    for split, path in zip(("train", "test"), files, strict=True):
+        arrays[f"x_{split}"], arrays[f"y_{split}"] = read_mat(path)
+    folder = files[0].parent
+    return standardised(f"svhn:{folder}", str(folder), arrays, task=task)
+
+
+def read_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The images [N, 32, 32, 3] and digits [N] of one file.
+
+    Raises:
+        FedscopeError: a damaged file, or one without ``X`` [32, 32, 3, N] and ``y`` [N, 1].
+    """
+    from scipy.io import loadmat
+
+    what = "a MATLAB file of SVHN"
+    regular(path, what)
+    with reading(path, what):
+        held = loadmat(path, variable_names=["X", "y"])
+        x, y = np.asarray(held["X"]), np.asarray(held["y"]).ravel()
+    if x.ndim != 4 or x.shape[2] != 3 or x.dtype != np.uint8 or y.dtype.kind not in "iu" or x.shape[3] != len(y):
+        raise FedscopeError(f"{path} has X {list(x.shape)} and {len(y)} labels; SVHN's is [32, 32, 3, N] with N labels")
+    return np.ascontiguousarray(x.transpose(3, 0, 1, 2)), y.astype(np.int64) % 10
+
+
+PROVIDES = load

@@ -1,0 +1,47 @@
+"""``usps``: Hull, "A Database for Handwritten Text Recognition Research", 1994: 7,291 + 2,007 digits, 16 x 16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, reading, regular
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
+from ..dataset import Dataset, standardised
+from ..layouts.places import located
+
+SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
+
+
+def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
+    """``usps.bz2`` and ``usps.t.bz2`` in LIBSVM's format, packed or not, in the folder ``argument``."""
+    names = [("usps.bz2", "usps"), ("usps.t.bz2", "usps.t")]
+    files = located("usps", argument, names, inside=("USPS",), source=SOURCE)
+    arrays: dict[str, np.ndarray] = {}
+    for split, path in zip(("train", "test"), files, strict=True):
+        arrays[f"x_{split}"], arrays[f"y_{split}"] = read_libsvm(path)
+    folder = files[0].parent
+    return standardised(f"usps:{folder}", str(folder), arrays, task=task)
+
+
+def read_libsvm(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The images [N, 16, 16], uint8, and digits [N]: pixels are stored as -1..1, digits as 1..10.
+
+    Raises:
+        FedscopeError: a damaged file, values out of range.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    what = "a LIBSVM file of USPS"
+    regular(path, what)
+    with reading(path, what):
+        rows, digits = load_svmlight_file(str(path), n_features=256, zero_based=False)
+        x, y = rows.toarray(), np.asarray(digits)
+    if np.abs(x).max(initial=0) > 1 or not set(np.unique(y)) <= set(range(1, 11)):
+        raise FedscopeError(f"{path} has pixels beyond -1..1 or labels beyond 1..10; those of USPS are within")
+    return np.round((x.reshape(-1, 16, 16) + 1) * 127.5).astype(np.uint8), y.astype(np.int64) - 1
+
+
+PROVIDES = load

@@ -1,0 +1,55 @@
+"""IDX, the format of MNIST: a head of big-endian numbers, then the values."""
+
+from __future__ import annotations
+
+import gzip
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
+from .places import located
+
+#: bytes of the head's first word: 0, 0, the type (8: unsigned bytes), the number of dimensions
+_BYTES = 8
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """The array of unsigned bytes in an IDX file, gzipped or not.
+
+    Raises:
+        FedscopeError: truncated or longer than its head says, another type, not IDX.
+    """
+    what = "an IDX file of unsigned bytes"
+    regular(path, what)
+    with reading(path, what), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        zero, kind, dimensions = (word := file.read(4))[:2], word[2], word[3]
+        if zero != b"\0\0" or kind != _BYTES or not 1 <= dimensions <= 4:
+            raise FedscopeError(f"{path} is not {what}: it begins with {word.hex()}; copy it again")
+        shape = tuple(np.frombuffer(file.read(4 * dimensions), ">u4").tolist())
+        declared = prod(shape)
+        refuse_oversize(path, declared, path.stat().st_size)
+        values = file.read(declared + 1)
+    if len(shape) != dimensions or len(values) != declared:
+        longer = "more" if len(values) > declared else f"only {len(values):,}"
+        raise FedscopeError(f"{path} declares {declared:,} values, but has {longer}; copy it again")
+    return np.frombuffer(values, np.uint8).reshape(shape)
+
+
+def mnist_arrays(name: str, argument: str, source: str, inside: tuple[str, ...]) -> tuple[Path, dict[str, np.ndarray]]:
+    """The four arrays of a set in MNIST's layout, and the folder they are from.
+
+    Raises:
+        FedscopeError: missing or damaged files.
+    """
+    stems = [f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    files = located(
+        name,
+        argument,
+        [(f"{stem}.gz", stem, stem.replace("-idx", ".idx")) for stem in stems],
+        inside=inside,
+        source=source,
+    )
+    arrays = dict(zip(("x_train", "y_train", "x_test", "y_test"), map(read_idx, files), strict=True))
+    return files[0].parent, arrays

@@ -1,0 +1,53 @@
+"""Where a published data set's files lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...checkpoints import FedscopeError, expanded
+
+#: the folder of data sets, where the environment names one; else ``data/`` here
+VARIABLE = "FEDSCOPE_DATA"
+
+
+def located(
+    name: str, argument: str, files: Sequence[Sequence[str]], *, inside: Sequence[str] = (), source: str
+) -> list[Path]:
+    """The files of a data set, one for each entry of ``files``.
+
+    They are looked for in the folder that was typed (``mnist:PATH``), else in ``$FEDSCOPE_DATA``, else in ``data/``:
+    there, in a folder of the data set's name, and in those of ``inside``.
+
+    Args:
+        files: of each file the names that it goes by, as with and without ``.gz``.
+        inside: the folders that other programs put them into.
+        source: where one gets them.
+
+    Raises:
+        FedscopeError: a file that is missing everywhere; says where it was looked for, how it is called and where to
+            get it.
+    """
+    roots = [expanded(argument)] if argument else [expanded(os.environ.get(VARIABLE) or "data")]
+    folders = [folder for root in roots for folder in (root, root / name, *(root / part for part in inside))]
+    best: tuple[int, Path] | None = None
+    for folder in folders:
+        found = [next((folder / known for known in names if (folder / known).is_file()), None) for names in files]
+        if None not in found:
+            return [path.resolve() for path in found if path is not None]
+        there = sum(path is not None for path in found)
+        if there and (best is None or there > best[0]):
+            best = there, folder
+    wanted = ", ".join(names[0] for names in files)
+    if best is not None:
+        lacking = [names[0] for names in files if not any((best[1] / known).is_file() for known in names)]
+        raise FedscopeError(
+            f"--data {name}: {best[1]} has {best[0]} of the {len(files)} files, but not {', '.join(lacking)}; get the "
+            f"rest from {source}"
+        )
+    looked = ", ".join(map(str, folders))
+    raise FedscopeError(
+        f"--data {name}: found no {wanted}; looked in {looked}. Get them from {source} and give the folder as "
+        f"--data {name}:PATH, or its parent in ${VARIABLE}"
+    )
