@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import draw_cohort, partition
 from fedscope.training.partitions.dirichlet_clients import drawn
+from fedscope.training.splitting import parse_partition
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 
@@ -143,6 +144,84 @@ def test_dirichlet_clients_of_alpha_0_have_one_class_each(clients: int, seed: in
     assert ((counts > 0).sum(1) == 1).all()
     if clients % 10 == 0:
         assert set(counts.sum(1).tolist()) == {600 // clients}
+
+
+@settings(max_examples=40, deadline=None)
+@given(clients=st.integers(1, 50), each=st.integers(1, 30), seed=st.integers(0, 5))
+def test_natural_clients_are_users(clients: int, each: int, seed: int) -> None:
+    user = np.random.default_rng(seed).permutation(np.repeat(np.arange(50), each))
+    labels = user % 7
+    split = partition("natural", labels, 7, clients, seed=seed, groups={"user": user})
+    held = [set(user[part].tolist()) for part in split.clients]
+    assert all(len(users) == 1 for users in held)
+    assert len(set().union(*held)) == clients
+    assert [len(part) for part in split.clients] == [each] * clients
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    each=st.integers(1, 8),
+    inside=st.sampled_from(["", ",iid", ",shards:2", ",dirichlet:0.5", ",dirichlet-clients:0.1"]),
+    seed=st.integers(0, 5),
+)
+def test_every_client_has_one_domain_and_a_domain_all_its_samples(each: int, inside: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    domain, labels = random.integers(0, 3, 900), random.integers(0, 5, 900)
+    split = partition(f"domains:{each}{inside}", labels, 5, 3 * each, seed=seed, groups={"domain": domain})
+    for k, part in enumerate(split.clients):
+        assert set(domain[part].tolist()) == {k // each}
+    np.testing.assert_array_equal(np.sort(np.concatenate(split.clients)), np.arange(900))
+
+
+@settings(max_examples=20, deadline=None)
+@given(clients=st.integers(1, 60), seed=st.integers(0, 5))
+def test_pachinko_clients_have_equal_sizes_and_all_samples(clients: int, seed: int) -> None:
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(100), 20))
+    split = partition("pachinko", labels, 100, clients, seed=seed, groups={"superclass": labels // 5})
+    sizes = split.label_counts.sum(1)
+    assert sizes.max() - sizes.min() <= 1
+    np.testing.assert_array_equal(np.sort(np.concatenate(split.clients)), np.arange(2000))
+
+
+def test_pachinko_skews_superclasses_and_spreads_the_classes_inside() -> None:
+    """Before any class runs out a client's superclass shares are Dir(0.1) over 20 and its classes' Dir(10) over 5."""
+    labels = np.repeat(np.arange(100), 5000)
+    split = partition("pachinko:0.1,10", labels, 100, 5000, seed=0, groups={"superclass": labels // 5})
+    shares = split.label_counts.reshape(5000, 20, 5) / 100
+    first = np.random.default_rng(0)  # of all clients: those drawn last take what is left, so the spread is a bound
+    largest = shares.sum(2).max(1).mean()
+    drawn_shares = first.dirichlet(np.full(20, 0.1), 4000).max(1).mean()
+    assert drawn_shares * 0.75 < largest < drawn_shares * 1.1
+    root = shares.sum(2)
+    inside = (shares[root > 0.3] / root[root > 0.3][:, None]).max(1).mean()
+    # the greatest of five shares of Dir(10) is 0.31 on average, of Dir(0.1) 0.87; thirty draws or more add 0.05
+    assert 0.25 < inside < 0.5
+
+
+def test_a_partition_by_groups_says_what_it_went_without() -> None:
+    for text, kind in (("natural", "user"), ("domains:2", "domain"), ("pachinko", "superclass")):
+        with pytest.raises(FedscopeError, match=rf"goes by the {kind} of a sample, which these data do not know; take"):
+            partition(text, LABELS, 10, 4, seed=0)
+    with pytest.raises(FedscopeError, match=r"they know the domain of a sample; take another partition"):
+        partition("natural", LABELS, 10, 4, seed=0, groups={"domain": LABELS})
+    with pytest.raises(
+        FedscopeError, match=r"'natural' with 11 clients, but the data have 10 users; give --clients 10"
+    ):
+        partition("natural", LABELS, 10, 11, seed=0, groups={"user": LABELS})
+    with pytest.raises(
+        FedscopeError, match=r"'domains:2,iid' splits each of 10 domains into 2 clients; give --clients 20"
+    ):
+        partition("domains:2", LABELS, 10, 4, seed=0, groups={"domain": LABELS})
+    with pytest.raises(FedscopeError, match=r"domain 0 has \d+ samples for 100 clients; take fewer clients a domain"):
+        partition("domains:100", LABELS[:200], 10, 200, seed=0, groups={"domain": LABELS[:200] // 5})
+    with pytest.raises(FedscopeError, match="splits domains by domain"):
+        parse_partition("domains:2,domains:3")
+    with pytest.raises(FedscopeError, match="'many' is not a number"):
+        parse_partition("domains:many")
+    assert parse_partition("domains:3,shards").written() == "domains:3,shards:2"
+    assert parse_partition(parse_partition("domains:3,dirichlet:0.5").written()) == parse_partition(
+        "domains:3,dirichlet:0.5"
+    )
 
 
 def test_mixtures_of_dirichlet_clients_are_those_of_their_distribution() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy.io import savemat
 
 from fedscope.checkpoints import FedscopeError
@@ -217,3 +218,45 @@ def test_other_values_of_svhn_and_usps_are_refused(tmp_path: Path) -> None:
     (tmp_path / "usps.t.bz2").write_bytes(bz2.compress(b"11 1:0.5\n"))
     with pytest.raises(FedscopeError, match=r"has pixels beyond -1..1 or labels beyond 1..10"):
         load_data(f"usps:{tmp_path}")
+
+
+def write_pacs(folder: Path, per_class: int = 10) -> None:
+    for number, domain in enumerate(("art_painting", "cartoon", "photo", "sketch")):
+        for label, name in enumerate(("dog", "elephant")):
+            (folder / domain / name).mkdir(parents=True)
+            for i in range(per_class):
+                pixels = np.full((6, 6, 3), 10 * (2 * number + label) + i, np.uint8)
+                Image.fromarray(pixels).save(folder / domain / name / f"pic_{i:03d}.png")
+
+
+def test_pacs_keeps_its_domains_and_a_tenth_of_each_for_testing(tmp_path: Path) -> None:
+    write_pacs(tmp_path / "PACS")
+    data = load_data(f"pacs:{tmp_path}")
+    assert (len(data.y_train), len(data.y_test), data.classes, data.shape) == (72, 8, 2, (3, 6, 6))
+    domains = data.groups["domain"]
+    assert domains.names == ("art_painting", "cartoon", "photo", "sketch")
+    assert np.bincount(domains.test).tolist() == [2] * 4
+    # every image has the brightness of its domain, class and number, so what belongs together can be read off
+    level = np.round((data.x_train[:, 0, 0, 0] * data.deviations[0] + data.means[0]) * 255).astype(int)
+    expected = {(10 * (2 * d + y) + i, d, y) for d in range(4) for y in range(2) for i in range(10)}
+    assert set(zip(level.tolist(), domains.train.tolist(), data.y_train.tolist(), strict=True)) <= expected
+    again = load_data(f"pacs:{tmp_path / 'PACS'}")
+    np.testing.assert_array_equal(again.x_test, data.x_test)
+
+
+def test_pacs_without_a_domain_or_with_other_classes_is_refused(tmp_path: Path) -> None:
+    write_pacs(tmp_path, per_class=2)
+    (tmp_path / "sketch" / "dog").rename(tmp_path / "sketch" / "cat")
+    with pytest.raises(FedscopeError, match="art_painting and sketch differ in the classes cat, dog"):
+        load_data(f"pacs:{tmp_path}")
+    (tmp_path / "sketch").rename(tmp_path / "drawing")
+    with pytest.raises(FedscopeError, match="found no folders art_painting, cartoon, photo, sketch; looked in"):
+        load_data(f"pacs:{tmp_path}")
+
+
+def test_cifar100_knows_its_superclasses(tmp_path: Path) -> None:
+    made = write_cifar100(tmp_path)
+    groups = load_data(f"cifar100:{tmp_path}").groups["superclass"]
+    np.testing.assert_array_equal(groups.train, made["y_train"] // 5)
+    np.testing.assert_array_equal(groups.test, made["y_test"] // 5)
+    assert groups.names == ("0", "1", "2", "3")

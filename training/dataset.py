@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,20 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Which user, domain or superclass each sample is of.
+
+    Attributes:
+        names: of the groups, G of them.
+        train, test: int64 [n], 0 <= g < G, in the order of the split's samples.
+    """
+
+    names: tuple[str, ...]
+    train: np.ndarray
+    test: np.ndarray
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A labelled data set with its two splits.
 
@@ -38,6 +52,7 @@ class Dataset:
         means, deviations: what the samples were standardised with, one a channel (or feature); empty where they are
             taken as they are.
         task: what is learnt of them.
+        groups: what else is known of the samples, by kind: ``user``, ``domain``, ``superclass``.
     """
 
     name: str
@@ -51,6 +66,7 @@ class Dataset:
     means: tuple[float, ...]
     deviations: tuple[float, ...]
     task: Task = CLASSIFICATION
+    groups: Mapping[str, Groups] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,6 +133,7 @@ def standardised(
     arrays: Mapping[str, np.ndarray],
     others: Sequence[str] = (),
     task: Task = CLASSIFICATION,
+    groups: Mapping[str, Groups] | None = None,
 ) -> Dataset:
     """Check raw arrays and make a data set of them.
 
@@ -130,6 +147,7 @@ def standardised(
             the last ones.
         others: names of arrays that were left unread, for the sentence that says what is there.
         task: what is learnt.
+        groups: what else is known of the samples.
 
     Raises:
         FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
@@ -171,6 +189,7 @@ def standardised(
         means=tuple(means.ravel().tolist()),
         deviations=tuple(deviations.ravel().tolist()),
         task=task,
+        groups=groups or {},
     )
 
 

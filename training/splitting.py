@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -11,6 +13,9 @@ from ..checkpoints import FedscopeError, Partition
 from .randomness import generator
 from .registry import find, method_name
 from .settings import Settings
+
+#: nothing but the labels is known
+NO_GROUPS: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,35 @@ class Partitioner(Settings):
         words = [repr(value).removesuffix(".0") for value in values if value is not None]
         return f"{name}:{','.join(words)}" if words else name
 
-    def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
+    @classmethod
+    def parse(cls, name: str, rest: str) -> Self:
+        """From what stands behind the colon: numbers, in the order of the fields.
+
+        Raises:
+            FedscopeError: too many values, or a value that is not a number.
+        """
+        text, given = f"{name}:{rest}", rest.split(",") if rest else []
+        known = [key.name for key in fields(cls)]
+        if len(given) > len(known):
+            raise FedscopeError(f"data.partition = {text!r} gives {len(given)} values, but {name} takes {len(known)}")
+        values: dict[str, float | int] = {}
+        for key, word in zip(known, given, strict=False):
+            try:
+                values[key] = int(word) if word.strip().lstrip("+-").isdigit() else float(word)
+            except ValueError:
+                raise FedscopeError(f"data.partition = {text!r}: {word!r} is not a number ({name}:{key})") from None
+        return cls(**values)
+
+    def split(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
         """Indices of each client's samples; disjoint, together all samples unless the partition says otherwise.
 
         Args:
             labels: of the training split, [n] int64.
             clients: N.
             random: the partition's own generator.
+            groups: what else is known of the samples, by name: ``user``, ``domain``, ``superclass``, each [n] int64.
         """
         raise NotImplementedError
 
@@ -56,28 +83,40 @@ def parse_partition(text: str) -> Partitioner:
     Shards(shards=3, size=None)
     """
     name, _, rest = text.partition(":")
-    cls = find("partitions", name)
-    values: dict[str, float | int] = {}
-    known = [key.name for key in fields(cls)]
-    given = rest.split(",") if rest else []
-    if len(given) > len(known):
-        raise FedscopeError(f"data.partition = {text!r} gives {len(given)} values, but {name} takes {len(known)}")
-    for key, word in zip(known, given, strict=False):
-        try:
-            values[key] = int(word) if word.strip().lstrip("+-").isdigit() else float(word)
-        except ValueError:
-            raise FedscopeError(f"data.partition = {text!r}: {word!r} is not a number ({name}:{key})") from None
-    made: Partitioner = cls(**values)
+    made: Partitioner = find("partitions", name).parse(name, rest)
     return made
 
 
+def group_of(groups: Mapping[str, np.ndarray], kind: str, text: str) -> np.ndarray:
+    """Which ``user``, ``domain`` or ``superclass`` each sample is of, [n].
+
+    Raises:
+        FedscopeError: the data do not know it.
+    """
+    if kind not in groups:
+        knows = f"; they know the {' and the '.join(groups)} of a sample" if groups else ""
+        raise FedscopeError(
+            f"data.partition = {text!r} goes by the {kind} of a sample, which these data do not know{knows}; take "
+            "another partition, or data that do"
+        )
+    return groups[kind]
+
+
 def partition(
-    text: str, labels: np.ndarray, classes: int, clients: int, *, seed: int, client_test: float = 0.0
+    text: str,
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    *,
+    seed: int,
+    client_test: float = 0.0,
+    groups: Mapping[str, np.ndarray] = NO_GROUPS,
 ) -> Partition:
     """Split the training samples over N clients; the same seed gives the same split, whatever the method or run seed.
 
     Args:
         client_test: the share of each client's own samples set aside as its test part.
+        groups: what else is known of the samples; see :meth:`Partitioner.split`.
 
     Raises:
         FedscopeError: more clients than samples; a split that leaves a client without samples.
@@ -86,7 +125,7 @@ def partition(
         raise FedscopeError(
             f"data.clients = {clients} is more than the {len(labels)} training samples; use fewer clients"
         )
-    parts = parse_partition(text).split(labels, clients, generator(seed, "partition"))
+    parts = parse_partition(text).split(labels, clients, generator(seed, "partition"), groups)
     empty = [k for k, part in enumerate(parts) if not len(part)]
     if empty:
         raise FedscopeError(

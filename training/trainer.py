@@ -86,6 +86,7 @@ def train(
         config.data.clients,
         seed=config.data.seed,
         client_test=config.data.client_test,
+        groups={kind: groups.train for kind, groups in data.groups.items()},
     )
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     facts = facts_of(config, module, data.classes, learnt)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, standardised
+from ..dataset import Dataset, Groups, standardised
 from ..layouts.cifar import read_batches
 from ..layouts.places import located
 
@@ -14,11 +16,14 @@ SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train`` and ``test`` of the Python version, unpacked, in ``argument``; the fine labels are learnt."""
     files = located("cifar100", argument, [("train",), ("test",)], inside=("cifar-100-python",), source=SOURCE)
-    arrays = {}
+    arrays, coarse = {}, []
     for split, path in zip(("train", "test"), files, strict=True):
-        arrays[f"x_{split}"], (arrays[f"y_{split}"], _) = read_batches([path], (b"fine_labels", b"coarse_labels"))
+        arrays[f"x_{split}"], (arrays[f"y_{split}"], above) = read_batches([path], (b"fine_labels", b"coarse_labels"))
+        coarse.append(above.astype(np.int64))
+    names = tuple(str(number) for number in range(max(int(above.max()) for above in coarse) + 1))
+    groups = {"superclass": Groups(names, *coarse)}
     folder = files[0].parent
-    return standardised(f"cifar100:{folder}", str(folder), arrays, task=task)
+    return standardised(f"cifar100:{folder}", str(folder), arrays, task=task, groups=groups)
 
 
 PROVIDES = load

@@ -12,6 +12,12 @@ from ...checkpoints import FedscopeError, expanded
 VARIABLE = "FEDSCOPE_DATA"
 
 
+def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
+    """Where a data set is looked for: in the folder that was typed, or in that of all data sets."""
+    root = expanded(argument or os.environ.get(VARIABLE) or "data")
+    return [root, root / name, *(root / part for part in inside)]
+
+
 def located(
     name: str, argument: str, files: Sequence[Sequence[str]], *, inside: Sequence[str] = (), source: str
 ) -> list[Path]:
@@ -29,8 +35,7 @@ def located(
         FedscopeError: a file that is missing everywhere; says where it was looked for, how it is called and where to
             get it.
     """
-    roots = [expanded(argument)] if argument else [expanded(os.environ.get(VARIABLE) or "data")]
-    folders = [folder for root in roots for folder in (root, root / name, *(root / part for part in inside))]
+    folders = folders_of(name, argument, inside)
     best: tuple[int, Path] | None = None
     for folder in folders:
         found = [next((folder / known for known in names if (folder / known).is_file()), None) for names in files]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,9 @@ class Dirichlet(Partitioner):
 
     alpha: float = setting(0.1, "concentration; small means skewed", above=0)
 
-    def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
+    def split(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
         """See :class:`fedscope.training.splitting.Partitioner`."""
         least = min(10, len(labels) // clients)
         for _ in range(_TRIES):

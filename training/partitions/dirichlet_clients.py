@@ -3,6 +3,7 @@ Visual Classification", 2019."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,9 @@ class DirichletClients(Partitioner):
 
     alpha: float = setting(0.1, "concentration; small means skewed, 0 one class a client", least=0)
 
-    def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
+    def split(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
         """See :class:`fedscope.training.splitting.Partitioner`.
 
         Raises:
@@ -41,19 +44,22 @@ class DirichletClients(Partitioner):
                     f"classes and {clients} clients; take at least {len(present)} clients, or a greater alpha"
                 )
             return dealt(labels, holders_of(len(present), clients, 1, random), random)
-        sizes = np.full(clients, len(labels) // clients)
-        sizes[: len(labels) % clients] += 1
         counts = np.zeros((clients, len(present)), dtype=np.int64)
-        for client in random.permutation(clients):
+        for client, size in zip(random.permutation(clients), equal_sizes(len(labels), clients), strict=True):
             mixture = random.dirichlet(np.full(len(present), self.alpha))
-            counts[client] = drawn(mixture, left, int(sizes[client]), random)
+            counts[client] = drawn(mixture, left, size, random)
             left = left - counts[client]
-        parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        for label, column in zip(present, counts.T, strict=True):
-            members = random.permutation(np.flatnonzero(labels == label))
-            for part, piece in zip(parts, np.split(members, np.cumsum(column)[:-1]), strict=True):
-                part.append(piece)
-        return [np.concatenate(part) for part in parts]
+        return by_counts(labels, counts, random)
+
+
+def equal_sizes(samples: int, clients: int) -> list[int]:
+    """How many samples each client has: n // N, and one more for the first n mod N.
+
+    >>> equal_sizes(11, 3)
+    [4, 4, 3]
+    """
+    least, more = divmod(samples, clients)
+    return [least + 1] * more + [least] * (clients - more)
 
 
 def drawn(mixture: np.ndarray, left: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
@@ -70,6 +76,16 @@ def drawn(mixture: np.ndarray, left: np.ndarray, size: int, random: np.random.Ge
         taken += some
         size -= int(some.sum())
     return taken
+
+
+def by_counts(labels: np.ndarray, counts: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
+    """Each client's samples, where it takes ``counts`` [N, C] random ones of each of the classes that there are."""
+    parts: list[list[np.ndarray]] = [[] for _ in counts]
+    for label, column in zip(np.unique(labels), counts.T, strict=True):
+        members = random.permutation(np.flatnonzero(labels == label))
+        for part, piece in zip(parts, np.split(members, np.cumsum(column)[:-1]), strict=True):
+            part.append(piece)
+    return [np.concatenate(part) for part in parts]
 
 
 PROVIDES = DirichletClients

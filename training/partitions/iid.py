@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +17,9 @@ class IID(Partitioner):
 
     needs_classes: ClassVar[bool] = False
 
-    def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
+    def split(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
         """See :class:`fedscope.training.splitting.Partitioner`."""
         return np.array_split(random.permutation(len(labels)), clients)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,9 @@ class Pathological(Partitioner):
 
     classes: int = setting(2, "classes a client, exactly", least=1)
 
-    def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
+    def split(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
         """See :class:`fedscope.training.splitting.Partitioner`.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,9 @@ class Shards(Partitioner):
     shards: int = setting(2, "shards a client, about its number of classes", least=1)
     size: int | None = setting(None, "samples a shard; without it the shards hold all samples", least=1)
 
-    def split(self, labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
+    def split(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
         """See :class:`fedscope.training.splitting.Partitioner`.
 
         Raises:

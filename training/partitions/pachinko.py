@@ -1,0 +1,49 @@
+"""``pachinko``: Reddi et al., "Adaptive Federated Optimization", ICLR 2021: classes by superclass, as for CIFAR-100."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..settings import setting
+from ..splitting import Partitioner, group_of
+from .dirichlet_clients import by_counts, drawn, equal_sizes
+
+
+@dataclass(frozen=True)
+class Pachinko(Partitioner):
+    """Pachinko allocation: superclasses by Dir(root), inside each its classes by Dir(leaf); all clients of equal size.
+
+    Client after client, in random order, draws its mixtures, then its samples without replacement: a superclass by the
+    root mixture, a class by that superclass's leaf mixture. A class that runs out is left out of its superclass, a
+    superclass that runs out of the root, and the mixture rescaled. All samples are used.
+    """
+
+    root: float = setting(0.1, "concentration over superclasses; small means skewed", above=0)
+    leaf: float = setting(10.0, "concentration over the classes of a superclass", above=0)
+
+    def split(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        """See :class:`fedscope.training.splitting.Partitioner`.
+
+        Raises:
+            FedscopeError: data that do not know their superclasses.
+        """
+        above = group_of(groups, "superclass", "pachinko")
+        present, first, left = np.unique(labels, return_index=True, return_counts=True)
+        trees = [np.flatnonzero(above[first] == number) for number in np.unique(above)]
+        counts = np.zeros((clients, len(present)), dtype=np.int64)
+        for client, size in zip(random.permutation(clients), equal_sizes(len(labels), clients), strict=True):
+            root = random.dirichlet(np.full(len(trees), self.root))
+            leaves = [random.dirichlet(np.full(len(tree), self.leaf)) for tree in trees]
+            shares = drawn(root, np.array([left[tree].sum() for tree in trees]), size, random)
+            for tree, leaf, share in zip(trees, leaves, shares, strict=True):
+                counts[client, tree] = drawn(leaf, left[tree], int(share), random)
+            left = left - counts[client]
+        return by_counts(labels, counts, random)
+
+
+PROVIDES = Pachinko
