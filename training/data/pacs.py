@@ -57,8 +57,8 @@ def _root(place: str, argument: str) -> Path:
         if all((folder / domain).is_dir() for domain in DOMAINS):
             return folder.resolve()
     raise FedscopeError(
-        f"{place}: found no folders {', '.join(DOMAINS)}; looked in {', '.join(map(str, looked))}. Get them from {SOURCE} "
-        "and give the folder as --data pacs:PATH"
+        f"{place}: found no folders {', '.join(DOMAINS)}; looked in {', '.join(map(str, looked))}. Get them from "
+        f"{SOURCE} and give the folder as --data pacs:PATH"
     )
 
 
