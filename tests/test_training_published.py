@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import savemat
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.training import load_data
+from fedscope.training import load_data, partition
 from fedscope.training.dataset import standardised
 
 RNG = np.random.default_rng(3)
@@ -260,3 +261,90 @@ def test_cifar100_knows_its_superclasses(tmp_path: Path) -> None:
     np.testing.assert_array_equal(groups.train, made["y_train"] // 5)
     np.testing.assert_array_equal(groups.test, made["y_test"] // 5)
     assert groups.names == ("0", "1", "2", "3")
+
+
+DIGIT5 = {"MNIST": (28, 28), "SVHN": (32, 32, 3), "USPS": (16, 16), "SynthDigits": (32, 32, 3), "MNIST_M": (28, 28, 3)}
+
+
+def write_digit5(folder: Path) -> dict[str, list[np.ndarray]]:
+    made: dict[str, list[np.ndarray]] = {}
+    for domain, shape in DIGIT5.items():
+        (folder / domain / "partitions").mkdir(parents=True)
+        for part in (*(f"partitions/train_part{i}.pkl" for i in range(10)), "test.pkl"):
+            x, y = RNG.integers(0, 256, (3, *shape), dtype=np.uint8), RNG.permutation(10)[:3]
+            (folder / domain / part).write_bytes(pickle.dumps((x, y)))
+            made.setdefault(domain, []).append(x)
+    return made
+
+
+def test_digit5_has_five_domains_of_one_shape(tmp_path: Path) -> None:
+    made = write_digit5(tmp_path / "digits")
+    (tmp_path / "digits/USPS/test.pkl").write_bytes(pickle.dumps((np.zeros((2, 16, 16), np.uint8), np.array([9, 0]))))
+    data = load_data(f"digit5:{tmp_path}")
+    assert (data.shape, data.classes, len(data.y_train), len(data.y_test)) == ((3, 28, 28), 10, 150, 14)
+    domain = data.groups["domain"]
+    assert np.bincount(domain.train).tolist() == [30] * 5
+    assert np.bincount(domain.test).tolist() == [3, 3, 2, 3, 3]
+    pixels = np.round(
+        (data.x_train * np.array(data.deviations)[:, None, None] + np.array(data.means)[:, None, None]) * 255
+    )
+    # what has its size already keeps its pixels: grey ones three times, coloured ones as they are
+    np.testing.assert_array_equal(pixels[:3], np.stack([made["MNIST"][0]] * 3, axis=1))
+    np.testing.assert_array_equal(pixels[domain.train == 4][:3], made["MNIST_M"][0].transpose(0, 3, 1, 2))
+    # a picture of one brightness keeps it when it is resized
+    test = data.x_test[domain.test == 2]
+    assert np.ptp(test, axis=(0, 2, 3)).max() == 0
+
+
+def write_femnist(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    made = {}
+    for split, writers in (("train", ("f1_02", "f0_11", "f9_07")), ("test", ("f0_11", "f5_01"))):
+        with h5py.File(folder / f"fed_emnist_{split}.h5", "w") as file:
+            for n, writer in enumerate(writers, start=2):
+                x, y = RNG.integers(0, 256, (n, 28, 28)), RNG.integers(0, 62, n)
+                file[f"examples/{writer}/pixels"] = (x / 255).astype(np.float32)
+                file[f"examples/{writer}/label"] = y.astype(np.int32)
+                made[f"{split}/{writer}"] = x, y
+    return made
+
+
+def test_femnist_knows_the_writer_of_every_image(tmp_path: Path) -> None:
+    made = write_femnist(tmp_path)
+    data = load_data(f"femnist:{tmp_path}")
+    user = data.groups["user"]
+    assert user.names == ("f0_11", "f1_02", "f5_01", "f9_07")
+    pixels = np.round((data.x_train * data.deviations[0] + data.means[0]) * 255).astype(int)[:, 0]
+    for number, writer in enumerate(user.names):
+        for split, of, y in (("train", user.train, data.y_train), ("test", user.test, data.y_test)):
+            expected = made.get(f"{split}/{writer}", (np.empty((0, 28, 28)), np.empty(0)))
+            np.testing.assert_array_equal(y[of == number], expected[1])
+            if split == "train":
+                np.testing.assert_array_equal(pixels[of == number], expected[0])
+    split = partition("natural", data.y_train, data.classes, 3, seed=0, groups={"user": user.train})
+    assert [len(part) for part in split.clients] == [3, 2, 4]  # f0_11, f1_02, f9_07
+
+
+def test_damaged_writers_and_pairs_are_refused(tmp_path: Path) -> None:
+    write_femnist(tmp_path)
+    with h5py.File(tmp_path / "fed_emnist_test.h5", "r+") as file:
+        file["examples/f5_01/pixels"][0, 0, 0] = 7.0
+    with pytest.raises(
+        FedscopeError, match=r"writer f5_01 has pixels \[3, 28, 28\] and 3 labels; they are .* within 0..1"
+    ):
+        load_data(f"femnist:{tmp_path}")
+    with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
+        file.create_group("examples")
+    with pytest.raises(FedscopeError, match="has no writers"):
+        load_data(f"femnist:{tmp_path}")
+    (tmp_path / "fed_emnist_test.h5").write_bytes(b"no hdf5")
+    with pytest.raises(FedscopeError, match=r"fed_emnist_test\.h5"):
+        load_data(f"femnist:{tmp_path}")
+    write_digit5(tmp_path)
+    for held, message in (
+        ([1, 2, 3], "is not a pair of images and labels"),
+        ((np.zeros((2, 28, 28)), np.zeros(2)), r"has images \[2, 28, 28\] of float64 and 2 labels"),
+        ((np.zeros((2, 28, 28), np.uint8), np.zeros(3)), "and 3 labels"),
+    ):
+        (tmp_path / "SVHN/test.pkl").write_bytes(pickle.dumps(held))
+        with pytest.raises(FedscopeError, match=message):
+            load_data(f"digit5:{tmp_path}")

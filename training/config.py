@@ -36,7 +36,7 @@ class DataConfig(Settings):
     name: str = setting("digits", "digits, a published set such as cifar10, npz:PATH or folder:PATH")
     partition: str = setting(
         "shards:2",
-        "iid, shards:c, shards:c,size, pathological:c, dirichlet:alpha, dirichlet-clients:alpha, pachinko, natural or domains:m",
+        "iid, shards:c,size, pathological:c, dirichlet:a, dirichlet-clients:a, pachinko, natural or domains:m",
     )
     clients: int = setting(50, "N, the number of clients", least=1)
     client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)

@@ -62,3 +62,15 @@ def subfolders(folder: Path) -> list[Path]:
 def images_in(folder: Path) -> list[Path]:
     """The images in a folder, by name."""
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
+
+
+def resized(x: np.ndarray, side: int) -> np.ndarray:
+    """Images [N, h, w, 3] as [N, side, side, 3], bilinear; those of that size as they are."""
+    from PIL import Image
+
+    if x.shape[1:3] == (side, side):
+        return x
+    made = np.empty((len(x), side, side, 3), np.uint8)
+    for i, pixels in enumerate(x):
+        made[i] = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR))
+    return made

@@ -1,0 +1,68 @@
+"""``digit5``: digits in five domains (MNIST, SVHN, USPS, SynthDigits, MNIST-M), as Li et al., "FedBN", ICLR 2021,
+distribute them: feature skew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...landscape.evaluation.known_tasks import CLASSIFICATION
+from ...landscape.evaluation.tasks import Task
+from ..dataset import Dataset, Groups, standardised
+from ..layouts.images import resized
+from ..layouts.pickles import array_of, read_pickle
+from ..layouts.places import located
+
+SOURCE = "https://github.com/med-air/FedBN"
+DOMAINS = ("MNIST", "SVHN", "USPS", "SynthDigits", "MNIST_M")
+#: pixels a side: of the smaller ones but USPS
+SIDE = 28
+
+
+def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
+    """``<domain>/partitions/train_part0.pkl`` to ``train_part9.pkl`` and ``<domain>/test.pkl`` in ``argument``.
+
+    All ten parts are taken; images are resized to 28 x 28 pixels (bilinear), grey ones repeated over three channels.
+    """
+    names = [f"{domain}/{part}" for domain in DOMAINS for part in (*_PARTS, "test.pkl")]
+    files = located("digit5", argument, [(name,) for name in names], inside=("digits",), source=SOURCE)
+    arrays: dict[str, list[np.ndarray]] = {key: [] for key in ("x_train", "y_train", "x_test", "y_test")}
+    domains: dict[str, list[np.ndarray]] = {"train": [], "test": []}
+    each = len(_PARTS) + 1
+    for i, path in enumerate(files):
+        split = "test" if i % each == each - 1 else "train"
+        x, y = read_part(path)
+        arrays[f"x_{split}"].append(x)
+        arrays[f"y_{split}"].append(y)
+        domains[split].append(np.full(len(y), i // each))
+    groups = {"domain": Groups(DOMAINS, *(np.concatenate(domains[split]) for split in ("train", "test")))}
+    joined = {key: np.concatenate(parts) for key, parts in arrays.items()}
+    folder = files[0].parents[2]
+    return standardised(f"digit5:{folder}", str(folder), joined, task=task, groups=groups)
+
+
+_PARTS = tuple(f"partitions/train_part{i}.pkl" for i in range(10))
+
+
+def read_part(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The images [N, 28, 28, 3], uint8, and digits [N] of one file.
+
+    Raises:
+        FedscopeError: a damaged file, one that is not images and labels.
+    """
+    held = read_pickle(path)
+    if not isinstance(held, tuple | list) or len(held) != 2:
+        raise FedscopeError(f"{path} is not a pair of images and labels; copy it again")
+    x, y = array_of(path, held[0], "images"), array_of(path, held[1], "labels")
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] not in (1, 3)) or len(x) != y.size:
+        raise FedscopeError(
+            f"{path} has images {list(x.shape)} of {x.dtype} and {y.size} labels; Digit Five's are [N, h, w] or "
+            "[N, h, w, 3] of uint8, with N labels"
+        )
+    x = x if x.ndim == 4 else x[..., None]
+    return resized(x.repeat(3, axis=3) if x.shape[3] == 1 else x, SIDE), y.ravel().astype(np.int64)
+
+
+PROVIDES = load
