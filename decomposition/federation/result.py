@@ -1,0 +1,155 @@
+"""Which client holds how many samples of which class and domain, and a few of them to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, Variable
+from ...checkpoints.results import ArrayResult, along
+from ...checkpoints.tables import write_csv
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = ("client", "domain", "class", "samples", "test_samples")
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData(ArrayResult):
+    """What each of N clients holds of C classes.
+
+    Attributes:
+        counts, test: int64 [N, C], the samples that a client trains on, and those of its own test part (``client_test``;
+            zeros without one).
+        client_domains: int64 [N], which domain all of a client's samples are of; -1 where there are several, and empty
+            [0] where the data have none.
+        domains: their names.
+        shown: ids of the clients of which a few samples are kept.
+        images: float32 [K, M, c, h, w], the first M samples of each of these, scaled to 0..1; empty where samples are no
+            images.
+        attrs: provenance: data, partition, seed, classes, samples, versions.
+
+    Raises:
+        FedscopeError: no client.
+    """
+
+    command = "data"
+    kind = "clients-data"
+    needed = {"counts": "client class", "test": "client class"}
+    optional = {"domain": "client", "shown": "shown_client", "images": ""}
+    derived = (".counts.csv",)
+    drawn = ("", ".samples")
+
+    counts: np.ndarray
+    test: np.ndarray
+    client_domains: np.ndarray
+    domains: tuple[str, ...] = ()
+    shown: tuple[int, ...] = ()
+    images: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0, 0, 0), np.float32))
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not len(self.counts):
+            raise FedscopeError("the federation has no clients; give at least one")
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many samples each client trains on, [N]."""
+        return self.counts.sum(axis=1)
+
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``client`` and ``class``; of the samples ``shown_client``, ``sample``, ``channel``, ``y``, ``x``."""
+        clients, classes = self.counts.shape
+        coords = {"client": along("client", np.arange(clients)), "class": along("class", np.arange(classes))}
+        variables = {
+            "counts": along("client class", self.counts, "samples that the client trains on", "1"),
+            "test": along("client class", self.test, "samples of the client's own test part", "1"),
+        }
+        if len(self.client_domains):
+            variables["domain"] = along("client", self.client_domains, "domain of the client, -1 for several")
+        if self.images.size:
+            variables["shown"] = along("shown_client", np.array(self.shown, np.int64), "client")
+            variables["images"] = along("shown_client sample channel y x", self.images, "samples, 0 to 1", "1")
+        return coords, variables
+
+    def head(self) -> dict[str, Any]:
+        """The domains' names."""
+        return {"domains": list(self.domains)}
+
+    @classmethod
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """The inverse of :meth:`arrays` and :meth:`head`."""
+        domains = tuple(attrs.pop("domains", ()))
+        shown = tuple(int(client) for client in values.get("shown", ()))
+        images = values.get("images", np.empty((0, 0, 0, 0, 0), np.float32))
+        of = values.get("domain", np.empty(0, np.int64))
+        return cls(values["counts"], values["test"], of, domains, shown, images, attrs)
+
+    def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
+        """``BASE.counts.csv``: a row a client and class of which it has a sample."""
+        path = Path(f"{base}.counts.csv")
+        if again or not path.exists():
+            write_csv(path, COLUMNS, self._rows())
+        return [path]
+
+    def _rows(self) -> list[Sequence[Any]]:
+        held = np.argwhere((self.counts > 0) | (self.test > 0))
+        return [
+            (int(k), self.domain_of(int(k)), int(c), int(self.counts[k, c]), int(self.test[k, c])) for k, c in held
+        ]
+
+    def domain_of(self, client: int) -> str:
+        """The name of a client's domain; "" where it has several or the data have none."""
+        known = len(self.client_domains) and self.client_domains[client] >= 0
+        return self.domains[self.client_domains[client]] if known else ""
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """Bubbles of the clients' samples by class, and their sizes; ``width`` in inches."""
+        from .figure import draw_counts
+
+        return draw_counts(self, width, title)
+
+    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+        """The bubbles, and where samples are images a few of them under ``.samples``."""
+        from .figure import draw_samples
+
+        bubbles = {"": self.figure(width, title, **drawing)}
+        return bubbles | ({".samples": draw_samples(self, width, title)} if self.images.size else {})
+
+    def summary(self) -> str:
+        """How many clients of which sizes, how many classes each has, and what is nobody's."""
+        clients, classes = self.counts.shape
+        sizes, held = self.sizes, (self.counts > 0).sum(axis=1)
+        begin = f"{self.attrs.get('data_name', 'data')}, {self.attrs.get('partition', 'its own partition')}: "
+        owned, there = int(sizes.sum() + self.test.sum()), self.attrs.get("samples")
+        nobody = f"; {there - owned:,} of {there:,} samples are nobody's" if there is not None and there > owned else ""
+        own = f", {int(self.test.sum()):,} more in the clients' own test parts" if self.test.any() else ""
+        domains = f" in {len(self.domains)} domains" if self.domains else ""
+        return (
+            f"{begin}{clients} client{'s' if clients > 1 else ''}{domains}, each with {_spread(sizes, 'sample')} of "
+            f"{_spread(held, 'class', 'classes')} of {classes}; {int(sizes.sum()):,} samples in all{own}{nobody}"
+        )
+
+    def findings(self) -> dict[str, Any]:
+        """Every client's sizes and counts."""
+        clients = [
+            {
+                **{"client": k, "samples": int(self.sizes[k]), "test_samples": int(self.test[k].sum())},
+                **{"domain": self.domain_of(k) or None, "counts": self.counts[k], "test_counts": self.test[k]},
+            }
+            for k in range(len(self.counts))
+        ]
+        return {"clients": clients}
+
+
+def _spread(values: np.ndarray, one: str, many: str = "") -> str:
+    """``24 to 1,203 samples (median 400)``, or the one number that they all are."""
+    least, most = int(values.min()), int(values.max())
+    if least == most:
+        return f"{least:,} {one if least == 1 else many or one + 's'}"
+    return f"{least:,} to {most:,} {many or one + 's'} (median {np.median(values):,.4g})"
