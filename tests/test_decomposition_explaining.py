@@ -28,11 +28,13 @@ from fedscope.decomposition.explanation import (
     last_early,
     spread_rounds,
 )
-from fedscope.decomposition.explanation.intervals import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.beyond_bias import variance_of
+from fedscope.decomposition.explanation.greatest import greatest_part
 from fedscope.decomposition.explanation.models import gap
-from fedscope.decomposition.explanation.phases import phases
-from fedscope.decomposition.explanation.relations import relate
-from fedscope.decomposition.explanation.scatter import variance_of
+from fedscope.decomposition.explanation.moving import relate
+from fedscope.decomposition.explanation.phases import Phase, phases
+from fedscope.decomposition.explanation.readings import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import shown
 from fedscope.landscape.evaluation.samples import Samples
 
@@ -1016,7 +1018,4 @@ def test_a_step_that_is_not_finite_is_not_called_none():
     [(2, "Decompose it: --rounds 2."), (3, "Decompose one of them: --rounds with a number from 2 to 3.")],
 )
 def test_a_phase_of_one_round_is_asked_for_by_its_number(last: int, said: str) -> None:
-    from fedscope.decomposition.explanation.greatest import greatest_part
-    from fedscope.decomposition.explanation.phases import Phase
-
-    assert greatest_part("fma", Phase("middle", 2, last, ())).decide == said
+    assert greatest_part(Evidence(made(), [Phase("middle", 2, last, ())]), "middle").decide == said

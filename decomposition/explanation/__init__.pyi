@@ -1,12 +1,12 @@
+from .claims import explain as explain
 from .comparing import Against as Against
 from .comparing import Comparison as Comparison
 from .comparing import compare_models as compare_models
-from .engine import explain as explain
 from .measuring import RoundMeasures as RoundMeasures
 from .measuring import measure_round as measure_round
 from .phases import last_early as last_early
 from .phases import spread_rounds as spread_rounds
-from .records import Reading as Reading
-from .records import Statement as Statement
-from .records import Verdict as Verdict
+from .readings import Reading as Reading
 from .result import Explanation as Explanation
+from .statements import Statement as Statement
+from .statements import Verdict as Verdict

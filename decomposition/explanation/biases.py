@@ -6,35 +6,34 @@ from collections.abc import Sequence
 from math import fsum, isfinite
 
 from ..factors.records import RoundFactors
-from .intervals import finite, mean_of_clients, read
-from .records import Reading, Statement, Verdict
+from .readings import Reading, finite, mean_of_clients, read
+from .statements import Evidence, Judgement, Verdict
 from .wording import CANNOT, ends, in_rounds, listed, shown, splitting
 
 # What the paper calls almost zero is called small here, below this share of what it is compared with: ours.
 SMALL = 0.1
 
 
-def own_data(run: str, rounds: Sequence[RoundFactors], split: str = "") -> Statement:
+def own_data(evidence: Evidence) -> Judgement:
     """Small on own data in every round, judged client by client, because the factor carries p_k^2.
 
     Supported where in every round the 95 % interval (Clopper and Pearson's, of a share) of the clients whose own
     error is below a tenth of theirs on others' data lies above one half; contradicted where it lies below in some
     round, unless some client's error there is not finite, which counts as not below. From six clients on it can.
-    ``split`` is what was measured on.
     """
+    rounds = evidence.rounds
     shares = [share_below(one) for one in rounds]
     most = [share.low is not None and share.low > 0.5 for share in shares]
     unknown = {one.round: ids for one in rounds if (ids := _diverged(one))}
     few = [share.high is not None and share.high < 0.5 and share.round not in unknown for share in shares]
     verdict: Verdict = "contradicted" if any(few) else "supported" if all(most) else "undecided"
     known = [one for one, share in zip(rounds, shares, strict=True) if finite(share)]
-    decide = ""
     if not known and any(one.split for one in rounds):
         sentence = "It has no value: no client has samples of its own beside others' samples."
         decide = "More clients, each with data of its own, would decide it."
     elif not known:
         sentence = "It has no value: nothing tells the clients' own samples from others'."
-        decide = splitting(split, "tells them apart")
+        decide = splitting(evidence.split, "tells them apart")
     else:
         means = "; ".join(
             f"in round {one.round} {shown(of_clients(one, 'train_bias'))} on own data and "
@@ -53,21 +52,10 @@ def own_data(run: str, rounds: Sequence[RoundFactors], split: str = "") -> State
             sentence += (
                 f" In {in_rounds(numbers)} {clients} {listed(ids)} {have} no finite error and {count} as not below."
             )
-        if verdict == "undecided":
-            few_clients = "" if all(len(_pairs(one)) > 5 for one in known) else "; six at least"
-            decide = CANNOT if unknown else f"More clients a round would decide it{few_clients}."
+        few_clients = "" if all(len(_pairs(one)) > 5 for one in known) else "; six at least"
+        decide = CANNOT if unknown else f"More clients a round would decide it{few_clients}."
     readings = (of_clients(one, field) for one in rounds for field in ("train_bias", "heter_bias"))
-    return Statement(
-        "own-data",
-        run,
-        "Throughout, most clients' error on their own data is below a tenth of that on others'",
-        "Training bias stays almost zero throughout training (5.3.5), because local steps suffice to fit the local "
-        "data (5.3.1).",
-        verdict,
-        sentence,
-        decide,
-        (*shares, *readings, *(read(one, "train_bias") for one in rounds)),
-    )
+    return Judgement(verdict, sentence, decide, (*shares, *readings, *(read(one, "train_bias") for one in rounds)))
 
 
 def share_below(one: RoundFactors) -> Reading:
@@ -78,15 +66,15 @@ def share_below(one: RoundFactors) -> Reading:
         return Reading("clients_below_a_tenth", one.round, None)
     from scipy.stats import binomtest
 
-    count = sum(own < SMALL * other for own, other in pairs)
+    count = _below(pairs)
     interval = binomtest(count, len(pairs)).proportion_ci()
     return Reading("clients_below_a_tenth", one.round, count / len(pairs), float(interval.low), float(interval.high))
 
 
 def of_clients(one: RoundFactors, field: str) -> Reading:
     """The p-weighted mean over clients of ||y - mean_r f_k^r||^2 on their own samples, or on the others'."""
-    values = [(row, row.train_bias if field == "train_bias" else row.heter_bias) for row in one.clients]
-    return mean_of_clients(f"client_{field}", one, [(row, value) for row, value in values if value is not None])
+    known = [row for row in one.clients if getattr(row, field) is not None]
+    return mean_of_clients(f"client_{field}", one, [(row, getattr(row, field)) for row in known])
 
 
 def _pairs(one: RoundFactors) -> list[tuple[float, float]]:
@@ -101,14 +89,17 @@ def _diverged(one: RoundFactors) -> tuple[str, ...]:
     return tuple(str(k) for k, a, b in both if a is not None and b is not None and not (isfinite(a) and isfinite(b)))
 
 
+def _below(pairs: Sequence[tuple[float, float]]) -> int:
+    return sum(own < SMALL * other for own, other in pairs)
+
+
 def _counted(rounds: Sequence[RoundFactors]) -> str:
     """`10 of 10 clients in rounds 30 and 60, 9 of 10 in round 45`."""
-    found: dict[tuple[int, int], list[int]] = {}
+    by_count: dict[tuple[int, int], list[int]] = {}
     for one in rounds:
         pairs = _pairs(one)
-        key = sum(own < SMALL * other for own, other in pairs), len(pairs)
-        found.setdefault(key, []).append(one.round)
-    return ", ".join(f"{count} of {of} clients in {in_rounds(numbers)}" for (count, of), numbers in found.items())
+        by_count.setdefault((_below(pairs), len(pairs)), []).append(one.round)
+    return ", ".join(f"{count} of {of} clients in {in_rounds(numbers)}" for (count, of), numbers in by_count.items())
 
 
 def _arithmetic(one: RoundFactors) -> str:

@@ -13,7 +13,9 @@ from ...checkpoints import Round, weighted_mean
 from ...checkpoints.results import Kept
 from ...landscape.evaluation.samples import Samples
 from .comparing import Comparison, compare_models
-from .similar import Similarity
+
+#: (round, mean similarity of the clients' pairs, its standard error or None, over how many minibatches)
+Similarity = tuple[int, float, float | None, int]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .records import Reading, Statement
+from .readings import Reading
+from .statements import Statement
 
 if TYPE_CHECKING:
     from .result import Explanation

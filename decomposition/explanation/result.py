@@ -13,7 +13,8 @@ from ...checkpoints import FedscopeError, write_durably
 from ...checkpoints.results import Result
 from ...checkpoints.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
-from .records import Reading, Statement
+from .readings import Reading
+from .statements import Statement
 from .wording import label
 
 if TYPE_CHECKING:

@@ -1,19 +1,42 @@
-"""Intervals of measured numbers, and when two numbers are apart."""
+"""Measured numbers with their intervals, and when two numbers are apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import fsum, hypot, isfinite, nan, sqrt
 
 from ..factors.records import ClientRow, RoundFactors
-from .records import Reading
 
 # Of one recorded model each: draws do not enter, so all of D leaves no error.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
 
 # Below it, the draws of a client are the same model up to rounding.
 FULL_BATCHES = 1e-12
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number behind a statement, and its 95 % interval `low` to `high`; in units of the loss, unless its name says a
+    distance (`delta_max`), an error (a share, 0..1), a correlation or a similarity.
+
+    `value` is None where the quantity does not exist; `low` and `high` are None where no interval does, and both are
+    the value where it was measured on all of D without draws. `round` is None for a number over several rounds.
+
+    >>> Reading("locality", 60, -0.2, -0.25, -0.15).half
+    0.05
+    """
+
+    name: str
+    round: int | None
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval; None where there is none."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
 def read(one: RoundFactors, factor: str) -> Reading:
@@ -27,15 +50,9 @@ def read(one: RoundFactors, factor: str) -> Reading:
         row = one.row(factor)
     except KeyError:
         return Reading(factor, one.round, None)
-    if row.value is None:
-        return Reading(factor, one.round, None)
-    if factor in WITHOUT_DRAWS:
-        over_draws: float | None = 0.0
-        known = one.population or row.stderr_samples is not None
-    else:
-        over_draws = row.stderr_draws
-        known = over_draws is not None and not all_alike(one)
-    if not known or over_draws is None:
+    known = one.population or row.stderr_samples is not None if factor in WITHOUT_DRAWS else not all_alike(one)
+    over_draws = 0.0 if factor in WITHOUT_DRAWS else row.stderr_draws
+    if row.value is None or over_draws is None or not known:
         return Reading(factor, one.round, row.value)
     half = hypot(quantile(one.count - 1) * over_draws, 1.96 * (row.stderr_samples or 0.0))
     return Reading(factor, one.round, row.value, row.value - half, row.value + half)
@@ -48,6 +65,11 @@ def all_alike(one: RoundFactors) -> bool:
     except KeyError:
         return False
     return value is not None and abs(value) < FULL_BATCHES
+
+
+def clients_differ(rounds: Sequence[RoundFactors]) -> bool:
+    """Whether two of the rounds have different clients."""
+    return len({frozenset(row.client for row in one.clients) for one in rounds}) > 1
 
 
 def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRow, float]]) -> Reading:
@@ -77,6 +99,16 @@ def above(a: Reading, b: Reading, factor: float = 1.0) -> bool:
     if a.low is None or b.high is None:
         return False
     return a.low > factor * b.high
+
+
+def order(a: Reading, b: Reading | None = None) -> int:
+    """1 where a lies :func:`above` b, -1 where it lies below, else 0; b is 0 by default.
+
+    >>> order(Reading("locality", 1, -0.5, -0.6, -0.4)), order(Reading("locality", 1, -0.5, -0.6, 0.1))
+    (-1, 0)
+    """
+    other = zero(a) if b is None else b
+    return int(above(a, other)) - int(above(other, a))
 
 
 def zero(one: Reading) -> Reading:
