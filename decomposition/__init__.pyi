@@ -1,10 +1,10 @@
 from .cohort.draws import CohortDraws as CohortDraws
+from .cohort.draws import draws_of_rounds as draws_of_rounds
+from .cohort.draws import draws_of_runs as draws_of_runs
+from .cohort.draws import join as join
+from .cohort.draws import refuse_unequal_runs as refuse_unequal_runs
 from .cohort.membership import membership_labels as membership_labels
 from .cohort.membership import membership_train as membership_train
-from .cohort.recorded_draws import draws_of_rounds as draws_of_rounds
-from .cohort.recorded_draws import draws_of_runs as draws_of_runs
-from .cohort.recorded_draws import join as join
-from .cohort.recorded_draws import refuse_unequal_runs as refuse_unequal_runs
 from .factors.other_losses import decompose_loss as decompose_loss
 from .factors.records import ClientRow as ClientRow
 from .factors.records import FactorRow as FactorRow

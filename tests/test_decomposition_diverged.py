@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from fedscope.checkpoints import Layout, Weights
-from fedscope.decomposition.cohort.not_finite import diverged_rows, diverged_words
+from fedscope.decomposition.cohort.divergence import diverged_rows, diverged_words
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, weighted_mean
-from ..decomposition.cohort.not_finite import diverged_rows
+from ..decomposition.cohort.divergence import diverged_rows
 from ..landscape import Evaluator, Samples
 from .building import module_of
 from .config import Config, merge

@@ -204,7 +204,7 @@ class Group:
         Raises:
             FedscopeError: such a round.
         """
-        from ..decomposition.cohort.recorded_draws import rounds_of_cohort
+        from ..decomposition.cohort.draws import rounds_of_cohort
 
         for number in self.needed(self.windows):
             for run in self.runs:

@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError, Weights, weighted_mean
 from ...landscape.evaluation.known_tasks import Sequences
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
-from ..cohort.distances import distances
+from ..cohort.divergence import distances
 from ..cohort.draws import CohortDraws
 from . import likelihood, votes
 from .loss_rows import loss_rows

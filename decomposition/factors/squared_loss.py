@@ -18,7 +18,7 @@ from torch import Tensor
 from ...checkpoints import FedscopeError, Partition, Round, Weights, weighted_mean
 from ...landscape.evaluation.known_tasks import Regression, is_own
 from ...landscape.evaluation.samples import Samples
-from ..cohort.distances import distances
+from ..cohort.divergence import distances
 from ..cohort.draws import CohortDraws
 from ..cohort.membership import Members, held_by, members_of
 from .gram import Moments, chunk_moments

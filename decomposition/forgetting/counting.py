@@ -12,8 +12,8 @@ from ...checkpoints import FedscopeError, Partition, Round, Weights
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
+from ..cohort.divergence import diverged_rows
 from ..cohort.membership import Members, members_of
-from ..cohort.not_finite import diverged_rows
 from .records import Answers, Counts
 
 # A multiple of the batches that suit convolutions (50) and linear layers (1000) on a CPU, so that none is a remainder.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...checkpoints import FedscopeError, Variable
 from ...checkpoints.errors import listed
 from ...checkpoints.results import ArrayResult, along
-from ..cohort.not_finite import diverged_words
+from ..cohort.divergence import diverged_words
 from .records import Answers, Counts, Flags
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, Round, Weights
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.replica import Replica
 from ...landscape.evaluation.samples import Samples
-from ..cohort.not_finite import diverged_rows
+from ..cohort.divergence import diverged_rows
 from .choosing import choose
 from .result import RoundSubsets, SizeRow
 

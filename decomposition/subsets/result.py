@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept, Table, TableResult, number, truth
-from ..cohort.not_finite import diverged_words
+from ..cohort.divergence import diverged_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,14 +1,30 @@
-"""Which clients diverged: their models hold a value that is not finite."""
+"""How far the clients of a cohort lie from their average, and which diverged: their models are not finite."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Weights
 from ...checkpoints.errors import listed
+
+if TYPE_CHECKING:
+    from .draws import CohortDraws
+
+
+def distances(cohort: CohortDraws, fma: Sequence[Weights]) -> npt.NDArray[np.float64]:
+    """||w_k^r - w_FMA^r|| over the parameters [K, R]; a row at a time, so that float64 costs one model and not the
+    cohort."""
+
+    def to_mean(clients: Weights, mean: Weights) -> npt.NDArray[np.float64]:
+        centre = mean.parameters.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged, whose distance is not finite
+            return np.array([np.linalg.norm(row.astype(np.float64) - centre) for row in clients.parameters])
+
+    return np.stack([to_mean(draw, mean) for draw, mean in zip(cohort.draws, fma, strict=True)], axis=1)
 
 
 def diverged_rows(clients: Weights) -> npt.NDArray[np.bool_]:
@@ -28,7 +44,7 @@ def diverged_rows(clients: Weights) -> npt.NDArray[np.bool_]:
 
 
 def diverged_words(ids: Sequence[int], round_: int) -> str:
-    """The same of one round in words, by the clients' ids; "" where there is none.
+    """The clients of one round that diverged, in words, by their ids; "" where there is none.
 
     >>> diverged_words([2], 5), diverged_words([], 5)
     ('the model of client 2 in round 5 is not finite', '')
