@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.factors.panels import group_factors
-from fedscope.decomposition.factors.records import FACTORS, MEASURED
+from fedscope.decomposition.factors.round_factors import FACTORS, MEASURED
 from fedscope.landscape.drawing.end_labels import spread
 from fedscope.landscape.drawing.paper import save_figure
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from ..factors.records import RoundFactors
+from ..factors.round_factors import RoundFactors
 from ..subsets.choosing import choose
 from .biases import SMALL
 from .phases import FEWEST

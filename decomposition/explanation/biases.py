@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum, isfinite
 
-from ..factors.records import RoundFactors
+from ..factors.round_factors import RoundFactors
 from .readings import Reading, finite, mean_of_clients, read
 from .statements import Evidence, Judgement, Verdict
 from .wording import CANNOT, ends, in_rounds, listed, shown, splitting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isfinite
 
-from ..factors.records import RoundFactors
 from ..factors.result import RunFactors
+from ..factors.round_factors import RoundFactors
 from .readings import (
     Reading,
     above,

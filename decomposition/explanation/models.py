@@ -8,7 +8,7 @@ from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..factors.records import RoundFactors
+from ..factors.round_factors import RoundFactors
 from .readings import Reading, finite, order, quantile, read
 from .statements import Evidence, Judgement, throughout
 from .wording import CHANGES, capital, ends, in_rounds, listed, shown

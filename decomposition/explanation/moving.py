@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..factors.records import RoundFactors
 from ..factors.result import RunFactors
+from ..factors.round_factors import RoundFactors
 from .phases import FEWEST, Phase
 from .readings import Reading, broken, finite, order, read
 from .statements import Evidence, Judgement, Verdict, throughout

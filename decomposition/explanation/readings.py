@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum, hypot, isfinite, nan, sqrt
 
-from ..factors.records import ClientRow, RoundFactors
+from ..factors.round_factors import ClientRow, RoundFactors
 
 # Of one recorded model each: draws do not enter, so all of D leaves no error.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from ..factors.records import RoundFactors
 from ..factors.result import RunFactors
+from ..factors.round_factors import RoundFactors
 from .phases import Phase
 from .readings import Reading
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import floor, isfinite, log10
 from typing import TypeVar
 
-from ..factors.records import RoundFactors
 from ..factors.result import RunFactors
+from ..factors.round_factors import RoundFactors
 from .readings import Reading, all_alike, broken
 
 T = TypeVar("T")

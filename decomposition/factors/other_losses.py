@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ...checkpoints import FedscopeError, Weights, weighted_mean
+from ...checkpoints import FedscopeError, Weights
 from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.known_tasks import Sequences
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
-from ..cohort.divergence import distances
 from ..cohort.draws import CohortDraws
-from . import likelihood, votes
-from .loss_rows import loss_rows
-from .loss_sums import LossSums, Split, chunk_sums
-from .records import RoundFactors
-from .rows import client_rows
-from .streaming import CHUNK, Chunk, stream_outputs
-
-
-class _Kind(Protocol):
-    """What the file of a loss provides: its own form of the outputs, the losses of single models, the factors."""
-
-    def prepare(self, logits: Tensor, /) -> Tensor: ...
-    def losses(self, outputs: Tensor, y: Tensor, /) -> Tensor: ...
-    def split(self, outputs: Tensor, y: Tensor, p: Tensor, /) -> Split: ...
-
-
-_KINDS: Mapping[str, _Kind] = {"cross-entropy": likelihood, "zero-one": votes}
-_OUTPUTS = {"cross-entropy": "probabilities", "zero-one": "predictions"}
+from .loss_sums import LossSums, chunk_sums, loss_rows
+from .losses import KINDS
+from .round_factors import RoundFactors
+from .streaming import CHUNK, Chunk, add_up
 
 
 def decompose_loss(
@@ -60,10 +44,10 @@ def decompose_loss(
     its clients. The row `closure_error` says how exactly they add up. The two losses are
 
     * "cross-entropy" (nats): bias = CE(f̂), variance = Σ_k p_k mean_r KL(f̂ ‖ f_k^r), with f̂ the normalised p-weighted
-      geometric mean of clients and draws (`likelihood.split`);
+      geometric mean of clients and draws (`losses.split_cross_entropy`);
     * "zero-one" (a share, 0..1): bias = 1[y* != y], with y* the main prediction; the variance P(f != y*) adds where y*
       is right (`variance_where_right`), and P(f = y) is subtracted where it is wrong (`variance_where_wrong`): the row
-      `variance` is net. Ties of votes go to the lowest class (`votes.split`).
+      `variance` is net. Ties of votes go to the lowest class (`losses.split_zero_one`).
 
     Here the expectation is over a client (with p_k) *and* its draw: clients that differ from each other are variance,
     though each be certain, whereas the variance of the squared error's decomposition is over draws alone. Bias does not
@@ -111,54 +95,36 @@ def decompose_loss(
     Source: Heskes (1998) for the cross-entropy, Domingos (2000) for the 0-1 loss; clients and draws as what varies, and
     the remainder, are ours.
     """
-    if loss not in _KINDS:
+    if loss not in KINDS:
         raise FedscopeError(
             f'loss = "{loss}" is unknown: use "cross-entropy" or "zero-one", or decompose_round for the squared error'
         )
     if not isinstance(samples.task, Sequences):  # whose positions have classes
         require_classes(samples, f"the decomposition of the {loss} loss")
-    kind = _KINDS[loss]
-    recorded = {name: w for name, w in (("global", globals_), ("averaged", averaged)) if w is not None}
-    fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
-    p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
-    total: LossSums | None = None
-    for part in stream_outputs(
-        module,
-        samples,
+    kind, deployed = KINDS[loss], "global" if cohort.trained is None else "averaged"
+
+    def sums(part: Chunk, p: Tensor) -> LossSums:
+        outputs, y = kind.prepare(part.clients), part.y
+        # Measured from the losses of single models and not from the factors: closure compares the two.
+        client_loss = torch.tensordot(p, kind.losses(outputs, y), dims=1)
+        fma_loss = kind.losses(kind.prepare(part.fma), y)
+        models = {f"{name}_loss": kind.losses(kind.prepare(f), y) for name, f in part.recorded.items()}
+        if f"{deployed}_loss" in models:
+            models["server_step"] = models[f"{deployed}_loss"] - fma_loss[0]
+        over_draws = {"client_loss": client_loss, "fma_loss": fma_loss, "remainder": fma_loss - client_loss}
+        return chunk_sums(kind.split(outputs, y, p), over_draws, models)
+
+    recorded = {"global": globals_, "averaged": averaged}
+    total, distance = add_up(module, samples, cohort, recorded, sums, compute=compute, progress=progress, chunk=chunk)
+    return RoundFactors.of(
         cohort,
-        fma,
-        recorded,
-        compute=compute,
-        progress=progress,
-        chunk=chunk,
-    ):
-        sums = _sums(kind, part, p.to(part.clients.device), "global" if cohort.trained is None else "averaged")
-        total = sums if total is None else total.merge(sums)
-    assert total is not None, "Samples has refused n = 0"
-    distance = distances(cohort, fma)
-    return RoundFactors(
-        round=cohort.round,
-        draws=cohort.source,
-        count=cohort.count,
-        independent=cohort.independent,
-        outputs=_OUTPUTS[loss],
+        distance,
+        total.clients / total.n,
+        outputs=kind.outputs,
         samples=total.n,
         classes=samples.classes,
         population=population,
         split=False,
         rows=tuple(loss_rows(total, cohort, distance, loss, population=population)),
-        clients=tuple(client_rows(cohort, distance, total.clients / total.n)),
         loss=loss,
     )
-
-
-def _sums(kind: _Kind, part: Chunk, p: Tensor, deployed: str) -> LossSums:
-    outputs, y = kind.prepare(part.clients), part.y
-    # Measured from the losses of single models and not from the factors: closure compares the two.
-    client_loss = torch.tensordot(p, kind.losses(outputs, y), dims=1)
-    fma_loss = kind.losses(kind.prepare(part.fma), y)
-    models = {f"{name}_loss": kind.losses(kind.prepare(f), y) for name, f in part.recorded.items()}
-    if f"{deployed}_loss" in models:
-        models["server_step"] = models[f"{deployed}_loss"] - fma_loss[0]
-    over_draws = {"client_loss": client_loss, "fma_loss": fma_loss, "remainder": fma_loss - client_loss}
-    return chunk_sums(kind.split(outputs, y, p), over_draws, models)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL
-from .records import ClientRow, RoundFactors
+from .round_factors import ClientRow, RoundFactors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,19 +1,22 @@
-"""The outputs of every model of a round, a chunk of samples at a time."""
+"""The outputs of every model of a round, a chunk of samples at a time, and sums of what is taken from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import FedscopeError, Weights, weighted_mean
 from ...landscape.evaluation.compute import Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
+from ..cohort.divergence import distances
 from ..cohort.draws import CohortDraws
 
 # A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.
@@ -21,6 +24,15 @@ CHUNK = 500
 # Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory
 # does not grow.
 CHUNK_NUMBERS = 8 * 2**20
+
+
+class Sums(Protocol):
+    """Sums over samples."""
+
+    def merge(self, more: Self, /) -> Self: ...
+
+
+S = TypeVar("S", bound=Sums)
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,34 @@ class Chunk:
     y: Tensor
 
 
+def add_up(
+    module: torch.nn.Module,
+    samples: Samples,
+    cohort: CohortDraws,
+    recorded: Mapping[str, Weights | None],
+    sums: Callable[[Chunk, Tensor], S],
+    *,
+    compute: Compute,
+    progress: Callable[[int, int], None] | None,
+    chunk: int,
+) -> tuple[S, npt.NDArray[np.float64]]:
+    """(the sums of all chunks, ||w_k^r - w_FMA^r|| [K, R]).
+
+    Args:
+        recorded: models beside the cohort's, where there are such.
+        sums: of a chunk, with p [K] where its outputs are.
+
+    Raises:
+        FedscopeError: models that do not fit the module.
+    """
+    there = {name: model for name, model in recorded.items() if model is not None}
+    fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
+    p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
+    parts = stream_outputs(module, samples, cohort, fma, there, compute=compute, progress=progress, chunk=chunk)
+    total = reduce(lambda a, b: a.merge(b), (sums(part, p.to(part.clients.device)) for part in parts))
+    return total, distances(cohort, fma)
+
+
 def stream_outputs(
     module: torch.nn.Module,
     samples: Samples,
@@ -44,8 +84,8 @@ def stream_outputs(
     recorded: Mapping[str, Weights],
     *,
     compute: Compute,
-    progress: Callable[[int, int], None] | None,
-    chunk: int,
+    progress: Callable[[int, int], None] | None = None,
+    chunk: int = CHUNK,
 ) -> Iterator[Chunk]:
     """Yield the outputs of all models chunk by chunk: O(K R chunk C) numbers are held, whatever n.
 

@@ -20,7 +20,7 @@ from ...landscape.evaluation.tasks import require_classes
 from ...landscape.evaluation.trial import refuse_shapeless, try_out
 from ...landscape.evaluation.workers import run_in_workers
 from ..cohort.draws import P_TOLERANCE
-from ..factors.records import Outputs
+from ..factors.round_factors import Outputs
 from .gaps import Gap
 
 # Samples at a time. A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.

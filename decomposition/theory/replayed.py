@@ -12,7 +12,7 @@ from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
 from ..cohort.draws import CohortDraws
-from ..factors.records import Outputs
+from ..factors.round_factors import Outputs
 
 # Samples at a time: O(K R chunk C) outputs are held.
 CHUNK = 500

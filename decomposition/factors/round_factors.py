@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from ...checkpoints.results import Kept
+
+if TYPE_CHECKING:
+    from ..cohort.draws import CohortDraws
 
 Outputs = Literal["probabilities", "logits"]
 Loss = Literal["squared", "cross-entropy", "zero-one"]
@@ -26,7 +32,7 @@ MEASURED = (
     "delta_mean",
     "closure_error",
 )
-# The same of every loss: of the others it is the clients' mean loss that has factors (`losses.decompose_loss`).
+# The same of every loss: of the others it is the clients' mean loss that has factors (`other_losses.decompose_loss`).
 _CLIENTS_MEASURED = ("client_loss", "remainder", *MEASURED[1:])
 FACTORS_OF: Mapping[str, tuple[str, ...]] = {
     "squared": FACTORS,
@@ -96,6 +102,38 @@ class RoundFactors(Kept):
     rows: tuple[FactorRow, ...]
     clients: tuple[ClientRow, ...]
     loss: str = "squared"
+
+    @classmethod
+    def of(
+        cls,
+        cohort: CohortDraws,
+        distance: npt.NDArray[np.float64],
+        variance: npt.NDArray[np.float64],
+        biases: Sequence[tuple[float | None, float | None]] = (),
+        **known: Any,
+    ) -> Self:
+        """Of a cohort, with a row a client in its order.
+
+        Args:
+            distance: ||w_k^r - w_FMA^r|| [K, R].
+            variance: the clients' [K].
+            biases: theirs inside and outside of their own samples, where something splits them.
+            known: the other fields.
+        """
+        clients = tuple(
+            ClientRow(
+                int(client),
+                int(cohort.client_samples[k]),
+                float(cohort.p[k]),
+                *(biases[k] if biases else (None, None)),
+                float(variance[k]),
+                float(distance[k].mean()),
+                None if cohort.trained is None else int(cohort.trained[k]),
+            )
+            for k, client in enumerate(cohort.client_ids)
+        )
+        where: dict[str, Any] = {"round": cohort.round, "draws": cohort.source, "count": cohort.count}
+        return cls(**where, independent=cohort.independent, clients=clients, **known)
 
     def row(self, factor: str, estimate: str | None = None) -> FactorRow:
         """The row of a factor: `estimate` by default "measured" where it is measured, else "unbiased" where such an
