@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -223,5 +222,3 @@ def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys
         "rounds"
     ]  # of the kept result
     assert (one["diverged"], four["diverged"]) == ([], [client])
-    replace(made, diverged=None).save("old.nc")  # as results from before it was kept
-    assert Forgetting.load("old.nc").diverged_in(1) == []

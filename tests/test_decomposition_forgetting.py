@@ -164,6 +164,7 @@ def by_hand(round_: int = 1, ids: tuple[int, ...] = (3, 8)) -> Answers:
         after_own=np.array([[4, 0, 0], [1, 6, 0]]),
         before_others=np.array([[3, 8, 1], [4, 0, 1]]),
         after_others=np.array([[6, 0, 0], [4, 0, 5]]),
+        diverged=np.zeros(2, bool),
     )
 
 
@@ -277,11 +278,13 @@ def test_many_clients_and_one_alone_can_be_drawn(tmp_path) -> None:
     many = draw.integers(1, 9, (90, 100))
     zeros = np.zeros_like(many)
     ids = np.sort(draw.permutation(1000)[:90])
-    figure = Forgetting.of([Answers(1, ids, many, zeros, many, zeros, zeros, many, zeros)]).figure(2.0)
+    figure = Forgetting.of([Answers(1, ids, many, zeros, many, zeros, zeros, many, zeros, np.zeros(90, bool))]).figure(
+        2.0
+    )
     assert "dots" not in words(figure)
     assert not figure.axes[0].collections
     save_figure(figure, tmp_path / "many", ("png",))
-    one = {name: values[:1] for name, values in by_hand().to_json().items() if name not in ("round", "diverged")}
+    one = {name: values[:1] for name, values in by_hand().to_json().items() if name != "round"}
     alone = Forgetting.of([Answers.from_json({**one, "round": 4})])
     save_figure(alone.figure(), tmp_path / "one", ("png",))
     assert np.isnan(mean_over_clients(alone.own_gain)[1]).all()

@@ -18,11 +18,11 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights
 from fedscope.decomposition import CohortDraws
+from fedscope.decomposition.cohort.membership import by_client, refuse_outside
 from fedscope.decomposition.theory import (
     ClientBound,
     Gap,
     Theory,
-    by_client,
     client_bounds,
     correlate,
     fit_slope,
@@ -31,7 +31,6 @@ from fedscope.decomposition.theory import (
     locality_gaps,
     mmd2,
     posterior_variance,
-    refuse_outside,
     replay_variances,
     tangent_kernel,
 )

@@ -100,7 +100,7 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
     Raises:
         FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on.
     """
-    from ..decomposition.theory import refuse_outside
+    from ..decomposition.cohort.membership import refuse_outside
     from ..training import data_of
 
     refuse_nameless(runs, source)

@@ -1,8 +1,8 @@
 from .claims import explain as explain
-from .comparing import Against as Against
-from .comparing import Comparison as Comparison
-from .comparing import compare_models as compare_models
+from .measuring import Against as Against
+from .measuring import Comparison as Comparison
 from .measuring import RoundMeasures as RoundMeasures
+from .measuring import compare_models as compare_models
 from .measuring import measure_round as measure_round
 from .phases import last_early as last_early
 from .phases import spread_rounds as spread_rounds

@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from ..factors.round_factors import RoundFactors
-from ..subsets.choosing import choose
+from ..subsets.averages import choose
 from .biases import SMALL
 from .phases import FEWEST
 from .readings import Reading, above, all_alike, finite, magnitude, mean_of_clients, order, read, size

@@ -20,8 +20,7 @@ from .statements import Claim, Evidence, Judgement, Statement
 from .wording import label
 
 if TYPE_CHECKING:
-    from .comparing import Comparison
-    from .measuring import Similarity
+    from .measuring import Comparison, Similarity
 
 _LATER = "heterogeneous bias, or a locality above 0, is the greatest part of the loss"
 _DOMINATES = "After early training heterogeneous bias and O(Δ²), which adds to the loss, dominate it (5.3.5)."
@@ -168,7 +167,7 @@ def explain(
         similarity: for runs of which it was measured, (round, mean over pairs of clients, standard error or
             None, number of minibatches).
         compared: for runs of which they were tested, the average of a round's clients against each of them, and the
-            average over rounds against the global model (:func:`.comparing.compare_models`).
+            average over rounds against the global model (:func:`.measuring.compare_models`).
         stand_ins: for runs that are draws of each other, `fma+s1+s2`, the one that similarity and tests are of.
 
     Raises:

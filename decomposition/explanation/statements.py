@@ -12,8 +12,7 @@ from .phases import Phase
 from .readings import Reading
 
 if TYPE_CHECKING:
-    from .comparing import Comparison
-    from .measuring import Similarity
+    from .measuring import Comparison, Similarity
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 

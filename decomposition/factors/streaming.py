@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -92,26 +92,50 @@ def stream_outputs(
     Raises:
         FedscopeError: models that do not fit the module.
     """
-    evaluator = Evaluator(module, samples, compute=compute)
-    for name, w in {"client": cohort.draws[0], **recorded}.items():
-        difference = evaluator.layout.difference(w.layout)
-        if difference is not None:
-            raise FedscopeError(f"the {name} model of round {cohort.round} does not fit the module: {difference}")
+    named = {f"the {name} model": model for name, model in {"client": cohort.draws[0], **recorded}.items()}
     # Client-major, so that the outputs are [K, R, ...] without a copy.
     clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
-    models = [*clients, *fma, *recorded.values()]
-    n, draws, task = len(samples.y), cohort.count, samples.task
-    positions = samples.y[0].numel()  # of a classification 1
-    size = max(-(-16 // positions), min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes * positions)))
-    for start in range(0, n, size):
-        rows = slice(start, min(start + size, n))
-        f, y, of = task.positions(evaluator.logits(models, rows), samples.y[rows])
+    models, draws = [*clients, *fma, *recorded.values()], cohort.count
+    how: dict[str, Any] = {"number": cohort.round, "compute": compute, "progress": progress, "chunk": chunk}
+    for rows, logits in model_outputs(module, samples, models, named, **how):
+        f, y, of = samples.task.positions(logits, samples.y[rows])
         yield Chunk(
-            of=start + of.cpu().numpy(),
+            of=rows.start + of.cpu().numpy(),
             clients=f[: len(clients)].reshape(-1, draws, *f.shape[1:]),
             fma=f[len(clients) : len(clients) + draws],
             recorded=dict(zip(recorded, f[len(clients) + draws :], strict=True)),
             y=y.to(f.device),
         )
+
+
+def model_outputs(
+    module: torch.nn.Module,
+    samples: Samples,
+    models: Sequence[Weights],
+    named: Mapping[str, Weights],
+    *,
+    number: int,
+    compute: Compute,
+    progress: Callable[[int, int], None] | None,
+    chunk: int = CHUNK,
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield rows of the samples and the outputs of all models on them, chunk by chunk.
+
+    Args:
+        named: those whose layout stands for all, by their names in a sentence.
+        number: of the round.
+
+    Raises:
+        FedscopeError: models that do not fit the module.
+    """
+    evaluator = Evaluator(module, samples, compute=compute)
+    for name, model in named.items():
+        if difference := evaluator.layout.difference(model.layout):
+            raise FedscopeError(f"{name} of round {number} does not fit the module: {difference}")
+    n, positions = len(samples.y), samples.y[0].numel()  # of a classification 1
+    size = max(-(-16 // positions), min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes * positions)))
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        yield rows, evaluator.logits(models, rows)
         if progress is not None:
             progress(rows.stop, n)

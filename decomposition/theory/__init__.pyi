@@ -2,6 +2,7 @@ from .bounds import Bounds as Bounds
 from .bounds import ClientBound as ClientBound
 from .bounds import Spread as Spread
 from .bounds import client_bounds as client_bounds
+from .bounds import kernel_rows as kernel_rows
 from .bounds import mmd2 as mmd2
 from .bounds import posterior_variance as posterior_variance
 from .correlations import Correlation as Correlation
@@ -9,13 +10,10 @@ from .correlations import correlate as correlate
 from .figure import draw_theory as draw_theory
 from .gaps import Gap as Gap
 from .gaps import Gaps as Gaps
-from .locality import locality_gaps as locality_gaps
-from .replayed import replay_variances as replay_variances
+from .gaps import Slope as Slope
+from .gaps import fit_slope as fit_slope
+from .gaps import local_slopes as local_slopes
+from .outputs import locality_gaps as locality_gaps
+from .outputs import replay_variances as replay_variances
 from .result import Theory as Theory
-from .slopes import Slope as Slope
-from .slopes import fit_slope as fit_slope
-from .slopes import local_slopes as local_slopes
-from .subsets import by_client as by_client
-from .subsets import kernel_rows as kernel_rows
-from .subsets import refuse_outside as refuse_outside
 from .tangent import tangent_kernel as tangent_kernel

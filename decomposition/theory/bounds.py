@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, Partition
 from ...checkpoints.results import Kept
-from ..cohort.membership import Members
+from ..cohort.membership import Members, by_client, membership_train
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
 RIDGE = 1e-6
@@ -57,6 +57,34 @@ class Spread(Kept):
     """The variances of one round's clients over replays, [K]."""
 
     variances: npt.NDArray[np.float64]
+
+
+def kernel_rows(
+    partition: Partition | None, client_ids: np.ndarray, count: int, seed: int, round: int
+) -> tuple[np.ndarray, Members]:
+    """The samples of a round's kernel, by their places in the train split [n], and whose they are, bool [C, n].
+
+    Args:
+        client_ids: the cohort's, [C].
+        count, seed: as for :func:`by_client`.
+        round: its number, for the sentence.
+
+    Raises:
+        FedscopeError: no partition; a client of the cohort without a sample among them (says how many it takes).
+    """
+    if partition is None:
+        raise FedscopeError(f"the kernel of round {round} needs to know whose samples are whose; give a partition")
+    rows = by_client(partition.clients, count, seed)
+    members = membership_train(partition, client_ids, rows)
+    sizes = [len(partition.clients[client]) for client in client_ids]
+    for client, size, own in zip(client_ids, sizes, members, strict=True):
+        if not own.any():
+            total = sum(len(one) for one in partition.clients)
+            raise FedscopeError(
+                f"client {client} of round {round} holds {size:,} of {total:,} samples and has none among the "
+                f"{len(rows):,} of the kernel; give --kernel-samples {-(-total // max(1, min(sizes)))} or more"
+            )
+    return rows, members
 
 
 def client_bounds(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style
 from .correlations import VARIANCES
-from .gaps import left_out
+from .gaps import left_out, local_slopes
 from .panels import Colours, draw_gaps, draw_variance
-from .slopes import local_slopes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,7 @@ from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
 from .bounds import ClientBound
 from .correlations import VARIANCES, Correlation, correlate
-from .gaps import Gap, left_out, without_gaps
-from .slopes import Slope, fit_slope, local_slopes
+from .gaps import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

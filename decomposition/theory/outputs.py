@@ -1,4 +1,5 @@
-"""Lemma 1: how far the average of the clients' outputs is from the output of their averaged weights."""
+"""What the clients' outputs say: how far their average is from the output of averaged weights (Lemma 1), and how they
+vary over replays of local training (beside Theorem 2)."""
 
 from __future__ import annotations
 
@@ -19,12 +20,10 @@ from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
 from ...landscape.evaluation.trial import refuse_shapeless, try_out
 from ...landscape.evaluation.workers import run_in_workers
-from ..cohort.draws import P_TOLERANCE
+from ..cohort.draws import P_TOLERANCE, CohortDraws
 from ..factors.round_factors import Outputs
+from ..factors.streaming import CHUNK, stream_outputs
 from .gaps import Gap
-
-# Samples at a time. A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.
-CHUNK = 500
 
 
 def locality_gaps(
@@ -172,3 +171,39 @@ def _towards(centre: Weights, client: Weights, epsilon: float) -> Weights:
 
     buffers = {name: shrunk(middle, client.buffers[name]) for name, middle in centre.buffers.items()}
     return Weights(client.layout, shrunk(centre.parameters, client.parameters), buffers)
+
+
+def replay_variances(
+    module: nn.Module,
+    samples: Samples,
+    cohort: CohortDraws,
+    *,
+    outputs: Outputs = "probabilities",
+    compute: Compute = CPU,
+) -> np.ndarray:
+    """E_D Σ_r ‖f_k^r(x) − f̄_k(x)‖² / (R − 1) of every client, [K], in squared units of the outputs.
+
+    The variance over mini-batch orders from one start, unbiased for independent draws: of a client, what the variance
+    of a decomposition adds up with p_k². The models run in single precision, the sums are in double.
+
+    Args:
+        cohort: R >= 2 independent draws of the K clients.
+        outputs: f, "probabilities" or "logits".
+
+    Raises:
+        FedscopeError: dependent draws, which have no such variance; models that do not fit the module.
+    """
+    if not cohort.independent:
+        raise FedscopeError(
+            f"the draws {cohort.source} of round {cohort.round} depend on each other, so their spread is no variance "
+            "over replays; use --draws local:4"
+        )
+    require_classes(samples, "the variance of clients' outputs")
+    total = torch.zeros(len(cohort.client_ids), dtype=torch.float64)
+    for part in stream_outputs(module, samples, cohort, (), {}, compute=compute):
+        f = part.clients.double()  # [K, R, B, C]
+        if outputs == "probabilities":
+            f = torch.softmax(f, dim=-1)
+        total += f.var(dim=1, correction=1).sum(dim=(1, 2)).cpu()
+    variances: np.ndarray = (total / len(samples)).numpy()
+    return variances
