@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from .moving import bias_and_error_early, together
 from .notes import notes_on
 from .phases import last_early, phases
 from .result import Explanation
-from .statements import Claim, Evidence, Judgement, Statement
+from .statements import Claim, Evidence
 from .wording import label
 
 if TYPE_CHECKING:
@@ -25,123 +25,97 @@ if TYPE_CHECKING:
 _LATER = "heterogeneous bias, or a locality above 0, is the greatest part of the loss"
 _DOMINATES = "After early training heterogeneous bias and O(Δ²), which adds to the loss, dominate it (5.3.5)."
 
-# Of a run, in the order of the page: id, what is judged, what the paper says of it; and the function that judges.
-CLAIMS: tuple[tuple[Claim, Callable[[Evidence], Judgement | None]], ...] = (
-    (
-        Claim(
-            "greatest-part/early",
-            "Early ({span}): one factor is the greatest part of the loss",
-            "What dominates is said of the rounds after early training, not of these.",
-        ),
+# Of a run, in the order of the page: id, what is judged, what the paper says of it, and the function that judges.
+CLAIMS = (
+    Claim(
+        "greatest-part/early",
+        "Early ({span}): one factor is the greatest part of the loss",
+        "What dominates is said of the rounds after early training, not of these.",
         partial(greatest_part, name="early"),
     ),
-    (
-        Claim("greatest-part/middle", f"Middle ({{span}}): {_LATER}", _DOMINATES),
-        partial(greatest_part, name="middle"),
-    ),
-    (Claim("greatest-part/late", f"Late ({{span}}): {_LATER}", _DOMINATES), partial(greatest_part, name="late")),
-    (
-        Claim(
-            "own-data",
-            "Throughout, most clients' error on their own data is below a tenth of that on others'",
-            "Training bias stays almost zero throughout training (5.3.5), because local steps suffice to fit the local "
-            "data (5.3.1).",
-        ),
+    Claim("greatest-part/middle", f"Middle ({{span}}): {_LATER}", _DOMINATES, partial(greatest_part, name="middle")),
+    Claim("greatest-part/late", f"Late ({{span}}): {_LATER}", _DOMINATES, partial(greatest_part, name="late")),
+    Claim(
+        "own-data",
+        "Throughout, most clients' error on their own data is below a tenth of that on others'",
+        "Training bias stays almost zero throughout training (5.3.5), because local steps suffice to fit the local "
+        "data (5.3.1).",
         own_data,
     ),
-    (
-        Claim(
-            "bias-and-error/early",
-            "Early ({span}), the test error falls while heterogeneous bias rises",
-            "Early in training the error falls even where heterogeneous bias rises (5.3.1).",
-        ),
+    Claim(
+        "bias-and-error/early",
+        "Early ({span}), the test error falls while heterogeneous bias rises",
+        "Early in training the error falls even where heterogeneous bias rises (5.3.1).",
         bias_and_error_early,
     ),
-    (
-        Claim(
-            "bias-and-error/later",
-            "After early training{span}, heterogeneous bias and the test error move together",
-            "After about round 40 of 400 bias and error move together: up and down with a learning rate that decays by "
-            "0.01 a round, slightly up without decay (5.3.1).",
-        ),
+    Claim(
+        "bias-and-error/later",
+        "After early training{span}, heterogeneous bias and the test error move together",
+        "After about round 40 of 400 bias and error move together: up and down with a learning rate that decays by "
+        "0.01 a round, slightly up without decay (5.3.1).",
         partial(together, factor="heter_bias"),
     ),
-    (
-        Claim(
-            "distance-and-error",
-            "After early training{span}, the test error falls as Δ does",
-            "The loss falls as Δ, the greatest distance of a client to the average, does; early they are not strongly "
-            "related, later Δ is bounded (5.3.2).",
-        ),
+    Claim(
+        "distance-and-error",
+        "After early training{span}, the test error falls as Δ does",
+        "The loss falls as Δ, the greatest distance of a client to the average, does; early they are not strongly "
+        "related, later Δ is bounded (5.3.2).",
         partial(together, factor="delta_max"),
     ),
-    (
-        Claim(
-            "variance-and-clients",
-            "The weighted sum of the clients' variances is lower for all of them than for one",
-            "The weighted sum of variances can be lowered to some extent by averaging many clients (5.3.3, 5.3.5).",
-        ),
+    Claim(
+        "variance-and-clients",
+        "The weighted sum of the clients' variances is lower for all of them than for one",
+        "The weighted sum of variances can be lowered to some extent by averaging many clients (5.3.3, 5.3.5).",
         variance_and_clients,
     ),
-    (
-        Claim(
-            "covariance-is-small",
-            "Covariance is small beside {bias} (below a tenth)",
-            "The covariance is too small to matter (5.3.3, 5.3.5).",
-        ),
+    Claim(
+        "covariance-is-small",
+        "Covariance is small beside {bias} (below a tenth)",
+        "The covariance is too small to matter (5.3.3, 5.3.5).",
         covariance_is_small,
     ),
-    (
-        Claim(
-            "locality-adds",
-            "After early training locality adds to the loss",
-            "Theorem 1 has a term O(Δ²), Δ the greatest distance of a client to the average. It is read as adding to "
-            "the loss, which falls as Δ does (5.3.2). Nothing is said of a sign.",
-        ),
+    Claim(
+        "locality-adds",
+        "After early training locality adds to the loss",
+        "Theorem 1 has a term O(Δ²), Δ the greatest distance of a client to the average. It is read as adding to "
+        "the loss, which falls as Δ does (5.3.2). Nothing is said of a sign.",
         locality_adds,
     ),
-    (
-        Claim(
-            "better-than-clients",
-            "On test data the average of the clients has a lower cross-entropy and a lower error than each of them",
-            "On test data the mean of three clients has a lower loss and a lower error than each of the three (4.1).",
-        ),
+    Claim(
+        "better-than-clients",
+        "On test data the average of the clients has a lower cross-entropy and a lower error than each of them",
+        "On test data the mean of three clients has a lower loss and a lower error than each of the three (4.1).",
         better_than_clients,
     ),
-    (
-        Claim(
-            "server-step",
-            "The server's step lowers the loss of the plain average",
-            "Theorem 1 is of the plain average. FedNova, FedAdam, FedYogi and FedGMA are compared by accuracy alone "
-            "(Table 1).",
-        ),
+    Claim(
+        "server-step",
+        "The server's step lowers the loss of the plain average",
+        "Theorem 1 is of the plain average. FedNova, FedAdam, FedYogi and FedGMA are compared by accuracy alone "
+        "(Table 1).",
         server_lowers,
     ),
-    (
-        Claim(
-            "averaging-over-rounds",
-            "On test data the average over rounds has a lower cross-entropy than the global model",
-            "Between global models of different rounds the test loss is lower (Fig. 5b, c), and so it is between the "
-            "FMA and the IMA model (Fig. 7c). Table 1 is another comparison: IMA, with restarts from the average and "
-            "mild exploration, beats the same method without it.",
-        ),
+    Claim(
+        "averaging-over-rounds",
+        "On test data the average over rounds has a lower cross-entropy than the global model",
+        "Between global models of different rounds the test loss is lower (Fig. 5b, c), and so it is between the "
+        "FMA and the IMA model (Fig. 7c). Table 1 is another comparison: IMA, with restarts from the average and "
+        "mild exploration, beats the same method without it.",
         averaging_over_rounds,
     ),
-    (
-        Claim(
-            "outputs-differ",
-            "The clients' outputs have little in common (mean CKA below one half, our threshold)",
-            "CKA of outputs is the measure of the covariance: it is small under heterogeneity, most of all without a "
-            "decaying learning rate (5.3.4).",
-        ),
+    Claim(
+        "outputs-differ",
+        "The clients' outputs have little in common (mean CKA below one half, our threshold)",
+        "CKA of outputs is the measure of the covariance: it is small under heterogeneity, most of all without a "
+        "decaying learning rate (5.3.4).",
         outputs_differ,
     ),
 )
-# Of two runs, judged by `differs_most`.
+# Of two runs.
 BETWEEN = Claim(
     "differs-most",
     "Between {a} and {b}, one factor differs more than every other{where}",
     "Figures 2 to 4 compare a learning rate that decays by 0.01 a round with one that does not decay.",
+    differs_most,
 )
 
 
@@ -206,16 +180,8 @@ def explain(
         )
         for run in result.runs
     ]
-    statements = [statement for evidence in known for statement in _of_run(evidence)]
+    judged = [claim.judged(label(evidence.run), evidence) for evidence in known for claim in CLAIMS]
     first = result.runs[0]
-    for other in result.runs[1:]:
-        both = f"{label(first)}, {label(other)}"
-        statements.append(BETWEEN.judged(both, differs_most(first, other)))
-    notes = tuple(notes_on(result, known, statements, early))
-    return Explanation(result, tuple(statements), notes, firsts)
-
-
-def _of_run(evidence: Evidence) -> Iterator[Statement]:
-    for claim, judge in CLAIMS:
-        if (judgement := judge(evidence)) is not None:
-            yield claim.judged(label(evidence.run), judgement)
+    judged += [BETWEEN.judged(f"{label(first)}, {label(other)}", first, other) for other in result.runs[1:]]
+    statements = tuple(statement for statement in judged if statement is not None)
+    return Explanation(result, statements, tuple(notes_on(result, known, statements, early)), firsts)

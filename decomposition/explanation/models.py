@@ -70,17 +70,13 @@ def _beside(one: Comparison) -> str:
 
 
 def gap(one: Comparison, other: Against, what: str) -> Reading:
-    """A model's loss or error minus another's, with an interval over samples, the wider the more others there are."""
-    value, stderr = getattr(other, f"{what}_gap"), getattr(other, f"{what}_stderr")
-    half = _normal(len(one.others)) * stderr
-    return Reading(f"test_{what}: {one.model} - {other.name}", one.round, value, value - half, value + half)
-
-
-def _normal(intervals: int) -> float:
-    """The quantile with which so many intervals hold together at 95 %."""
+    """A model's loss or error minus another's, with an interval over samples, so wide that those of all others hold
+    together at 95 %."""
     from scipy.stats import norm
 
-    return float(norm.ppf(1 - 0.025 / intervals))
+    value = getattr(other, f"{what}_gap")
+    half = float(norm.ppf(1 - 0.025 / len(one.others))) * getattr(other, f"{what}_stderr")
+    return Reading(f"test_{what}: {one.model} - {other.name}", one.round, value, value - half, value + half)
 
 
 def server_lowers(evidence: Evidence) -> Judgement | None:

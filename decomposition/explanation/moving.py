@@ -58,11 +58,12 @@ class _Both:
 
     @classmethod
     def of(cls, run: RunFactors, phases: Sequence[Phase], factor: str) -> _Both:
-        """From what is known of a run."""
+        """With the test error that was measured while training, of the model that is decomposed."""
         rounds = [one for phase in phases for one in phase.rounds]
-        measured = errors_of(run)
+        curve = next((one for one in run.curves if one.label == run.model), None)
+        measured = dict(zip(curve.rounds, curve.error, strict=True)) if curve else {}
         values = [read(one, factor) for one in rounds]
-        errors = [measured.get(one.round, Reading("test_error", one.round, None)) for one in rounds]
+        errors = [Reading("test_error", one.round, *[measured.get(one.round)] * 3) for one in rounds]
         return cls(factor, phases, rounds, values, errors, relate(values, errors))
 
     def judged(self, verdict: Verdict, split: str, words: Mapping[str, str]) -> Judgement:
@@ -116,14 +117,6 @@ class _Both:
         if len(self.rounds) >= length:
             return "All of these rounds are decomposed; runs with other seeds may decide it."
         return f"More decomposed rounds {where} may decide it."
-
-
-def errors_of(run: RunFactors) -> dict[int, Reading]:
-    """By round the test error that was measured while training, of the model that is decomposed."""
-    curve = next((one for one in run.curves if one.label == run.model), None)
-    if curve is None:
-        return {}
-    return {t: Reading("test_error", t, e, e, e) for t, e in zip(curve.rounds, curve.error, strict=True)}
 
 
 @dataclass(frozen=True)

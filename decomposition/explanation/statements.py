@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -93,14 +93,18 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim's id, what is judged, in words, and what the paper says of it."""
+    """A claim's id, what is judged, in words, what the paper says of it, and the function that judges."""
 
     id: str
     title: str
     paper: str
+    judge: Callable[..., Judgement | None]
 
-    def judged(self, run: str, judgement: Judgement) -> Statement:
-        """The statement of this claim."""
+    def judged(self, run: str, *known: Evidence | RunFactors) -> Statement | None:
+        """The statement of this claim; None where it has nothing to be judged by."""
+        judgement = self.judge(*known)
+        if judgement is None:
+            return None
         decide = judgement.decide if judgement.verdict == "undecided" else ""
         title = self.title.format(**judgement.words)
         verdict, sentence, readings = judgement.verdict, judgement.sentence, tuple(judgement.readings)
