@@ -209,31 +209,6 @@ def test_runs_need_the_same_rounds(runs: Path, capsys: pytest.CaptureFixture[str
     assert "means other rounds in other runs, but --draws runs needs the same" in capsys.readouterr().err
 
 
-def test_an_interrupted_average_goes_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition as decomposition
-
-    words = ["runs/ima-0", "--rounds", "3,4", "--of", "both", "--draws", "local:2"]
-    assert run(["decompose", *words, "--out", "whole"]) == 0
-    real, calls = decomposition.round_factors, []
-
-    def stopping(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(decomposition, "round_factors", stopping)
-    assert run(["decompose", *words, "--out", "cut"]) == 130
-    assert run(["decompose", *words, "--out", "cut"]) == 0
-    assert len(calls) == 5
-    for kind in ("factors", "clients"):
-        assert Path(f"cut.{kind}.csv").read_bytes() == Path(f"whole.{kind}.csv").read_bytes()
-    values = np.genfromtxt("cut.factors.csv", delimiter=",", names=True, usecols=("round", "value"))
-    assert len(values) > 40
-
-
 def test_what_servers_add_to_an_average_over_rounds_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With FedAvgM the recorded average is not that of the clients; with FMA it is, to rounding."""
     changes = merge(preset("ima"), SMALL, {"server": {"method": "fedavgm"}, "average": {"start": 2, "window": 2}})

@@ -17,7 +17,6 @@ from fedscope.cli.main import fedscope, run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.explanation import Comparison, Explanation, compare_models, explain
 from fedscope.decomposition.similarity import ClientCKA
-from fedscope.questions.explain import explain as ask
 from fedscope.training import data_of, module_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -113,50 +112,6 @@ def test_the_same_again_is_read_back_and_another_is_not_overwritten(
     Path("e.explain.json").unlink()
     with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
         said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
-
-
-@pytest.mark.drawn
-def test_an_interrupted_page_goes_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = decomposition.round_factors, []
-
-    def stopping(*args: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **options)
-
-    monkeypatch.setattr(decomposition, "round_factors", stopping)
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 130
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 0
-    assert len(calls) == 3
-    monkeypatch.undo()
-    monkeypatch.chdir(runs)
-    assert run(["explain", "runs/ima", *QUICK, "--out", "whole"]) == 0
-    assert Path("e.html").read_bytes() == Path("whole.html").read_bytes()
-
-
-def test_interrupted_similarities_go_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = similarity.round_similarity, []
-
-    def stopping(*args: Any, **options: Any) -> Any:
-        calls.append(options["number"])
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **options)
-
-    monkeypatch.setattr(similarity, "round_similarity", stopping)
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 130
-    assert Path("e.factors.json").exists()
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 0
-    assert calls == [1, 4, 4]
-    assert not list(Path().glob("*.partial"))
-    # computed anew, so is its page, and not the one of before
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e", "--force"]) == 0
-    assert calls == [1, 4, 4, 1, 4]
 
 
 def test_an_interrupted_page_of_a_new_result_is_not_the_old_ones(
@@ -269,26 +224,13 @@ def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.Cap
     assert any("of the first of them (fma)." in note for note in Explanation.load("r").notes)
 
 
-def test_two_draws_decide_nothing_that_needs_an_interval(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "1,last", "--draws", "local:2", "--out", "two")
-    assert "R = 2 draws have no interval; --draws local:4 has." in " ".join(words.split())
-    assert Explanation.load("two").of("locality-adds").verdict == "undecided"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["runs/none"], r"the clients of round 4 were not recorded; no round of this run has them"),
-        (["runs/none", "--rounds", "2"], r"the clients of round 2 were not recorded"),
         (["runs/few", "--rounds", "1,2"], r"the clients of round 1 were not recorded; rounds 2, 4 have them"),
-        (["runs/ima", "--draws", "local:1"], r"R = 1 gives no variance and no covariance"),
-        (["runs/ima", "--draws", "local"], r"--draws local: '' is not a number of draws"),
         (["runs/ima", "--draws", "rounds:9"], r"--draws rounds:9: runs/ima has fewer than 9 rounds with their clients"),
         (["runs/ima", "--rounds", "9"], r"--rounds 9: runs/ima has no round 9; it has 1 to 4"),
-        (["runs/ima", "runs/ima"], r"2 of the runs are called 'ima'; rename a folder"),
-        (["runs/nothing"], r"runs/nothing"),
-        (["runs/ima@2/global"], r"runs/ima@2/global names a model, but a whole run is asked for"),
-        (["runs/ima@2", "--rounds", "1"], r"runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/ima", "--early", "4"], r"--early 4: the run has 4 rounds, so none comes after .*; give less than 4"),
         (["runs/ima", "--early", "2", "--redraw"], r"--early 2 judges anew, which --redraw does not; leave out one"),
         (["runs/ima", "--redraw", "--out", "no"], r"no\.factors\.json does not exist, so there is nothing to draw"),
@@ -299,24 +241,6 @@ def test_mistakes_end_in_one_sentence(
 ) -> None:
     with pytest.raises(FedscopeError, match=message):
         said(capsys, *words)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["runs/ima", "--rounds", "1,4", "--draws", "local:3", "--early", "2"], ["runs/few@4", "--draws", "local:2"]],
-)
-def test_the_function_answers_what_the_command_prints(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    out = json.loads(said(capsys, *words, "--limit", "60", "--out", "e", "--json"))
-    assert out.pop("files") == [f"e.{kind}" for kind in FILES]
-    given = {name[2:]: value for name, value in zip(words[1::2], words[2::2], strict=True)}
-    page = ask(words[0], **{**given, **({"early": 2} if "early" in given else {})}, limit=60)
-    assert page.numbers() == out
-    assert page == Explanation.load("e")
-    paths = page.save("p")
-    assert [path.read_bytes() for path in paths[:3]] == [Path(f"e.{kind}").read_bytes() for kind in FILES[3:6]]
-    assert 'src="data:image/png;base64,' in page.pages()[""]
 
 
 def test_another_early_phase_makes_the_page_anew_and_not_the_decomposition(
@@ -332,15 +256,3 @@ def test_another_early_phase_makes_the_page_anew_and_not_the_decomposition(
     assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
     said(capsys, "runs/ima", *QUICK, "--out", "e")
     assert Explanation.load("e").early == {"ima": 1}
-
-
-def test_a_page_of_an_earlier_fedscope_is_made_anew_and_not_drawn_again(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = said(capsys, "runs/ima", *QUICK, "--out", "e")
-    old = {**json.loads(Path("e.explain.json").read_text()), "version": 1}
-    Path("e.explain.json").write_text(json.dumps(old))
-    with pytest.raises(FedscopeError, match=r"e\.explain\.json is a page of an earlier fedscope.*without --redraw"):
-        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
-    monkeypatch.setattr(decomposition, "round_factors", None)
-    assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words

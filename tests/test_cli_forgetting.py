@@ -143,34 +143,6 @@ def test_a_cohort_of_one_has_no_standard_error(
     assert "±" not in words
 
 
-def test_a_stopped_analysis_goes_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition.forgetting as package
-
-    words = ["forgetting", "runs/fma", "--rounds", "1,3,4"]
-    assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.round_answers, []
-
-    def stopping(*args: object, **kwargs: object) -> object:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(package, "round_answers", stopping)
-    assert run([*words, "--out", "cut"]) == 130
-    assert not Path("cut.nc").exists()
-    assert run([*words, "--out", "cut"]) == 0
-    assert len(calls) == 4  # round 1, the interrupted one, then 3 and 4
-    assert not list(Path().glob("*.partial"))
-    whole, cut = Forgetting.load("whole.nc"), Forgetting.load("cut.nc")
-    for name in ("rounds", "client_ids", "own", "others", "before_own", "after_own", "before_others", "after_others"):
-        np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name))
-    with pytest.raises(FedscopeError, match=r"cut\.nc holds another result, of --rounds "):
-        said(capsys, "runs/fma", "--rounds", "1", "--out", "cut")
-
-
 def without_start(run_: Path) -> None:
     with h5py.File(run_ / "rounds/00004.h5", "r+") as file:
         del file["checksums"], file.attrs["checksums"]
@@ -187,10 +159,8 @@ def foreign(run_: Path) -> None:
     ("change", "words", "message"),
     [
         (None, ["--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3, 4 have them"),
-        (None, ["--rounds", "1,9"], r"--rounds 1,9: runs/fma has no round 9; it has 1 to 4"),
         (without_start, [], r"runs/fma@4 recorded its clients, but not the model .*no before; rounds 1, 3 have it"),
         (foreign, [], r"runs/fma does not say which client holds which samples \(no partition\.h5\), so no d"),
-        (None, ["--redraw"], r"figures/forgetting-train-1-last.nc does not exist, .* leave out --redraw"),
     ],
 )
 def test_mistakes_end_in_one_sentence(

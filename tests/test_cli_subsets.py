@@ -113,38 +113,6 @@ def test_training_data_are_all_clients(runs: Path, capsys: pytest.CaptureFixture
     }  # fmt: skip
 
 
-def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition.subsets as package
-
-    words = ["subsets", "runs/ima", "--rounds", "1,3,4", "--subsets", "3"]
-    assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.round_subsets, []
-
-    def stopping(*args: object, **kwargs: object) -> object:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(package, "round_subsets", stopping)
-    assert run([*words, "--out", "cut"]) == 130
-    assert not Path("cut.subsets.csv").exists()
-    # other rounds are another question of the same parts; another number of subsets is not
-    assert run([*words[:2], "--rounds", "1,4", "--subsets", "3", "--out", "cut"]) == 0
-    assert len(calls) == 3  # round 1, the interrupted one, then 4
-    assert not list(Path().glob("*.partial"))
-    kept = [row for row in rows_of("whole.subsets.csv") if row["round"] != "3"]
-    assert rows_of("cut.subsets.csv") == kept
-    png = Path("cut.png").read_bytes()
-    said(capsys, "runs/ima", "--rounds", "1,4", "--subsets", "3", "--out", "cut", "--redraw")
-    assert Path("cut.png").read_bytes() == png
-    assert len(calls) == 3
-    with pytest.raises(FedscopeError, match=r"cut\.subsets\.json holds another result, of --subsets \d+ \(not \d+\)"):
-        said(capsys, "runs/ima", "--rounds", "1,4", "--subsets", "4", "--out", "cut")
-
-
 def test_a_cohort_of_one_is_said_to_be_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,14 +164,9 @@ def test_the_start_is_not_needed(runs: Path, capsys: pytest.CaptureFixture[str])
     ("words", "message"),
     [
         (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3, 4 have"),
-        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
-        (["runs/fma@4/global"], r"runs/fma@4/global names a model, but a whole run is asked for; give runs/fma \("),
-        (["runs/fma@4", "--rounds", "1"], r"runs/fma@4 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/fma", "--sizes", "5"], r"--sizes 5: runs/fma@1 has 4 clients, so there is no average of 5; .* 1 to 4"),
         (["runs/fma", "--sizes", "0,1"], r"--sizes 0,1: runs/fma@1 has 4 clients, so there is no average of 0"),
         (["runs/fma", "--sizes", "1,x"], r"--sizes 1,x: 'x' is no number; write 1,2,5,10 or all"),
-        (["runs/fma", "./runs/fma"], r"2 of the runs are called 'fma'; rename a folder, and give a run only once"),
-        (["runs/fma", "--redraw"], r"figures/subsets-test-1-last.subsets.json does not exist"),
     ],
 )
 def test_mistakes_end_in_one_sentence(

@@ -86,11 +86,7 @@ def test_a_run_gives_a_table_and_a_figure(runs: Path, capsys: pytest.CaptureFixt
     with Path("t.theory.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["client"] for row in rows if row["quantity"] == "gap"} == {""}
-    # the same again is read back, another is not overwritten
-    png = Path("t.png").read_bytes()
-    assert said(capsys, "runs/fma", *QUICK, "--out", "t") == words
-    assert said(capsys, "runs/fma", "--redraw", "--out", "t") == words
-    assert Path("t.png").read_bytes() == png
+    # another is not overwritten
     with pytest.raises(FedscopeError, match=r"t\.theory\.json holds another result, of --dimension \d+ \(not \d+\);"):
         said(capsys, "runs/fma", *QUICK[:-1], "65", "--out", "t")
 
@@ -135,29 +131,6 @@ def test_only_rounds_with_clients_count(runs: Path, capsys: pytest.CaptureFixtur
     words = said(capsys, "runs/some", *QUICK, "--draws", "none", "--out", "t")
     assert "gaps of 1 rounds, and a slope over rounds needs three" in words
     assert [one.round for one in Theory.load("t").rounds] == [1]
-
-
-def test_an_interrupted_analysis_goes_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedscope.decomposition import theory
-
-    asked: list[int] = []
-    real = theory.locality_gaps
-
-    def counted(*given: object, **named: object) -> object:
-        asked.append(named["round"])  # type: ignore[arg-type]
-        if asked == [1, 2, 3]:
-            raise KeyboardInterrupt
-        return real(*given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(theory, "locality_gaps", counted)
-    words = ["runs/fma", *QUICK, "--kernel", "none", "--out", "t"]
-    with pytest.raises(click.Abort):
-        fedscope.main(["theory", *words], standalone_mode=False)
-    said(capsys, *words, "--rounds", "1,2,3")  # other rounds, and another one's clients shrunk
-    assert asked == [1, 2, 3, 3, 3]
-    assert not Path("t.theory.json.partial").exists()
 
 
 def test_kernels_outlive_an_interruption_of_their_replays(
@@ -264,26 +237,9 @@ def test_a_partition_of_another_program_must_fit_the_data(runs: Path, capsys: py
     assert "Theorem 2" in said(capsys, *words, "--data", "digits")
 
 
-def test_a_cut_table_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["runs/fma", *QUICK, "--draws", "none", "--out", "t"]
-    said(capsys, *words)
-    whole = Path("t.theory.csv").read_text()
-    Path("t.theory.csv").write_text(whole[: whole.index("\n", 300) - 3])
-    with pytest.raises(
-        FedscopeError,
-        match=r"t\.theory\.csv( is damaged|, t.* do not fit each other).*; .*again with --force",
-    ):
-        said(capsys, *words, "--redraw")
-    said(capsys, *words, "--force")
-    assert Path("t.theory.csv").read_text() == whole
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/fma@last/global"], r"runs/fma@last/global names a model, but a whole run is asked for"),
-        (["runs/fma@2", "--rounds", "1"], r"runs/fma@2 names its rounds, and so does --rounds 1; leave one out"),
-        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/some", "--rounds", "2"], r"runs/some@2: the clients of round 2 were not recorded; rounds 1 have them"),
         (["runs/some", "--kernel", "2"], r"--kernel 2: runs/some has no round 2"),
         (["runs/fma", "--shrink", "1", "--rounds", "3,4"], r"--shrink 1: round 1 is not asked for by --rounds"),

@@ -709,9 +709,6 @@ def test_what_is_no_page_is_refused(tmp_path):
         return Explanation.beside(tmp_path / "e", found.decomposition, found.early, again=False), str(refused.value)
 
     # what would be made anew is refused where it is only read back
-    taken, why = beside(version=1)
-    assert taken is None
-    assert "e.explain.json is a page of an earlier fedscope, which made" in why
     taken, why = beside(attrs={"draws": "runs"})
     assert taken is None
     assert f"e.explain.json explains another result than {tmp_path}/e.factors.json holds" in why

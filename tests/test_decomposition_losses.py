@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_decomposition_factors import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import (
@@ -28,17 +29,6 @@ from fedscope.landscape import Compute, Evaluator, Samples
 
 LOSSES = ("cross-entropy", "zero-one")
 BOTH = pytest.mark.parametrize("loss", LOSSES)
-
-
-class Table(torch.nn.Module):
-    """A model whose logits on sample j are its parameters' row j: any outputs at all, and linear in the weights."""
-
-    def __init__(self, n: int, classes: int) -> None:
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.zeros(n, classes))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.table[x[:, 0].long()]
 
 
 def cohort_of(tables: np.ndarray, p: np.ndarray, y, source: str = "", independent: bool = True):
@@ -435,8 +425,6 @@ def test_what_does_not_fit_is_refused():
 def test_a_round_comes_back_exactly():
     result = decompose(*case(1, 3, 3, 9, 3), "zero-one")
     assert RoundFactors.from_json(result.to_json()) == result
-    older = {key: value for key, value in result.to_json().items() if key != "loss"}
-    assert RoundFactors.from_json(older).loss == "squared"
 
 
 def over_rounds(loss: str, *, draws: str = "local:3", model: str = "global", run: str = "ima") -> RunFactors:
