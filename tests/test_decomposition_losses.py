@@ -21,8 +21,7 @@ from fedscope.decomposition import (
     RunFactors,
     decompose_round,
 )
-from fedscope.decomposition.factors.loss_sums import closure_error
-from fedscope.decomposition.factors.other_losses import decompose_loss
+from fedscope.decomposition.factors.other_losses import closure_error, decompose_loss
 from fedscope.decomposition.factors.panels import group_factors
 from fedscope.decomposition.factors.round_factors import FACTORS_OF, MEASURED_OF
 from fedscope.landscape import Compute, Evaluator, Samples

@@ -13,8 +13,8 @@ from .biases import own_data
 from .greatest import differs_most, greatest_part
 from .models import averaging_over_rounds, better_than_clients, outputs_differ, server_lowers
 from .moving import bias_and_error_early, together
-from .notes import notes_on
 from .phases import last_early, phases
+from .rendering import notes_on
 from .result import Explanation
 from .statements import Claim, Evidence
 from .wording import label

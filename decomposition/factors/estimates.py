@@ -108,29 +108,20 @@ def mean_error(values: Array) -> float:
 def combinations(draws: int) -> dict[tuple[str, str], Mapping[str, float]]:
     """(factor, estimate) -> its value for one sample as a linear combination of `gram.COLUMNS`; for standard errors
     over samples."""
-    share, scale = 1.0 / (draws - 1), draws / (draws - 1)
-    noise = {"eTeT": 1.0, "eHeH": 1.0, "eTeH": 2.0}
+    biases = {"train_bias": ("TT", "eTeT", 1.0), "heter_bias": ("HH", "eHeH", 1.0), "bias_cross": ("TH", "eTeH", 2.0)}
     table: dict[tuple[str, str], Mapping[str, float]] = {
-        ("train_bias", "plugin"): {"TT": 1.0},
-        ("heter_bias", "plugin"): {"HH": 1.0},
-        ("bias_cross", "plugin"): {"TH": 2.0},
-        ("bias", "plugin"): {"TT": 1.0, "HH": 1.0, "TH": 2.0},
-        ("variance", "plugin"): {"dd": 1.0},
-        ("covariance", "plugin"): {**noise, "dd": -1.0},
-        ("train_bias", "unbiased"): {"TT": 1.0, "eTeT": -share},
-        ("heter_bias", "unbiased"): {"HH": 1.0, "eHeH": -share},
-        ("bias_cross", "unbiased"): {"TH": 2.0, "eTeH": -2.0 * share},
-        ("bias", "unbiased"): {"TT": 1.0, "HH": 1.0, "TH": 2.0, "eTeT": -share, "eHeH": -share, "eTeH": -2.0 * share},
-        ("variance", "unbiased"): {"dd": scale},
-        ("covariance", "unbiased"): {"eTeT": scale, "eHeH": scale, "eTeH": 2.0 * scale, "dd": -scale},
         ("ensemble_loss", "measured"): {"wens": 1.0},
         ("fma_loss", "measured"): {"fma": 1.0},
         ("global_loss", "measured"): {"global": 1.0},
-        ("server_step", "measured"): {"global": 1.0, "fma_1": -1.0},
         ("averaged_loss", "measured"): {"averaged": 1.0},
     }
-    for name in ("plugin", "unbiased"):
-        table["locality", name] = {"fma": 1.0, "wens": -1.0}
+    for kind, share, scale in (("plugin", 0.0, 1.0), ("unbiased", 1.0 / (draws - 1), draws / (draws - 1))):
+        parts = {name: {mean: k, noise: -k * share} for name, (mean, noise, k) in biases.items()}
+        parts["bias"] = parts["train_bias"] | parts["heter_bias"] | parts["bias_cross"]
+        parts["variance"] = {"dd": scale}
+        parts["covariance"] = {"dd": -scale} | {noise: k * scale for _, noise, k in biases.values()}
+        parts["locality"] = {"fma": 1.0, "wens": -1.0}
+        table |= {(name, kind): combination for name, combination in parts.items()}
     return table
 
 
@@ -171,8 +162,8 @@ def factor_rows(
 
     def row(factor: str, kind: str, value: float, error: float | None = None) -> FactorRow:
         combination = by_sample.get((factor, kind))
-        if factor == "server_step":
-            combination = {deployed: 1.0, "fma_1": -1.0} if by_sample else None
+        if factor == "server_step" and by_sample:
+            combination = {deployed: 1.0, "fma_1": -1.0}
         over_samples = None if combination is None else sample_error(combination, total.comoment, n)
         return FactorRow(factor, kind, float(value), error, over_samples)
 
