@@ -294,3 +294,11 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[...,
     words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
     recorded(folder / "runs" / "fma", *words.split())
     return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a module's ``trained`` runs to work in, and to spoil."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods of two seeds each, all clients in every round, and IMA with half of them."""
     folder = tmp_path_factory.mktemp("whole")
     for seed in (0, 1):
@@ -38,13 +37,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     half = merge(preset("ima"), SMALL, {"average": {"start": 2, "window": 3}, "run": {"participation": 0.5}})
     train(Config.read(half), folder / "runs/half")
     return folder
-
-
-@pytest.fixture
-def runs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def decomposed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
@@ -151,24 +143,6 @@ def test_other_losses_close_too(runs: Path, capsys: pytest.CaptureFixture[str], 
     capsys.readouterr()
     assert run(["decompose", "runs/ima-0", "--rounds", "4", "--draws", "local:3", "--out", "x"]) == 2
     assert f"x.factors.json holds another result, of --loss {loss} (not squared);" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("given", "settings"),
-    [
-        (["runs/half"], {"rounds": "3,4", "of": "both", "draws": "local:2", "on": "cohort"}),
-        (["runs/fma-0", "runs/fma-1"], {"rounds": 4, "draws": "runs", "split": "test", "outputs": "logits"}),
-        (["runs/ima-0@4"], {"draws": "rounds:2", "loss": "zero-one", "limit": 40, "seed": 1}),
-    ],
-)
-def test_the_function_answers_what_the_command_prints(
-    runs: Path, capsys: pytest.CaptureFixture[str], given: list[str], settings: dict[str, Any]
-) -> None:
-    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    printed = decomposed(capsys, *given, *words, "--out", "x")
-    result = decompose(given, **settings)
-    assert result.numbers() == {"rounds": printed}
-    assert result.runs == Decomposition.load("x").runs
 
 
 def test_models_are_also_given_one_by_one(runs: Path) -> None:

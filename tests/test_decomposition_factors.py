@@ -223,22 +223,6 @@ def test_uniform_outputs_already_give_the_known_split(clients, train, heter, cro
     assert all(row.train_bias == pytest.approx(0.9) == row.heter_bias for row in result.clients)
 
 
-def test_outputs_that_are_linear_in_the_weights_have_no_locality():
-    module, samples, cohort, members = case(4, 4, 3, 50, 3)
-    got = values(decompose(module, samples, cohort, members, outputs="logits"))
-    assert got["locality", "plugin"] == pytest.approx(0.0, abs=1e-5)
-    assert abs(values(decompose(module, samples, cohort, members))["locality", "plugin"]) > 1e-3
-
-
-def test_draws_that_are_equal_vary_by_nothing():
-    module, samples, cohort, members = case(5, 3, 3, 30, 3)
-    got = values(decompose(module, samples, replace(cohort, draws=[cohort.draws[0]] * 3), members))
-    for factor in ("variance", "covariance"):
-        assert got[factor, "plugin"] == pytest.approx(0.0, abs=1e-25)
-    for factor in SPLIT:
-        assert got[factor, "plugin"] == pytest.approx(got[factor, "unbiased"], rel=1e-14)
-
-
 def test_chunks_do_not_matter():
     module, samples, cohort, members = case(6, 3, 3, 97, 3)
     some = decompose(module, samples, cohort, members, chunk=16, population=False)
@@ -249,13 +233,6 @@ def test_chunks_do_not_matter():
             assert (one is None) == (other is None)
             if one is not None and a.factor != "closure_error":
                 assert one == pytest.approx(other, rel=1e-9, abs=1e-15)
-
-
-def test_progress_counts_samples():
-    module, samples, cohort, members = case(6, 2, 2, 40, 3)
-    seen: list[tuple[int, int]] = []
-    decompose(module, samples, cohort, members, chunk=16, progress=lambda done, n: seen.append((done, n)))
-    assert seen == [(16, 40), (32, 40), (40, 40)]
 
 
 def test_errors_over_draws_are_those_of_decompositions_that_leave_one_draw_out():

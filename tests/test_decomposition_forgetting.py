@@ -79,14 +79,6 @@ def test_every_count_is_what_a_loop_counts(case: Case) -> None:
     assert (made.after_others != made.before_others).any()
 
 
-def test_own_and_others_together_are_the_evaluators_errors(case: Case) -> None:
-    made, n = case.count(), len(case.y)
-    evaluator = Evaluator(case.module, case.samples, compute=Compute(workers=1))
-    before, after = evaluator.models(case.start)[1], evaluator.models(case.clients)[1]
-    np.testing.assert_array_equal((n - (made.before_own + made.before_others).sum(1)) / n, np.repeat(before, 5))
-    np.testing.assert_array_equal((n - (made.after_own + made.after_others).sum(1)) / n, after)
-
-
 @pytest.mark.parametrize("chunk", [16, 23, 70, 2000])
 def test_neither_chunks_nor_workers_change_a_count(case: Case, chunk: int) -> None:
     told: list[tuple[int, int]] = []

@@ -256,19 +256,6 @@ def test_ties_of_votes_go_to_the_lowest_class_whatever_the_order_of_the_sums():
     assert values(decompose(module, samples, cohort, "zero-one"))["client_loss"] == 0.5
 
 
-def test_where_the_main_prediction_is_wrong_varying_about_it_helps():
-    """Three equal clients; one is right of the first sample, on which the others agree on a wrong class; two are right
-    of the second."""
-    votes = np.array([[1, 0], [0, 0], [0, 1]])
-    module, samples, cohort = cohort_of(np.tile(np.eye(3)[votes], (2, 1, 1, 1)), [1 / 3] * 3, [1, 0])
-    got = values(decompose(module, samples, cohort, "zero-one"))
-    assert got["bias"] == 0.5
-    assert got["variance_where_right"] == pytest.approx(1 / 6)
-    assert got["variance_where_wrong"] == pytest.approx(1 / 6)
-    assert got["variance"] == pytest.approx(0.0)
-    assert got["client_loss"] == pytest.approx(0.5)
-
-
 @BOTH
 def test_errors_over_draws_are_those_of_rounds_that_leave_one_draw_out(loss):
     draws = 4

@@ -132,14 +132,6 @@ def test_a_result_comes_back_exactly(tmp_path):
         assert RoundFactors.from_json(json.loads(json.dumps(number.to_json()))) == number
 
 
-def test_a_nan_stays_a_nan(tmp_path):
-    broken = plausible()
-    broken = replace(broken, rounds=(replace(broken.rounds[0], rows=(FactorRow("variance", "plugin", float("nan")),)),))
-    result(broken).save(tmp_path / "r")
-    assert "plugin,nan,," in (tmp_path / "r.factors.csv").read_text()
-    assert np.isnan(Decomposition.load(tmp_path / "r").runs[0].rounds[0].rows[0].value)
-
-
 def test_runs_that_could_not_be_told_apart_are_refused():
     with pytest.raises(FedscopeError, match=r"two runs are called ima"):
         result(plausible(), plausible())

@@ -75,14 +75,6 @@ def votes(count: int = 9, n: int = 60, seed: int = 1) -> tuple[Table, Samples, W
     return module, table_samples(np.zeros(n, np.int64), 2), clients, right.sum(0)
 
 
-@pytest.mark.parametrize("m", [1, 3, 5, 7, 9])
-def test_the_mean_over_all_subsets_is_a_majority_vote(m: int) -> None:
-    module, samples, clients, right = votes()
-    (row,) = measure(module, samples, clients, np.ones(9), sizes=(m,), subsets=comb(9, m))
-    # at most (m - 1)/2 of m members right, drawn without replacement from 9 of which `right` are
-    assert row.error_mean == pytest.approx(hypergeom.cdf((m - 1) // 2, 9, right, m).mean(), rel=1e-9)
-
-
 def test_a_sample_of_subsets_has_that_mean_within_its_standard_error() -> None:
     module, samples, clients, right = votes(count=15)
     expected = hypergeom.cdf(3, 15, right, 7).mean()
