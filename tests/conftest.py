@@ -302,3 +302,17 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """``said("runs/fma", "--out", "f")``: what the command prints that the test's module calls ``COMMAND``."""
+
+    def say(*words: str) -> str:
+        from fedscope.cli.main import fedscope
+
+        capsys.readouterr()
+        fedscope.main([request.module.COMMAND, *words], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return say

@@ -12,12 +12,13 @@ import pytest
 import fedscope.decomposition as decomposition
 import fedscope.decomposition.similarity as similarity
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.explanation import Comparison, Explanation, compare_models, explain
 from fedscope.decomposition.similarity import ClientCKA
 from fedscope.training import data_of, module_of
 
+COMMAND = "explain"
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 QUICK = ["--rounds", "1,last", "--draws", "local:3"]
@@ -53,16 +54,8 @@ def by_hand(run: Run, number: int) -> list[Comparison]:
     return made
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["explain", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
-def test_a_page_is_printed_and_written_with_everything_behind_it(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = said(capsys, "runs/ima", *QUICK, "--out", "page/e")
+def test_a_page_is_printed_and_written_with_everything_behind_it(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/ima", *QUICK, "--out", "page/e")
     made = Explanation.load("page/e")
     assert words == made.as_text() + "\n\n" + "".join(f"  page/e.{kind}\n" for kind in FILES)
     assert all(Path(f"page/e.{kind}").exists() for kind in FILES)
@@ -88,33 +81,33 @@ def test_a_page_is_printed_and_written_with_everything_behind_it(
 
 
 def test_the_same_again_is_read_back_and_another_is_not_overwritten(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = said(capsys, "runs/ima", *QUICK, "--out", "e")
+    words = said("runs/ima", *QUICK, "--out", "e")
     kept = {kind: Path(f"e.{kind}").read_bytes() for kind in FILES}
     with monkeypatch.context() as patched:
         patched.setattr(decomposition, "round_factors", None)
         patched.setattr(similarity, "round_similarity", None)
-        assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words
+        assert said("runs/ima", *QUICK, "--out", "e") == words
         Path("e.md").unlink()
-        assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
+        assert said("runs/ima", *QUICK, "--out", "e", "--redraw") == words
     assert {kind: Path(f"e.{kind}").read_bytes() for kind in FILES} == kept
     with pytest.raises(FedscopeError, match=r"e\.factors\.json holds another result, of --draws \w+:\d \(not \w+:\d\)"):
-        said(capsys, "runs/ima", "--rounds", "1,last", "--draws", "local:4", "--out", "e")
+        said("runs/ima", "--rounds", "1,last", "--draws", "local:4", "--out", "e")
     Path("e.explain.json").unlink()
     with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
-        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
+        said("runs/ima", *QUICK, "--out", "e", "--redraw")
 
 
 def test_an_interrupted_page_of_a_new_result_is_not_the_old_ones(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    said("runs/ima", *QUICK, "--out", "e")
     with monkeypatch.context() as patched:
         patched.setattr(similarity, "round_similarity", interrupt)
         assert run(["explain", "runs/ima", *QUICK, "--out", "e", "--force"]) == 130
     with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
-        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
+        said("runs/ima", *QUICK, "--out", "e", "--redraw")
 
 
 def interrupt(*args: Any, **options: Any) -> Any:
@@ -130,32 +123,32 @@ def interrupt(*args: Any, **options: Any) -> Any:
     ],
 )
 def test_another_question_of_decompose_is_not_taken_for_this_one(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], differ: str
+    runs: Path, said: Callable[..., str], words: list[str], differ: str
 ) -> None:
     asked = ["--rounds", "4", "--draws", "local:3", "--out", "b"]
     assert run(["decompose", "runs/ima", *asked, *words]) == 0
     with pytest.raises(FedscopeError, match=rf"b\.factors\.json holds another result, of {differ};"):
-        said(capsys, "runs/ima", *asked)
+        said("runs/ima", *asked)
 
 
 def test_the_same_question_of_decompose_is_gone_on_with(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(["decompose", "runs/ima", *QUICK, "--out", "b"]) == 0
     monkeypatch.setattr(decomposition, "round_factors", None)
-    said(capsys, "runs/ima", *QUICK, "--out", "b")
+    said("runs/ima", *QUICK, "--out", "b")
     assert Explanation.load("b").attrs == Decomposition.load("b").attrs
 
 
-def test_a_page_of_another_decomposition_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said(capsys, "runs/ima", *QUICK, "--out", "b")
+def test_a_page_of_another_decomposition_is_not_drawn_again(runs: Path, said: Callable[..., str]) -> None:
+    said("runs/ima", *QUICK, "--out", "b")
     assert run(["decompose", "runs/ima", *QUICK, "--on", "cohort", "--out", "b", "--force"]) == 0
     with pytest.raises(FedscopeError, match=r"b\.explain\.json explains another result than b\.factors\.json holds"):
-        said(capsys, "runs/ima", *QUICK, "--out", "b", "--redraw")
+        said("runs/ima", *QUICK, "--out", "b", "--redraw")
 
 
 def test_runs_on_other_data_are_refused_before_anything_is_computed(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = json.loads(Path("runs/fma/run.json").read_text())
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[8]"]
@@ -164,17 +157,17 @@ def test_runs_on_other_data_are_refused_before_anything_is_computed(
     with pytest.raises(
         FedscopeError, match=r"runs/ima and runs/kept were trained on .*; ask for one of them at a time"
     ):
-        said(capsys, "runs/ima", "runs/kept", *QUICK, "--out", "e")
+        said("runs/ima", "runs/kept", *QUICK, "--out", "e")
     info["data"]["sha256"], info["files"] = "another", {}
     Path("runs/fma/run.json").write_text(json.dumps(info))
     with pytest.raises(FedscopeError, match=r"runs/ima and runs/fma were trained on different data; ask for one"):
-        said(capsys, "runs/ima", "runs/fma", *QUICK, "--out", "e")
+        said("runs/ima", "runs/fma", *QUICK, "--out", "e")
 
 
-def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, said: Callable[..., str]) -> None:
     words = ["--clients", "8", "--rounds", "3", "--set", "model.hidden=[8]", "--set", "client.batch=2000"]
     assert run(["train", "--out", "runs/full", *words]) == 0
-    said(capsys, "runs/full", "--rounds", "1,last", "--draws", "local:3", "--out", "f")
+    said("runs/full", "--rounds", "1,last", "--draws", "local:3", "--out", "f")
     made = Explanation.load("f")
     assert all(one.half is None for one in made.of("locality-adds").readings)
     assert {made.of(claim).verdict for claim in ("greatest-part/late", "locality-adds", "variance-and-clients")} == {
@@ -183,8 +176,8 @@ def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, capsys:
     assert any(note.startswith("The replays are all alike, because clients take full batches") for note in made.notes)
 
 
-def test_several_runs_by_default_at_rounds_with_clients(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(said(capsys, "runs/few", "runs/ima", "--draws", "local:3", "--json"))
+def test_several_runs_by_default_at_rounds_with_clients(runs: Path, said: Callable[..., str]) -> None:
+    out = json.loads(said("runs/few", "runs/ima", "--draws", "local:3", "--json"))
     assert Path(out["files"][0]) == Path("runs/few/figures/explain-train-local3-ima.html")
     made = Explanation.load("runs/few/figures/explain-train-local3-ima")
     assert made.runs == ("few", "ima")
@@ -195,9 +188,9 @@ def test_several_runs_by_default_at_rounds_with_clients(runs: Path, capsys: pyte
     assert {one["verdict"] for one in out["statements"]} <= {"supported", "contradicted", "undecided"}
 
 
-def test_a_subset_and_test_data_say_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_subset_and_test_data_say_so(runs: Path, said: Callable[..., str]) -> None:
     for number, words in enumerate((["--limit", "60"], ["--split", "test"])):
-        said(capsys, "runs/ima", *QUICK, *words, "--out", f"s{number}")
+        said("runs/ima", *QUICK, *words, "--out", f"s{number}")
         made = Explanation.load(f"s{number}")
         assert any("with the error over samples added in quadrature" in note for note in made.notes)
         # what is compared on test data is limited as all samples are
@@ -205,8 +198,8 @@ def test_a_subset_and_test_data_say_so(runs: Path, capsys: pytest.CaptureFixture
         assert f"On {count} test samples it has" in made.of("better-than-clients").sentence
 
 
-def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "runs/seed", "runs/third", "--draws", "runs", "--rounds", "1,4", "--out", "r")
+def test_runs_that_differ_in_their_seed_are_draws(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "runs/seed", "runs/third", "--draws", "runs", "--rounds", "1,4", "--out", "r")
     assert "Covariance is small beside heterogeneous bias" in " ".join(words.split())
     assert "It cannot be seen" not in " ".join(words.split())
     assert Explanation.load("r").runs == ("fma+seed+third",)
@@ -228,23 +221,21 @@ def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.Cap
         (["runs/ima", "--redraw", "--out", "no"], r"no\.factors\.json does not exist, so there is nothing to draw"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_end_in_one_sentence(runs: Path, said: Callable[..., str], words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
+        said(*words)
 
 
 def test_another_early_phase_makes_the_page_anew_and_not_the_decomposition(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    said("runs/ima", *QUICK, "--out", "e")
     assert Explanation.load("e").early == {"ima": 1}
     monkeypatch.setattr(decomposition, "round_factors", None)
-    words = said(capsys, "runs/ima", *QUICK, "--out", "e", "--early", "2")
+    words = said("runs/ima", *QUICK, "--out", "e", "--early", "2")
     assert Explanation.load("e").early == {"ima": 2}
     assert "Early (rounds 1 to 2)" in words
     # as it was made, however it is drawn again
-    assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
-    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    assert said("runs/ima", *QUICK, "--out", "e", "--redraw") == words
+    said("runs/ima", *QUICK, "--out", "e")
     assert Explanation.load("e").early == {"ima": 1}

@@ -12,11 +12,12 @@ import pytest
 import xarray
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition.forgetting import Forgetting, mean_over_clients
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
+COMMAND = "forgetting"
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 SMALL = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
@@ -30,19 +31,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["forgetting", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
 def together(accuracy: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Right answers [K]."""
     return np.nansum(accuracy * count, axis=1)
 
 
-def test_training_data_are_the_clients_own_or_the_others(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f")
+def test_training_data_are_the_clients_own_or_the_others(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "--rounds", "1,4", "--out", "f")
     made, stored = Forgetting.load("f.nc"), Run.open("runs/fma")
     partition = stored.partition
     assert partition is not None
@@ -85,8 +80,8 @@ def test_training_data_are_the_clients_own_or_the_others(runs: Path, capsys: pyt
     assert words.splitlines()[2:] == ["  f.nc", "  f.pdf", "  f.png"]
 
 
-def test_test_data_are_own_by_class(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(said(capsys, "runs/fma", "--rounds", "last", "--split", "test", "--json"))
+def test_test_data_are_own_by_class(runs: Path, said: Callable[..., str]) -> None:
+    out = json.loads(said("runs/fma", "--rounds", "last", "--split", "test", "--json"))
     assert Path(out["files"][0]) == Path("runs/fma/figures/forgetting-test-last.nc")
     with xarray.open_dataset(out["files"][0]) as file:
         own, others, labels = (file[name].values[0] for name in ("own", "others", "labels"))
@@ -103,34 +98,34 @@ def test_test_data_are_own_by_class(runs: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_where_everybody_has_every_class_no_test_data_are_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--out", "iid", "--partition", "iid", *SMALL, "--rounds", "1"]) == 0
-    words = said(capsys, "iid", "--split", "test", "--out", "t")
+    words = said("iid", "--split", "test", "--out", "t")
     assert "and no sample is the others' (mean of 4 clients ± standard error)" in words
     assert not Forgetting.load("t.nc").others.any()
-    assert "of 40 pairs" in said(capsys, "iid", "--out", "d") or Forgetting.load("d.nc").others.all()
+    assert "of 40 pairs" in said("iid", "--out", "d") or Forgetting.load("d.nc").others.all()
 
 
-def test_clients_without_samples_in_a_subset_are_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "last", "--limit", "5", "--out", "f")
+def test_clients_without_samples_in_a_subset_are_named(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "--rounds", "last", "--limit", "5", "--out", "f")
     made = Forgetting.load("f.nc")
     without = made.client_ids[0][made.own[0].sum(1) == 0]
     assert len(without)
     assert f"{', '.join(map(str, without))} without own samples here" in words
     assert np.isnan(made.own_gain[0]).sum() == len(without)
     assert np.isnan(made.before_own[0][made.own[0] == 0]).all()
-    out = json.loads(said(capsys, "runs/fma", "--rounds", "last", "--limit", "5", "--out", "f", "--json"))
+    out = json.loads(said("runs/fma", "--rounds", "last", "--limit", "5", "--out", "f", "--json"))
     assert [one["own_gain"] for one in out["rounds"][0]["clients"]].count(None) == len(without)
 
 
 def test_a_cohort_of_one_has_no_standard_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--out", "one", *SMALL, "--participation", "0.125", "--rounds", "1"]) == 0
-    words = said(capsys, "one", "--out", "f")
+    words = said("one", "--out", "f")
     assert "points (one client); " in words
     assert "±" not in words
 
@@ -157,7 +152,7 @@ def foreign(run_: Path) -> None:
 )
 def test_mistakes_end_in_one_sentence(
     runs: Path,
-    capsys: pytest.CaptureFixture[str],
+    said: Callable[..., str],
     change: Callable[[Path], None] | None,
     words: list[str],
     message: str,
@@ -165,22 +160,20 @@ def test_mistakes_end_in_one_sentence(
     if change is not None:
         change(runs / "runs/fma")
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, "runs/fma", *words)
+        said("runs/fma", *words)
 
 
-def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "not finite" not in said(capsys, "runs/fma", "--rounds", "1,4", "--out", "sound")
+def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, said: Callable[..., str]) -> None:
+    assert "not finite" not in said("runs/fma", "--rounds", "1,4", "--out", "sound")
     client = int(Run.open("runs/fma").round(4).client_ids[1])
     with h5py.File("runs/fma/rounds/00004.h5", "r+") as file:
         del file["checksums"], file.attrs["checksums"]
         file["clients/fc2.bias" if "clients/fc2.bias" in file else "clients/head.bias"][1] = np.nan
-    sound, broken = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f").splitlines()[:2]
+    sound, broken = said("runs/fma", "--rounds", "1,4", "--out", "f").splitlines()[:2]
     assert "not finite" not in sound  # round 1
     assert broken.endswith(f"; the model of client {client} in round 4 is not finite, and NaN outputs count as wrong")
     made = Forgetting.load("f.nc")
     assert [made.diverged_in(i) for i in (0, 1)] == [[], [client]]
     assert not np.nan_to_num(made.after_own[1, 1]).any()
-    one, four = json.loads(said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f", "--json"))[
-        "rounds"
-    ]  # of the kept result
+    one, four = json.loads(said("runs/fma", "--rounds", "1,4", "--out", "f", "--json"))["rounds"]  # of the kept result
     assert (one["diverged"], four["diverged"]) == ([], [client])

@@ -10,13 +10,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from test_cli_forgetting import without_start
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition.subsets import Subsets
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
+COMMAND = "subsets"
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 SMALL = [
@@ -33,19 +35,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["subsets", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
 def rows_of(path: str) -> list[dict[str, str]]:
     with Path(path).open() as file:
         return list(csv.DictReader(file))
 
 
-def test_one_client_is_itself_and_all_are_the_global_model(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "1,last", "--out", "s")
+def test_one_client_is_itself_and_all_are_the_global_model(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "--rounds", "1,last", "--out", "s")
     rows = rows_of("s.subsets.csv")
     assert [(row["round"], row["m"], row["subsets"]) for row in rows] == [
         (t, m, n) for t in "14" for m, n in (("1", "4"), ("2", "6"), ("3", "4"), ("4", "1"))
@@ -69,10 +65,8 @@ def test_one_client_is_itself_and_all_are_the_global_model(runs: Path, capsys: p
     assert lines[2:] == [f"  s.{name}" for name in ("subsets.csv", "subsets.json", "pdf", "png")]
 
 
-def test_runs_with_the_same_cohorts_meet_the_same_subsets(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(
-        said(capsys, "runs/fma", "runs/ima", "--rounds", "1", "--subsets", "3", "--sizes", "2,1", "--json")
-    )
+def test_runs_with_the_same_cohorts_meet_the_same_subsets(runs: Path, said: Callable[..., str]) -> None:
+    out = json.loads(said("runs/fma", "runs/ima", "--rounds", "1", "--subsets", "3", "--sizes", "2,1", "--json"))
     fma, ima = out["rounds"]
     assert (fma["run"], fma["clients"], [row["m"] for row in fma["sizes"]]) == ("fma", 4, [1, 2])
     assert ima["sizes"] == fma["sizes"]  # in round 1 they have the same clients
@@ -82,10 +76,10 @@ def test_runs_with_the_same_cohorts_meet_the_same_subsets(runs: Path, capsys: py
     assert all(Path(path).exists() for path in out["files"])
 
 
-def test_the_seed_draws_and_the_weights_weigh(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_seed_draws_and_the_weights_weigh(runs: Path, said: Callable[..., str]) -> None:
     words = ["runs/ima", "--rounds", "2", "--subsets", "2", "--sizes", "2,4", "--json"]
     made = {
-        name: json.loads(said(capsys, *words, *more, "--out", name))["rounds"][0]["sizes"]
+        name: json.loads(said(*words, *more, "--out", name))["rounds"][0]["sizes"]
         for name, more in {"a": [], "b": ["--seed", "2"], "c": ["--weights", "uniform"]}.items()
     }
     assert made["a"][0] != made["b"][0]
@@ -97,8 +91,8 @@ def test_the_seed_draws_and_the_weights_weigh(runs: Path, capsys: pytest.Capture
     assert Subsets.load("b").attrs["seed"] == 2
 
 
-def test_training_data_are_all_clients(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/ima", "--rounds", "last", "--split", "train", "--limit", "50", "--out", "t")
+def test_training_data_are_all_clients(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/ima", "--rounds", "last", "--split", "train", "--limit", "50", "--out", "t")
     assert words.startswith("ima, round 4: train error of a single client")
     assert {key: Subsets.load("t").attrs[key] for key in ("split", "samples", "data")} == {
         "split": "train", "samples": 50, "data": "digits"
@@ -106,39 +100,33 @@ def test_training_data_are_all_clients(runs: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_cohort_of_one_is_said_to_be_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--out", "one", *SMALL, "--participation", "0.125", "--rounds", "1"]) == 0
-    assert said(capsys, "one", "--out", "s").startswith(
+    assert said("one", "--out", "s").startswith(
         "one, round 1: a cohort of one client, so nothing is averaged; test error "
     )
     (row,) = rows_of("s.subsets.csv")
     assert (row["m"], row["subsets"], row["exhaustive"], row["error_std"]) == ("1", "1", "True", "")
     with pytest.raises(FedscopeError, match=r"--sizes 2: one@1 has 1 client, so there is no average of 2; give size 1"):
-        said(capsys, "one", "--sizes", "2", "--out", "other")
+        said("one", "--sizes", "2", "--out", "other")
 
 
 def test_of_large_cohorts_some_sizes_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["--clients", "24", "--participation", "1", "--rounds", "1", "--epochs", "1", "--set", "model.hidden=[8]"]
     assert run(["train", "--out", "large", *words]) == 0
-    out = json.loads(said(capsys, "large", "--subsets", "2", "--out", "s", "--json"))
+    out = json.loads(said("large", "--subsets", "2", "--out", "s", "--json"))
     sizes = [row["m"] for row in out["rounds"][0]["sizes"]]
     assert sizes[:2] == [1, 2]
     assert sizes[-1] == 24
     assert len(sizes) <= 12
-    out = json.loads(said(capsys, "large", "--subsets", "1", "--sizes", "all", "--out", "t", "--json"))
+    out = json.loads(said("large", "--subsets", "1", "--sizes", "all", "--out", "t", "--json"))
     assert [row["m"] for row in out["rounds"][0]["sizes"]] == list(range(1, 25))
     assert out["rounds"][0]["sizes"][5]["error_std"] is None  # one subset of many has no deviation
-
-
-def without_start(run_: Path) -> None:
-    with h5py.File(run_ / "rounds/00004.h5", "r+") as file:
-        del file["checksums"], file.attrs["checksums"]
-        del file["start"]
 
 
 def foreign(run_: Path) -> None:
@@ -147,9 +135,9 @@ def foreign(run_: Path) -> None:
     (run_ / "config.toml").unlink()
 
 
-def test_the_start_is_not_needed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_start_is_not_needed(runs: Path, said: Callable[..., str]) -> None:
     without_start(runs / "runs/ima")
-    assert "average of all 4" in said(capsys, "runs/ima", "--rounds", "last")
+    assert "average of all 4" in said("runs/ima", "--rounds", "last")
 
 
 @pytest.mark.parametrize(
@@ -161,11 +149,9 @@ def test_the_start_is_not_needed(runs: Path, capsys: pytest.CaptureFixture[str])
         (["runs/fma", "--sizes", "1,x"], r"--sizes 1,x: 'x' is no number; write 1,2,5,10 or all"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_end_in_one_sentence(runs: Path, said: Callable[..., str], words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
+        said(*words)
 
 
 def test_no_subsets_are_a_wrong_number(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,26 +173,26 @@ def other_data(run_: Path) -> None:
     ],
 )
 def test_runs_that_cannot_be_measured_are_refused(
-    runs: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None], words: list[str], message: str
+    runs: Path, said: Callable[..., str], change: Callable[[Path], None], words: list[str], message: str
 ) -> None:
     change(runs / "runs/ima")
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
+        said(*words)
 
 
-def test_training_data_of_other_clients_are_other_data(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_data_of_other_clients_are_other_data(runs: Path, said: Callable[..., str]) -> None:
     words = ["train", "--method", "fma", "--out", "runs/held", *SMALL, "--rounds", "1", "--set", "data.client_test=0.2"]
     assert run(words) == 0
     with pytest.raises(FedscopeError, match=r"runs/fma and runs/held were trained on different parts of the data"):
-        said(capsys, "runs/fma", "runs/held", "--rounds", "1", "--split", "train")
-    assert said(capsys, "runs/fma", "runs/held", "--rounds", "1")
-    said(capsys, "runs/held", "--rounds", "1", "--split", "train", "--out", "held")
+        said("runs/fma", "runs/held", "--rounds", "1", "--split", "train")
+    assert said("runs/fma", "runs/held", "--rounds", "1")
+    said("runs/held", "--rounds", "1", "--split", "train", "--out", "held")
     partition = Run.open("runs/held").partition
     assert partition is not None
     assert Subsets.load("held").attrs["samples"] == len(np.concatenate(partition.clients))
 
 
-def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, said: Callable[..., str]) -> None:
     ids = [int(k) for k in Run.open("runs/fma").round(4).client_ids]
     for rows, end in (
         ([2], f"; the model of client {ids[2]} in round 4 is not finite, nor are averages with it, and"),
@@ -216,16 +202,14 @@ def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys
             file.pop("checksums", None), file.attrs.pop("checksums", None)
             for row in rows:
                 file["clients/head.bias"][row] = np.nan
-        words = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "s", "--force")
+        words = said("runs/fma", "--rounds", "1,4", "--out", "s", "--force")
         one, four = words.splitlines()[:2]
         assert "not finite" not in one
         assert end in four
         assert four.endswith("NaN outputs count as wrong")
         assert [row.diverged for row in Subsets.load("s").rounds] == [(), tuple(ids[row] for row in rows)]
-        told = json.loads(said(capsys, "runs/fma", "--rounds", "1,4", "--out", "s", "--json"))["rounds"]
+        told = json.loads(said("runs/fma", "--rounds", "1,4", "--out", "s", "--json"))["rounds"]
         assert [row["diverged"] for row in told] == [[], [ids[row] for row in rows]]
         assert told[1]["sizes"][-1]["error_mean"] == 1
     for sizes in ("1", "1,2"):
-        assert "in round 4 are not finite" in said(
-            capsys, "runs/fma", "--rounds", "4", "--sizes", sizes, "--out", sizes
-        )
+        assert "in round 4 are not finite" in said("runs/fma", "--rounds", "4", "--sizes", sizes, "--out", sizes)

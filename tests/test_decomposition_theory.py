@@ -18,7 +18,7 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights
 from fedscope.decomposition import CohortDraws
-from fedscope.decomposition.cohort.membership import by_client, refuse_outside
+from fedscope.decomposition.cohort.membership import by_client, kernel_rows, refuse_outside
 from fedscope.decomposition.theory import (
     ClientBound,
     Gap,
@@ -26,7 +26,6 @@ from fedscope.decomposition.theory import (
     client_bounds,
     correlate,
     fit_slope,
-    kernel_rows,
     local_slopes,
     locality_gaps,
     mmd2,

@@ -19,8 +19,8 @@ from ..asking.samples import describe_samples, global_training_data, name_of
 from ..asking.source import Measured, Source
 from ..asking.work import Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
-from ..decomposition.cohort.membership import refuse_outside
-from ..decomposition.theory import Bounds, Gaps, Spread, Theory, kernel_rows
+from ..decomposition.cohort.membership import kernel_rows, refuse_outside
+from ..decomposition.theory import Bounds, Gaps, Spread, Theory
 from ..landscape.evaluation.compute import Compute
 
 if TYPE_CHECKING:

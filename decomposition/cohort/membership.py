@@ -81,6 +81,34 @@ def by_client(clients: Sequence[np.ndarray], count: int, seed: int = 0) -> np.nd
     return np.unique(np.concatenate(chosen))
 
 
+def kernel_rows(
+    partition: Partition | None, client_ids: np.ndarray, count: int, seed: int, round: int
+) -> tuple[np.ndarray, Members]:
+    """The samples of a round's kernel, by their places in the train split [n], and whose they are, bool [C, n].
+
+    Args:
+        client_ids: the cohort's, [C].
+        count, seed: as for :func:`by_client`.
+        round: its number, for the sentence.
+
+    Raises:
+        FedscopeError: no partition; a client of the cohort without a sample among them (says how many it takes).
+    """
+    if partition is None:
+        raise FedscopeError(f"the kernel of round {round} needs to know whose samples are whose; give a partition")
+    rows = by_client(partition.clients, count, seed)
+    members = membership_train(partition, client_ids, rows)
+    sizes = [len(partition.clients[client]) for client in client_ids]
+    for client, size, own in zip(client_ids, sizes, members, strict=True):
+        if not own.any():
+            total = sum(len(one) for one in partition.clients)
+            raise FedscopeError(
+                f"client {client} of round {round} holds {size:,} of {total:,} samples and has none among the "
+                f"{len(rows):,} of the kernel; give --kernel-samples {-(-total // max(1, min(sizes)))} or more"
+            )
+    return rows, members
+
+
 def membership_train(
     partition: Partition, client_ids: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]
 ) -> Members:

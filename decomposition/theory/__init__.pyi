@@ -1,12 +1,11 @@
 from .bounds import Bounds as Bounds
 from .bounds import ClientBound as ClientBound
+from .bounds import Correlation as Correlation
 from .bounds import Spread as Spread
 from .bounds import client_bounds as client_bounds
-from .bounds import kernel_rows as kernel_rows
+from .bounds import correlate as correlate
 from .bounds import mmd2 as mmd2
 from .bounds import posterior_variance as posterior_variance
-from .correlations import Correlation as Correlation
-from .correlations import correlate as correlate
 from .figure import draw_theory as draw_theory
 from .gaps import Gap as Gap
 from .gaps import Gaps as Gaps

@@ -1,18 +1,26 @@
-"""Theorem 2: the variance of a client, and the discrepancy between its data and everybody's that it follows."""
+"""Theorem 2: the variance of a client, the discrepancy between its data and everybody's that it follows, and whether
+that orders the clients as their variances do."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Partition
+from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept
-from ..cohort.membership import Members, by_client, membership_train
+from ..cohort.membership import Members
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
 RIDGE = 1e-6
+#: the variances that the prediction is compared with
+VARIANCES = ("gp_variance", "replay_variance")
+# Up to so many clients every order of them is counted (9! = 362,880); the t approximation is far off for fewer.
+COUNTED = 9
 
 
 @dataclass(frozen=True)
@@ -57,34 +65,6 @@ class Spread(Kept):
     """The variances of one round's clients over replays, [K]."""
 
     variances: npt.NDArray[np.float64]
-
-
-def kernel_rows(
-    partition: Partition | None, client_ids: np.ndarray, count: int, seed: int, round: int
-) -> tuple[np.ndarray, Members]:
-    """The samples of a round's kernel, by their places in the train split [n], and whose they are, bool [C, n].
-
-    Args:
-        client_ids: the cohort's, [C].
-        count, seed: as for :func:`by_client`.
-        round: its number, for the sentence.
-
-    Raises:
-        FedscopeError: no partition; a client of the cohort without a sample among them (says how many it takes).
-    """
-    if partition is None:
-        raise FedscopeError(f"the kernel of round {round} needs to know whose samples are whose; give a partition")
-    rows = by_client(partition.clients, count, seed)
-    members = membership_train(partition, client_ids, rows)
-    sizes = [len(partition.clients[client]) for client in client_ids]
-    for client, size, own in zip(client_ids, sizes, members, strict=True):
-        if not own.any():
-            total = sum(len(one) for one in partition.clients)
-            raise FedscopeError(
-                f"client {client} of round {round} holds {size:,} of {total:,} samples and has none among the "
-                f"{len(rows):,} of the kernel; give --kernel-samples {-(-total // max(1, min(sizes)))} or more"
-            )
-    return rows, members
 
 
 def client_bounds(
@@ -208,3 +188,68 @@ def posterior_variance(kernel: np.ndarray, own: np.ndarray, ridge: float) -> np.
     explained = solve_triangular(lower, kernel[own], lower=True)
     variance: np.ndarray = np.diag(kernel) - np.square(explained).sum(axis=0)
     return variance
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Of `predicted` with the `variance` of that name over the `clients` of a round.
+
+    `pearson` r with its 95 % interval `low`, `high` (Fisher's z, which takes the clients for independent and both
+    quantities for normal), and Spearman's rank correlation with its two-sided p-value `spearman_p`: the share of all
+    orders of the clients, counted up to nine clients, from ten on by the t approximation, but not below 2/n!.
+    """
+
+    round: int
+    variance: str
+    clients: int
+    pearson: float
+    low: float
+    high: float
+    spearman: float
+    spearman_p: float
+
+
+def correlate(bounds: Sequence[ClientBound], variance: str) -> Correlation | None:
+    """The correlation over the clients of one round; None where it does not exist.
+
+    That is for fewer than four clients (Fisher's z has the standard error 1/√(n − 3), so there is no interval), for
+    clients without that variance, for values that are not finite, or all the same.
+
+    >>> bounds = [ClientBound(1, k, 9, 1.0, 2.0, 1.0, float(k), k**2 + 1.0, 99.0) for k in range(5)]
+    >>> found = correlate(bounds, "gp_variance")
+    >>> round(found.pearson, 3), round(found.spearman, 3), correlate(bounds, "replay_variance")
+    (0.959, 1.0, None)
+    >>> round(found.spearman_p * 120, 6)  # this order of five clients, and the reverse
+    2.0
+    """
+    from scipy.stats import pearsonr
+
+    measured = [getattr(one, variance) for one in bounds]
+    if len(measured) < 4 or any(value is None for value in measured):
+        return None
+    x, y = np.array([one.predicted for one in bounds]), np.array(measured, dtype=np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    linear = pearsonr(x, y)
+    interval = linear.confidence_interval(0.95)
+    numbers = linear.statistic, interval.low, interval.high, *_of_ranks(x, y)
+    return Correlation(bounds[0].round, variance, len(x), *map(float, numbers))
+
+
+def _of_ranks(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Spearman's correlation and its p-value."""
+    from scipy.stats import permutation_test, rankdata, spearmanr
+
+    found, n = spearmanr(x, y), len(x)
+    if n > COUNTED:
+        return float(found.statistic), max(float(found.pvalue), 2 / math.factorial(n))
+    of_x, of_y = rankdata(x), rankdata(y)
+
+    def alike(own: npt.NDArray[np.float64], axis: int = -1) -> Any:
+        # The correlation up to constants; sums of products of ranks are exact, so equal ones are equal.
+        return (own * of_y).sum(axis)
+
+    # As many resamples as there are orders: each is taken once.
+    every = math.factorial(n)
+    counted = permutation_test((of_x,), alike, permutation_type="pairings", n_resamples=every, vectorized=True)
+    return float(found.statistic), float(counted.pvalue)

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style
-from .correlations import VARIANCES
+from .bounds import VARIANCES
 from .gaps import left_out, local_slopes
 from .panels import Colours, draw_gaps, draw_variance
 

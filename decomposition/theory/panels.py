@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...landscape.drawing.paper import GREY, SMALL, SURFACE
-from .correlations import VARIANCES
+from .bounds import VARIANCES
 from .gaps import without_gaps
 
 if TYPE_CHECKING:

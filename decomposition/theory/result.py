@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
-from .bounds import ClientBound
-from .correlations import VARIANCES, Correlation, correlate
+from .bounds import VARIANCES, ClientBound, Correlation, correlate
 from .gaps import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 
 if TYPE_CHECKING:
