@@ -28,12 +28,12 @@ from fedscope.decomposition.explanation import (
     last_early,
     spread_rounds,
 )
-from fedscope.decomposition.explanation.beyond_bias import variance_of
 from fedscope.decomposition.explanation.greatest import greatest_part
 from fedscope.decomposition.explanation.models import gap
 from fedscope.decomposition.explanation.moving import relate
 from fedscope.decomposition.explanation.phases import Phase, phases
 from fedscope.decomposition.explanation.readings import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.single_factors import variance_of
 from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import shown
 from fedscope.landscape import Compute

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
 from ..factors.result import Decomposition
-from .beyond_bias import covariance_is_small, locality_adds, variance_and_clients
-from .biases import own_data
 from .greatest import differs_most, greatest_part
 from .models import averaging_over_rounds, better_than_clients, outputs_differ, server_lowers
 from .moving import bias_and_error_early, together
 from .phases import last_early, phases
 from .rendering import notes_on
 from .result import Explanation
+from .single_factors import covariance_is_small, locality_adds, own_data, variance_and_clients
 from .statements import Claim, Evidence
 from .wording import label
 

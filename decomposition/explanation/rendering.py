@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..factors.result import Decomposition
-from .biases import SMALL
 from .readings import Reading, all_alike, broken, clients_differ, finite, read
+from .single_factors import SMALL
 from .statements import Evidence, Statement
 from .wording import alike, in_rounds, label, listed
 
