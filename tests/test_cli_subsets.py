@@ -154,11 +154,6 @@ def test_mistakes_end_in_one_sentence(runs: Path, said: Callable[..., str], word
         said(*words)
 
 
-def test_no_subsets_are_a_wrong_number(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["subsets", "runs/fma", "--subsets", "0"]) == 2
-    assert "0 is too small; give 1 or more" in capsys.readouterr().err
-
-
 def other_data(run_: Path) -> None:
     info = json.loads((run_ / "run.json").read_text())
     info["data"]["sha256"], info["files"] = "0" * 64, {}

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import run
 from fedscope.decomposition.cohort.membership import kernel_rows
 from fedscope.decomposition.theory import (
     Theory,
@@ -240,8 +239,3 @@ def test_a_partition_of_another_program_must_fit_the_data(runs: Path, said: Call
 def test_mistakes_end_in_one_sentence(runs: Path, said: Callable[..., str], words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
         said(*words)
-
-
-def test_counts_are_refused_by_the_command_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["theory", "runs/fma", "--dimension", "0"]) == 2
-    assert "0 is too small; give 1 or more" in capsys.readouterr().err

@@ -64,14 +64,14 @@ class Explanation(Result):
         """Write the decomposition, BASE.md and BASE.explain.json; returns their paths. Floats survive."""
         path = self.paths(base)[-1]
         written = [*self.decomposition.save(base), *self.derive(base), path]
-        said = {
+        content = {
             "runs": self.runs,
             "statements": [asdict(one) for one in self.statements],
             "notes": self.notes,
             "attrs": dict(self.attrs),
             "early": dict(self.early),
         }
-        write_info(path, FORMAT, VERSION, said)
+        write_info(path, FORMAT, VERSION, content)
         return written
 
     @classmethod

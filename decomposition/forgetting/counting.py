@@ -71,8 +71,8 @@ def count_answers(
     >>> start = Weights(Layout.of(module), np.array([1, 0], np.float32), {})
     >>> clients = Weights(start.layout, np.array([[0, 1]], np.float32), {})
     >>> ids, own = np.array([4]), np.array([[False, True, False]])
-    >>> made = count_answers(module, samples, start, clients, own, number=1, client_ids=ids, labels=np.array([[0, 1]]))
-    >>> made.others.tolist(), made.before_others.tolist(), made.after_others.tolist()
+    >>> answers = count_answers(module, samples, start, clients, own, number=1, client_ids=ids, labels=np.array([[0, 1]]))
+    >>> answers.others.tolist(), answers.before_others.tolist(), answers.after_others.tolist()
     ([[1, 1]], [[1, 0]], [[0, 1]])
     """
     require_classes(samples, "forgetting")
@@ -127,5 +127,5 @@ def round_answers(
 def _right(outputs: torch.Tensor, y: torch.Tensor) -> np.ndarray:
     """Which rows of outputs [M, B, classes] have their greatest at y [B]: bool [M, B]."""
     # argmax takes a NaN for the greatest value, which would make a broken model right now and then
-    found = (outputs.argmax(dim=-1) == y) & ~outputs.isnan().any(dim=-1)
-    return np.asarray(found.numpy())
+    right = (outputs.argmax(dim=-1) == y) & ~outputs.isnan().any(dim=-1)
+    return np.asarray(right.numpy())

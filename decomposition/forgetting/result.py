@@ -188,14 +188,14 @@ class Forgetting(ArrayResult):
         broken = f"; {diverged}, and NaN outputs count as wrong" if diverged else ""
         if not self.others[i].any():
             return f"{begin}{own} and no sample is the others' ({over}){broken}"
-        said = (
+        sentence = (
             f"{begin}{own} and on the others' by {others} ({over}); {forgotten} of {known} pairs of client and class "
             "known before are forgotten entirely"
         )
         without = self.client_ids[i][self.own[i].sum(axis=1) == 0]
         if len(without):
-            said += f"; client{'s' if len(without) > 1 else ''} {listed(without.tolist())} without own samples here"
-        return said + broken
+            sentence += f"; client{'s' if len(without) > 1 else ''} {listed(without.tolist())} without own samples here"
+        return sentence + broken
 
     def findings(self) -> dict[str, Any]:
         """Every round's means over clients, and the clients' own."""
@@ -203,13 +203,13 @@ class Forgetting(ArrayResult):
 
     def _numbers(self, i: int) -> dict[str, Any]:
         gain, loss = self.own_gain, self.others_loss
-        said: dict[str, Any] = {"round": int(self.rounds[i])}
+        means: dict[str, Any] = {"round": int(self.rounds[i])}
         for name, values in (("own_gain", gain), ("others_loss", loss)):
             mean, stderr = mean_over_clients(values)
-            said |= {name: float(mean[i]), f"{name}_stderr": float(stderr[i])}
+            means |= {name: float(mean[i]), f"{name}_stderr": float(stderr[i])}
         clients = zip(self.client_ids[i].tolist(), gain[i].tolist(), loss[i].tolist(), strict=True)
         return {
-            **said,
+            **means,
             "known": int(self.known[i].sum()),
             "forgotten": int(self.forgotten[i].sum()),
             "diverged": self.diverged_in(i),

@@ -118,7 +118,7 @@ def client_bounds(
     prior = float(np.diag(kernel).mean())
     squared = kernel**2
     of_all = float(squared.mean())
-    made = []
+    rows = []
     for client, own in zip(client_ids, members, strict=True):
         n_k = int(own.sum())
         if n_k == 0:
@@ -128,7 +128,7 @@ def client_bounds(
         diagonal = float(np.diag(kernel)[own].mean())
         mmd = mmd2(squared, own)
         within = float(squared[np.ix_(own, own)].mean())
-        made.append(
+        rows.append(
             ClientBound(
                 round=round,
                 client=int(client),
@@ -141,7 +141,7 @@ def client_bounds(
                 bound=prior - n_k / (2 * (greatest + ridge * prior)) * (of_all + within - mmd),
             )
         )
-    return tuple(made)
+    return tuple(rows)
 
 
 def mmd2(kernel: np.ndarray, own: np.ndarray) -> float:
@@ -216,10 +216,10 @@ def correlate(bounds: Sequence[ClientBound], variance: str) -> Correlation | Non
     clients without that variance, for values that are not finite, or all the same.
 
     >>> bounds = [ClientBound(1, k, 9, 1.0, 2.0, 1.0, float(k), k**2 + 1.0, 99.0) for k in range(5)]
-    >>> found = correlate(bounds, "gp_variance")
-    >>> round(found.pearson, 3), round(found.spearman, 3), correlate(bounds, "replay_variance")
+    >>> both = correlate(bounds, "gp_variance")
+    >>> round(both.pearson, 3), round(both.spearman, 3), correlate(bounds, "replay_variance")
     (0.959, 1.0, None)
-    >>> round(found.spearman_p * 120, 6)  # this order of five clients, and the reverse
+    >>> round(both.spearman_p * 120, 6)  # this order of five clients, and the reverse
     2.0
     """
     from scipy.stats import pearsonr
@@ -240,9 +240,9 @@ def _of_ranks(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[f
     """Spearman's correlation and its p-value."""
     from scipy.stats import permutation_test, rankdata, spearmanr
 
-    found, n = spearmanr(x, y), len(x)
+    ranked, n = spearmanr(x, y), len(x)
     if n > COUNTED:
-        return float(found.statistic), max(float(found.pvalue), 2 / math.factorial(n))
+        return float(ranked.statistic), max(float(ranked.pvalue), 2 / math.factorial(n))
     of_x, of_y = rankdata(x), rankdata(y)
 
     def alike(own: npt.NDArray[np.float64], axis: int = -1) -> Any:
@@ -252,4 +252,4 @@ def _of_ranks(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[f
     # As many resamples as there are orders: each is taken once.
     every = math.factorial(n)
     counted = permutation_test((of_x,), alike, permutation_type="pairings", n_resamples=every, vectorized=True)
-    return float(found.statistic), float(counted.pvalue)
+    return float(ranked.statistic), float(counted.pvalue)

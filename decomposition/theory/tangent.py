@@ -89,8 +89,8 @@ def tangent_kernel(
     for c in range(projected.shape[1]):
         one = projected[:, c].double()
         kernel += one @ one.T
-    made: np.ndarray = (kernel / projected.shape[1]).numpy()
-    return made
+    mean: np.ndarray = (kernel / projected.shape[1]).numpy()
+    return mean
 
 
 def _sketch(size: int, dimension: int, seed: int) -> tuple[Tensor, Tensor]:
