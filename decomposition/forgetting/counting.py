@@ -71,8 +71,8 @@ def count_answers(
     >>> start = Weights(Layout.of(module), np.array([1, 0], np.float32), {})
     >>> clients = Weights(start.layout, np.array([[0, 1]], np.float32), {})
     >>> ids, own = np.array([4]), np.array([[False, True, False]])
-    >>> answers = count_answers(module, samples, start, clients, own, number=1, client_ids=ids, labels=np.array([[0, 1]]))
-    >>> answers.others.tolist(), answers.before_others.tolist(), answers.after_others.tolist()
+    >>> right = count_answers(module, samples, start, clients, own, number=1, client_ids=ids, labels=np.array([[0, 1]]))
+    >>> right.others.tolist(), right.before_others.tolist(), right.after_others.tolist()
     ([[1, 1]], [[1, 0]], [[0, 1]])
     """
     require_classes(samples, "forgetting")
