@@ -71,25 +71,16 @@ def test_every_source_closes_and_says_what_it_is(runs: Path, capsys: pytest.Capt
 def test_runs_of_two_methods_are_two_columns(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["runs/fma-0", "runs/ima-0", "runs/fma-1", "runs/ima-1"]
     found = decomposed(capsys, *given, "--rounds", "2,4", "--draws", "runs", "--out", "both")
-    assert [(one["run"], one["round"]) for one in found] == [
-        ("fma-0+fma-1", 2),
-        ("fma-0+fma-1", 4),
-        ("ima-0+ima-1", 2),
-        ("ima-0+ima-1", 4),
-    ]
+    both = [(run, number) for run in ("fma-0+fma-1", "ima-0+ima-1") for number in (2, 4)]
+    assert [(one["run"], one["round"]) for one in found] == both
     assert found[0]["fma_loss"] == found[2]["fma_loss"]  # before its start IMA is FMA, bit for bit
     assert found[1]["fma_loss"] != found[3]["fma_loss"]
 
 
 def test_the_averaged_model_is_decomposed_beside_the_global_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = decomposed(capsys, "runs/half", "--rounds", "1,3,4", "--of", "both", "--draws", "local:2", "--out", "two")
-    assert [(one["model"], one["round"]) for one in found] == [
-        ("global", 1),
-        ("global", 3),
-        ("global", 4),
-        ("averaged", 3),
-        ("averaged", 4),
-    ]
+    models = [*(("global", number) for number in (1, 3, 4)), *(("averaged", number) for number in (3, 4))]
+    assert [(one["model"], one["round"]) for one in found] == models
     for one in found:
         assert one["closure_error"] < 1e-6
     loaded = Decomposition.load("two")

@@ -151,11 +151,7 @@ def foreign(run_: Path) -> None:
     ],
 )
 def test_mistakes_end_in_one_sentence(
-    runs: Path,
-    said: Callable[..., str],
-    change: Callable[[Path], None] | None,
-    words: list[str],
-    message: str,
+    runs: Path, said: Callable[..., str], change: Callable[[Path], None] | None, words: list[str], message: str
 ) -> None:
     if change is not None:
         change(runs / "runs/fma")

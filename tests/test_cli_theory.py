@@ -14,13 +14,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.cohort.membership import kernel_rows
-from fedscope.decomposition.theory import (
-    Theory,
-    client_bounds,
-    locality_gaps,
-    replay_variances,
-    tangent_kernel,
-)
+from fedscope.decomposition.theory import Theory, client_bounds, locality_gaps, replay_variances, tangent_kernel
 from fedscope.questions.theory import theory
 from fedscope.training import Replayer, data_of, module_of
 

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from test_decomposition_factors import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.decomposition import (
-    CohortDraws,
-    Decomposition,
-    ErrorCurve,
-    RoundFactors,
-    RunFactors,
-    decompose_round,
-)
+from fedscope.decomposition import CohortDraws, Decomposition, ErrorCurve, RoundFactors, RunFactors, decompose_round
 from fedscope.decomposition.factors.other_losses import closure_error, decompose_loss
 from fedscope.decomposition.factors.panels import group_factors
 from fedscope.decomposition.factors.round_factors import FACTORS_OF, MEASURED_OF

@@ -7,18 +7,7 @@ from math import isfinite
 
 from ..factors.result import RunFactors
 from ..factors.round_factors import RoundFactors
-from .readings import (
-    Reading,
-    above,
-    broken,
-    clients_differ,
-    difference,
-    finite,
-    magnitude,
-    order,
-    read,
-    size,
-)
+from .readings import Reading, above, broken, clients_differ, difference, finite, magnitude, order, read, size
 from .statements import Evidence, Judgement, Verdict
 from .wording import (
     CANNOT,

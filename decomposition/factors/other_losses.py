@@ -72,15 +72,8 @@ def decompose_loss(
     wrong answer and no vote, as in `Evaluator`.
 
     Args:
-        module: the architecture; its own parameters are not used and not changed.
-        samples: the n samples of every mean.
-        cohort: R >= 2 draws of the K clients.
         loss: "cross-entropy" or "zero-one"; of the squared error see `decompose_round`.
-        globals_: the round's recorded `global`, for global_loss and server_step = L(global) − L(w_FMA^1); or None.
-        averaged: the round's recorded `averaged`, for averaged_loss; or None.
-        population: whether `samples` are all of D.
-        progress: called with (samples done, n) after every chunk.
-        chunk: samples at a time, at most.
+        module, samples, cohort, globals_, averaged, population, compute, progress, chunk: as for `decompose_round`.
 
     Raises:
         FedscopeError: models that do not fit, or an unknown loss; a task that has no class at any position.
