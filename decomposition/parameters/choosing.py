@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Round, read_columns
-from ..dispersion.moments import column_moments
+from ..dispersion.statistics import column_moments
 from .places import Place, place_of
 
 #: skewness is compared to so many decimals, so that parameters of equal skewness are equal whatever the rounding

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round
-from ..dispersion.moments import column_moments
+from ..dispersion.statistics import column_moments
 from ..synergy.classes import mean_and_cv
 from ..synergy.diagnosis import Criteria
 from .embedding import FEWEST, backend_version, embed, refuse_backend

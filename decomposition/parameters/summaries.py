@@ -72,7 +72,7 @@ def summarise(names: Sequence[str], runs: Sequence[RunValues]) -> tuple[Summary,
     """A summary of each parameter over the first run's clients."""
     from scipy.stats import skewtest
 
-    from ..dispersion.moments import column_moments
+    from ..dispersion.statistics import column_moments
 
     first = runs[0]
     moments = column_moments(first.clients)
