@@ -105,7 +105,7 @@ def test_an_interrupted_map_goes_on(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedscope.decomposition import model_maps
-    from fedscope.decomposition.model_maps import products
+    from fedscope.decomposition.model_maps import grams
 
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
@@ -116,7 +116,7 @@ def test_an_interrupted_map_goes_on(
             said(capsys, "iid", "all", "tsne", "--out", "m")
     assert Path("m.embedding.json.partial").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(products, "read_blocks", stop)  # nothing is left to read
+        patched.setattr(grams, "read_blocks", stop)  # nothing is left to read
         words = said(capsys, "iid", "all", "tsne", "--out", "m")
         with pytest.raises(click.Abort):
             said(capsys, "iid", "1,2", "tsne", "--out", "other")

@@ -27,15 +27,15 @@ from fedscope.decomposition.model_maps import (
     distances,
     divergence,
     embed,
+    embedding,
     gram,
-    maps,
+    grams,
     principal,
     settled_perplexity,
     spreads,
     t_sne,
     trustworthiness,
 )
-from fedscope.decomposition.model_maps import products as products_module
 from fedscope.landscape.drawing.paper import paper_style
 
 LAYOUT = Layout(
@@ -160,8 +160,8 @@ def test_distances_do_not_hang_on_the_reference(tmp_path: Path) -> None:
 
 
 def test_neither_blocks_nor_workers_change_a_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products_module, "PART", 50)
-    monkeypatch.setattr(products_module, "TILE", 3)
+    monkeypatch.setattr(grams, "PART", 50)
+    monkeypatch.setattr(grams, "TILE", 3)
     run = record(tmp_path / "a", 2, 5)
     asked = [(run, 1), (run, 2)]
     told: list[tuple[int, int]] = []
@@ -254,8 +254,6 @@ def test_spreads_are_mean_distances_to_the_mean(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.decomposition.model_maps import grams
-
     monkeypatch.setattr(grams, "KEEP_EVERY", 0.0)
     run = record(tmp_path / "a", 2)
     asked = [(run, 1), (run, 2)]
@@ -383,7 +381,7 @@ def test_models_on_a_line_have_one_component() -> None:
 
 @pytest.mark.parametrize("exact", [1000, 10])
 def test_t_sne_is_that_of_the_whole_matrix(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "EXACT", exact)
+    monkeypatch.setattr(embedding, "EXACT", exact)
     rows = clustered()
     made = gram_of(rows)
     before = made.matrix.copy()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...checkpoints.errors import spans
 from ...checkpoints.results import Table, TableResult
-from .points import Point
+from .models import Point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
