@@ -42,7 +42,7 @@ def mean_and_cv(rows: np.ndarray) -> tuple[Array, Array]:
 def high_entries(cv: Array, threshold: float, quantile: float | None = None) -> Mask:
     """Which entries of a layer are of high dispersion: (cv - min cv) / (max cv - min cv) > threshold (eq. 5, 6).
 
-    With a ``quantile`` that one of cv stands in place of its maximum, which hangs on a single entry's mu near 0
+    With a ``quantile`` that one of cv stands in place of its maximum, which depends on a single entry's mu near 0
     (chosen: the scale's lower end stays, it is never far from the others). Entries that all have one cv, and layers
     whose cv is not finite, have nothing high.
 
@@ -53,8 +53,13 @@ def high_entries(cv: Array, threshold: float, quantile: float | None = None) -> 
         return np.zeros(0, np.bool_)
     low = cv.min()
     top = cv.max() if quantile is None else np.quantile(cv, quantile)
+    return is_high(cv, low, top, threshold)
+
+
+def is_high(cv: Array, low: float, top: float, threshold: float) -> Mask:
+    """(cv - low) / (top - low) > threshold, of some entries of a layer whose least and greatest cv are known."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((cv - low) / (top - low) > threshold)
+        return np.asarray((cv - low) / np.float64(top - low) > threshold)
 
 
 def micro_classes(rows: np.ndarray, classes: int) -> Classes:
