@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Partial, Run
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.workers import cores, run_in_workers
 from .models import Block, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 
@@ -54,8 +55,7 @@ def gram(
     asked: Sequence[tuple[Run, int]],
     *,
     layers: Collection[str] | None = None,
-    device: str = "cpu",
-    workers: int | None = None,
+    compute: Compute = CPU,
     numbers: int = NUMBERS,
     partial: Partial | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -72,8 +72,7 @@ def gram(
     Args:
         asked: runs and numbers of rounds whose clients were recorded.
         layers: only these parameters; all by default.
-        device: where products are made.
-        workers: threads, default one a core; the numbers do not depend on it.
+        compute: where products are made, in float64.
         numbers: of all models in a block.
         partial: a store of finished layers, so that the same call goes on after an interruption.
         progress: told (columns done, in all).
@@ -84,7 +83,7 @@ def gram(
     """
     models = models_of(asked)
     chosen = known_layers(models, layers)
-    refuse_too_many(models, workers or cores())
+    refuse_too_many(models, compute.workers or cores())
     n = len(models.points)
     sizes = {entry.name: prod(entry.shape) for entry in models.layout.parameters}
     matrix, finished = np.zeros((n, n)), list[str]()
@@ -94,7 +93,7 @@ def gram(
     left = {layer: sizes[layer] for layer in chosen if layer not in finished}
     expected = sum(sizes[layer] for layer in chosen)
     kept = time.monotonic()
-    for layer, columns, products in block_products(models, list(left), device=device, workers=workers, numbers=numbers):
+    for layer, columns, products in block_products(models, list(left), compute=compute, numbers=numbers):
         matrix += products
         left[layer] -= columns
         if progress is not None:
@@ -157,7 +156,7 @@ def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
 
 
 def block_products(
-    models: Models, layers: Sequence[str], *, device: str = "cpu", workers: int | None = None, numbers: int = NUMBERS
+    models: Models, layers: Sequence[str], *, compute: Compute = CPU, numbers: int = NUMBERS
 ) -> Iterator[tuple[str, int, Array]]:
     """(w_i − r)·(w_j − r) over the columns of block after block: the layer, how many columns, and [n, n].
 
@@ -167,7 +166,7 @@ def block_products(
     come in the layers' order, so the sums do not depend on how many there are.
 
     Args:
-        device: where they are made.
+        compute: where they are made, in float64.
 
     Raises:
         FedscopeError: parameters that are not finite; names the model.
@@ -176,7 +175,7 @@ def block_products(
         return
     import torch
 
-    n, where, dtype = len(models.points), torch.device(device), models.layout.dtype
+    n, where, dtype = len(models.points), torch.device(compute.device), models.layout.dtype
     columns = max(1, numbers // n)
 
     def rooms() -> tuple[np.ndarray, torch.Tensor]:
@@ -187,7 +186,7 @@ def block_products(
         return block.layer, block.count, _products(models, block, *rooms)
 
     blocks = read_blocks(models, layers, columns)
-    with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=workers or cores())) as results:
+    with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=compute.workers)) as results:
         yield from results
 
 
