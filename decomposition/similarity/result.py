@@ -86,9 +86,8 @@ class ClientCKA(ArrayResult):
     command = kind = "cka"
     needed = {
         **{"round": "round", "client_ids": "round client", "cka": "round client client2"},
-        **{"cka_global": "round client", **dict.fromkeys(MEANS, "round")},
+        **{"cka_global": "round client", **dict.fromkeys((*MEANS, *TEST_ERROR), "round")},
     }
-    optional = dict.fromkeys(TEST_ERROR, "round")
 
     rounds: tuple[RoundCKA, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -132,7 +131,7 @@ class ClientCKA(ArrayResult):
         rounds = []
         for i, number in enumerate(values["round"]):
             there = values["client_ids"][i] >= 0
-            means = {name: float(values[name][i]) for name in (*MEANS, *TEST_ERROR) if name in values}
+            means = {name: float(values[name][i]) for name in (*MEANS, *TEST_ERROR)}
             matrix, with_global = values["cka"][i][np.ix_(there, there)], values["cka_global"][i][there]
             rounds.append(RoundCKA(int(number), values["client_ids"][i][there], matrix, with_global, **means))
         return cls(tuple(rounds), attrs)

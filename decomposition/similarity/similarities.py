@@ -21,8 +21,7 @@ from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import Task
 from ...landscape.evaluation.workers import run_in_workers
 from .activations import Activations, refuse_unknown
-from .batches import minibatches
-from .estimators import Array, Estimator, cka, gram, hsic, jackknife, known_estimator
+from .estimators import Array, Estimator, cka, gram, hsic, jackknife, minibatches
 from .model_result import ModelCKA
 from .result import OUTPUT, RoundCKA
 
@@ -145,7 +144,6 @@ def batch_hsics(
     Raises:
         FedscopeError: see :func:`round_similarity`.
     """
-    known_estimator(estimator)
     refuse_unknown(module, layers)
     inputs, targets, learnt = evaluator.samples.x, evaluator.samples.y, evaluator.samples.task
     cut = minibatches(len(inputs), batch, seed, estimator)

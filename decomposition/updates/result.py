@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, Variable
 from ...checkpoints.errors import listed, spans
 from ...checkpoints.results import ArrayResult, Collection, along, padded
 from ...checkpoints.tables import beside, write_csv
-from .round_geometry import RoundUpdates
+from .round_updates import RoundUpdates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
