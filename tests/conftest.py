@@ -294,3 +294,35 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[...,
     words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
     recorded(folder / "runs" / "fma", *words.split())
     return folder
+
+
+@pytest.fixture(scope="module")
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, recorded: Any) -> Path:
+    """A folder with a run for each name in the module's ``RUNS``, to be read only: the words of its ``fedscope train``."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, words in request.module.RUNS.items():
+        recorded(folder / "runs" / name, *words.split())
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of ``trained`` to spoil, as the working folder."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def uncut() -> Callable[[Any, float], None]:
+    """``uncut(figure, width)``: nothing is drawn beyond the page, which is so many inches wide."""
+
+    def uncut(figure: Any, width: float) -> None:
+        assert figure.get_figwidth() == width
+        figure.canvas.draw()
+        box = figure.get_tightbbox(figure.canvas.get_renderer())
+        assert min(box.x0, box.y0) >= -0.01
+        assert box.x1 <= width + 0.01
+        assert box.y1 <= figure.get_figheight() + 0.01
+
+    return uncut

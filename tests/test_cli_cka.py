@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 import torch
@@ -21,27 +18,13 @@ from fedscope.training import data_of, module_of
 
 LAYERS = ["fc1", "output"]
 MODELS = ["runs/fma@1", "runs/fma@2"]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
-    for name, extra in (
-        ("ima", ["--method", "ima", "--set", "average.start=3"]),
-        ("fma", ["--method", "fma"]),
-        ("few", ["--method", "fma", "--set", "record.clients=every:2"]),
-        ("one", ["--method", "fma", "--participation", "0.125", "--rounds", "1"]),
-    ):
-        recorded(folder / "runs" / name, *words, *extra)
-    return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+TINY = "--clients 8 --participation 0.5 --rounds 4 --set model.hidden=[16]"
+RUNS = {
+    "ima": f"{TINY} --method ima --set average.start=3",
+    "fma": f"{TINY} --method fma",
+    "few": f"{TINY} --method fma --set record.clients=every:2",
+    "one": f"{TINY} --method fma --participation 0.125 --rounds 1",
+}
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -121,9 +104,7 @@ def test_several_layers_and_runs_are_results_of_their_own(runs: Path, capsys: py
 @pytest.mark.parametrize(
     ("words", "given", "settings"),
     [
-        (["runs/ima", "--rounds", "2"], "runs/ima", {"rounds": 2}),
         (["runs/ima", "runs/fma", "--layer", "fc1", "--layer", "output"], ["runs/ima", "runs/fma"], {"layer": LAYERS}),
-        (["runs/ima", "--layer", "fc1", "--layer", "output"], [Path("runs/ima")], {"layer": LAYERS}),
         (["runs/fma@all/global", "--estimator", "biased"], "runs/fma@all/global", {"estimator": "biased"}),
         (["runs/fma@1", "runs/fma@2", "--layer", "fc1", "--layer", "output"], MODELS, {"layer": LAYERS}),
     ],
@@ -185,32 +166,6 @@ def test_rounds_and_files_stand_side_by_side(runs: Path, capsys: pytest.CaptureF
     assert Path(out["files"][0]).parent == Path("runs/fma/figures")
 
 
-def test_finished_rounds_are_kept(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedscope.decomposition import similarity
-
-    measure, asked = similarity.round_similarity, []
-
-    def stopping(*given: object, **named: object) -> object:
-        asked.append(named["number"])
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        return measure(*given, **named)
-
-    monkeypatch.setattr(similarity, "round_similarity", stopping)
-    with pytest.raises(click.Abort):
-        said(capsys, "runs/fma", "--out", "k")
-    assert not Path("k.nc").exists()
-    said(capsys, "runs/fma", "--rounds", "1,3,4", "--out", "k")
-    assert asked == [1, 4, 3, 4]
-    assert not Path("k.nc.partial").exists()
-    monkeypatch.setattr(similarity, "round_similarity", measure)
-    said(capsys, "runs/fma", "--rounds", "1,3,4", "--out", "whole")
-    for one, other in zip(ClientCKA.load("k.nc").rounds, ClientCKA.load("whole.nc").rounds, strict=True):
-        np.testing.assert_array_equal(one.cka, other.cka)
-
-
 def test_clients_without_their_start_suffice(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened = Run.open("runs/fma")
     before = opened.round(2)
@@ -255,8 +210,7 @@ def test_a_client_that_answers_all_alike_is_named(runs: Path, capsys: pytest.Cap
         (["runs/fma", "--layer", "f1"], r"the module has no layer 'f1', but output, flatten, fc1, .*; did you mean"),
         (["runs/fma", "--layer", "fc1", "--layer", "fc1"], r"layer fc1 is given 2 times"),
         (["runs/few", "--rounds", "1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2, 4 have them"),
-        (["runs/one", "--rounds", "1"], r"runs/one@1 has a cohort of one, so there is no pair; train with more"),
-        (["runs/one", "--rounds", "1"], r" clients a round \(--clients, --participation\)$"),
+        (["runs/one", "--rounds", "1"], r"runs/one@1 has a cohort of one, so there is no pair; .* \(--clients, --part"),
         (["runs/fma", "--limit", "3"], r"the unbiased estimator of HSIC needs 4 samples, not 3 in all; give more"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/fma@2", "--rounds", "1"], r"--rounds 1 is for whole runs, but runs/fma@2 names a model"),

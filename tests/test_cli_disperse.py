@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,40 +13,20 @@ from scipy import stats
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.dispersion import Dispersion
-from fedscope.questions.disperse import disperse
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
-SMALL = ["--partition", "dirichlet:1", "--epochs", "2", "--set", "run.evaluate_clients=0"]
+TINY = "--partition dirichlet:1 --epochs 2 --set run.evaluate_clients=0 --set model.hidden=[16] --participation 0.5"
 RUNS = {
-    "ima": ["--method", "ima", "--clients", "16", "--participation", "0.5", "--rounds", "4",
-            "--set", "average.start=3"],
-    "fma": ["--method", "fma", "--clients", "16", "--participation", "0.5", "--rounds", "4",
-            "--set", "record.clients=[1,3]"],
-    "few": ["--method", "fma", "--clients", "8", "--participation", "0.5", "--rounds", "1"],
-    "pair": ["--method", "fma", "--clients", "2", "--participation", "1", "--rounds", "1"],
-    "one": ["--method", "fma", "--clients", "8", "--participation", "0.125", "--rounds", "1"],
-    "wide": ["--method", "fma", "--clients", "16", "--participation", "0.5", "--rounds", "1",
-             "--set", "model.hidden=[12]"],
-}  # fmt: skip
+    "ima": f"{TINY} --method ima --clients 16 --rounds 4 --set average.start=3",
+    "fma": f"{TINY} --method fma --clients 16 --rounds 4 --set record.clients=[1,3]",
+    "few": f"{TINY} --method fma --clients 8 --rounds 1",
+    "pair": f"{TINY} --method fma --clients 2 --participation 1 --rounds 1",
+    "one": f"{TINY} --method fma --clients 8 --participation 0.125 --rounds 1",
+    "wide": f"{TINY} --method fma --clients 16 --rounds 1 --set model.hidden=[12]",
+}
 KINDS = ("dispersion.csv", "layers.skewness.csv", "layers.map.csv", "dispersion.json")
 PICTURES = ("pdf", "png", "layers.pdf", "layers.png")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    for name, words in RUNS.items():
-        hidden = [] if name == "wide" else ["--set", "model.hidden=[16]"]
-        recorded(folder / "runs" / name, *words, *SMALL, *hidden)
-    return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -151,37 +128,6 @@ def test_names_are_no_mathematics_and_never_too_long(runs: Path, capsys: pytest.
         assert run([name, rf"runs/lr$\oops${at}", *options, "--out", name]) == 0
 
 
-def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition.dispersion as package
-
-    words = ["disperse", "runs/ima", "--rounds", "1,3,4"]
-    assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.disperse_round, []
-
-    def stopping(round_: Any, **kwargs: Any) -> Any:
-        calls.append(round_.number)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(round_, **kwargs)
-
-    monkeypatch.setattr(package, "disperse_round", stopping)
-    assert run([*words, "--out", "cut"]) == 130
-    assert not Path("cut.dispersion.csv").exists()
-    # other rounds and layers are another question of the same parts
-    assert run([*words[:2], "--rounds", "1,4", "--layer", "fc1.weight", "--out", "cut"]) == 0
-    assert calls == [1, 3, 4]
-    assert not list(Path().glob("*.partial"))
-    assert rows_of("cut.dispersion.csv") == [row for row in rows_of("whole.dispersion.csv") if row["round"] != "3"]
-    pictures = [Path(f"cut.{kind}").read_bytes() for kind in ("png", "layers.png")]
-    said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--out", "cut", "--redraw")
-    assert [Path(f"cut.{kind}").read_bytes() for kind in ("png", "layers.png")] == pictures
-    assert calls == [1, 3, 4]
-    with pytest.raises(FedscopeError, match=r"cut\.dispersion\.json holds another result, of --fdr 0.05 \(not "):
-        said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--fdr", "0.1", "--out", "cut")
-
-
 def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose finished rounds an interrupted one does not take over."""
     import fedscope.decomposition.dispersion as package
@@ -231,11 +177,3 @@ def test_mistakes_end_in_one_sentence(
     with pytest.raises(FedscopeError, match=message):
         said(capsys, *words)
     assert not list(Path().rglob("*.partial"))
-
-
-def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads(said(capsys, "runs/fma@1,3", "--layer", "head.weight", "--fdr", "0.2", "--json", "--out", "d"))
-    result = disperse("runs/fma", rounds=[1, 3], layers=["head.weight"], fdr=0.2)
-    assert result.numbers() == {name: value for name, value in told.items() if name != "files"}
-    np.testing.assert_array_equal(result.maps[0].cells.count, Dispersion.load("d").maps[0].cells.count)
-    assert [one.round for one in disperse(["runs/fma@3", "runs/ima@4"]).rounds] == [3, 4]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import h5py
@@ -17,7 +15,6 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.parameters import ParameterMap, Parameters, most_skewed, parse_place
-from fedscope.questions.parameters import parameters
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -39,13 +36,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     branch = ["--from", f"{runs / 'fma'}@3", "--method", "fedsa", "--rounds", "4", "--out", str(runs / "fedsa")]
     assert run(["train", *branch]) == 0
     return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -237,29 +227,6 @@ def test_runs_with_other_clients_are_not_compared_in_silence(runs: Path, capsys:
     for name, partition in (("iid", "iid"), ("shards", "shards:2")):
         assert run(["train", "--method", "fma", "--partition", partition, "--out", f"runs/{name}", *words]) == 0
     assert "or had other clients or data" in said(capsys, "runs/iid", "runs/shards", "--round", "1", "--out", "x")
-
-
-@pytest.mark.parametrize(
-    ("words", "settings"),
-    [
-        (["--parameter", "head.bias[0]", "--seed", "3"], {"parameters": ["head.bias[0]"], "seed": 3}),
-        (["--top", "2"], {"top": 2}),
-        (
-            ["--tsne", "--sample", "60", "--perplexity", "7"],
-            {"tsne": True, "sample": 60, "perplexity": 7.0},
-        ),
-    ],
-)
-def test_the_function_says_what_the_command_says(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], settings: dict[str, Any]
-) -> None:
-    told = json.loads(said(capsys, "runs/ima@3", *words, "--json"))
-    assert told["files"][-1].startswith(f"runs/ima/figures/parameters-{'tsne-' if 'tsne' in settings else ''}3")
-    result = parameters("runs/ima", rounds=3, **settings)
-    assert result.numbers() == {name: value for name, value in told.items() if name != "files"}
-    if isinstance(result, ParameterMap):
-        result.save("again")
-        np.testing.assert_array_equal(ParameterMap.load("again").at, result.at)
 
 
 def test_one_round_is_that_of_all_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,43 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import click
 import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, Weights, write_round
-from fedscope.cli.main import fedscope
+from fedscope.cli.main import fedscope, run
 from fedscope.decomposition.updates import ClientUpdates
-from fedscope.questions.updates import updates
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--epochs", "1", "--set", "model.hidden=[8]"]
-    for name, extra in (
-        ("fma", ["--partition", "dirichlet:1"]),
-        ("ima", ["--set", "average.start=3"]),
-        ("few", ["--set", "record.clients=every:2"]),
-        ("none", ["--set", "record.clients=none"]),
-        ("one", ["--participation", "0.125", "--rounds", "1"]),
-    ):
-        method = "ima" if name == "ima" else "fma"
-        recorded(folder / "runs" / name, "--method", method, *words, *extra)
-    return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+TINY = "--method fma --clients 8 --participation 0.5 --rounds 4 --epochs 1 --set model.hidden=[8]"
+RUNS = {
+    "fma": f"{TINY} --partition dirichlet:1",
+    "ima": f"{TINY} --method ima --set average.start=3",
+    "few": f"{TINY} --set record.clients=every:2",
+    "none": f"{TINY} --set record.clients=none",
+    "one": f"{TINY} --participation 0.125 --rounds 1",
+}
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -122,21 +106,6 @@ def test_several_runs_share_a_table_and_a_figure(runs: Path, capsys: pytest.Capt
         said(capsys, "runs/fma", "runs/few", "--rounds", "2", "--out", "u")
 
 
-def test_the_function_says_the_same_and_saves_the_same_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for i, (given, rounds) in enumerate(((["runs/fma@2"], None), (["runs/fma", "runs/few"], [2, 4]))):
-        asked = ["--rounds", ",".join(map(str, rounds))] if rounds else []
-        out = json.loads(said(capsys, *given, *asked, "--json", "--out", f"c{i}"))
-        made = updates(given, rounds=rounds)
-        assert made.numbers() == {key: value for key, value in out.items() if key != "files"}
-        kept = [name.replace("c", "p", 1) for name in out["files"] if name.endswith((".nc", ".csv"))]
-        assert sorted(path.name for path in made.save(f"p{i}")) == sorted(kept)
-        assert Path(f"p{i}.updates.csv").read_bytes() == Path(f"c{i}.updates.csv").read_bytes()
-        assert capsys.readouterr().err == ""
-    assert [len(one.rounds) for one in made] == [2, 2]
-    assert "mean cosine" in made._repr_html_()
-    assert [one.round for one in updates(Run.open("runs/fma"))[0].rounds] == [1, 2, 3, 4]
-
-
 def test_drawing_again_leaves_the_table_as_it_lies_there(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "runs/fma", "--out", "u")
     table = Path("u.updates.csv")
@@ -152,28 +121,36 @@ def test_drawing_again_leaves_the_table_as_it_lies_there(runs: Path, capsys: pyt
     assert table.read_bytes() == whole
 
 
+@pytest.mark.parametrize(
+    ("command", "package", "name", "kind"),
+    [
+        ("updates", "updates", "geometry", "updates.csv"),
+        ("cka", "similarity", "round_similarity", "nc"),
+        ("disperse", "dispersion", "disperse_round", "dispersion.csv"),
+    ],
+)
 def test_finished_rounds_are_kept(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, monkeypatch: pytest.MonkeyPatch, command: str, package: str, name: str, kind: str
 ) -> None:
-    from fedscope.decomposition import updates
+    module, calls = import_module(f"fedscope.decomposition.{package}"), []
+    measure = getattr(module, name)
 
-    measure, asked = updates.geometry, []
-
-    def stopping(*given: object, **named: object) -> object:
-        asked.append(named["number"])
-        if len(asked) == 2:
+    def stopping(*given: Any, **named: Any) -> Any:
+        calls.append(name)
+        if len(calls) == 2:
             raise KeyboardInterrupt
-        return measure(*given, **named)  # type: ignore[arg-type]
+        return measure(*given, **named)
 
-    monkeypatch.setattr(updates, "geometry", stopping)
-    with pytest.raises(click.Abort):
-        said(capsys, "runs/ima", "--rounds", "1,4", "--out", "k")
-    assert not Path("k.nc").exists()
-    said(capsys, "runs/ima", "--rounds", "1,3,4", "--out", "k")
-    assert asked == [1, 4, 3, 4]
-    assert not Path("k.nc.partial").exists()
-    said(capsys, "runs/ima", "--rounds", "1,3,4", "--out", "whole")
-    assert Path("k.updates.csv").read_bytes() == Path("whole.updates.csv").read_bytes()
+    monkeypatch.setattr(module, name, stopping)
+    assert run([command, "runs/ima", "--rounds", "1,4", "--out", "k"]) == 130
+    assert not Path(f"k.{kind}").exists()
+    # other rounds, and of dispersion other layers, are another question of the same parts
+    more = [command, "runs/ima", "--rounds", "1,2,4", *(["--layer", "fc1.weight"] if command == "disperse" else [])]
+    assert run([*more, "--out", "k"]) == 0
+    assert len(calls) == 4, "of the first round only once"
+    assert not list(Path().glob("*.partial"))
+    assert run([*more, "--out", "whole"]) == 0
+    assert Path(f"k.{kind}").read_bytes() == Path(f"whole.{kind}").read_bytes()
 
 
 def test_a_client_that_has_not_moved_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

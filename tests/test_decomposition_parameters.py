@@ -187,7 +187,8 @@ def test_modes_with_a_closed_form() -> None:
     assert 0 <= one.mode < 1e-6
 
 
-@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [1.0], [], [1.0, np.nan, 2.0], [1.0, np.inf, 2.0]])
+# of seven times 0.1 the deviation is a rounding, and not 0
+@pytest.mark.parametrize("values", [[0.1] * 7, [1.0, 1.0, 1.0], [1.0], [], [1.0, np.nan, 2.0], [1.0, np.inf, 2.0]])
 def test_what_has_no_density(values: list[float]) -> None:
     assert density_of(np.array(values)) is None
     assert mode_of(np.array(values)) is None
@@ -429,16 +430,9 @@ def test_not_a_number_survives(tmp_path: Path) -> None:
 
 
 def test_damaged_results_are_refused(tmp_path: Path) -> None:
-    table, main = result(tmp_path).save(tmp_path / "x")
+    table, _ = result(tmp_path).save(tmp_path / "x")
     table.write_text("\n".join(line for line in table.read_text().splitlines() if "client-23" not in line) + "\n")
     with pytest.raises(FedscopeError, match=r"x\.parameters\.csv, x\.parameters\.json in .* do not fit .*; compute it"):
-        Parameters.load(tmp_path / "x")
-    table.unlink()
-    with pytest.raises(FedscopeError, match=r"x\.parameters\.csv does not exist: a result of parameters is"):
-        Parameters.load(tmp_path / "x")
-    main.write_text('{"format": "else"}')
-    table.touch()
-    with pytest.raises(FedscopeError, match=r"no result of `fedscope parameters`"):
         Parameters.load(tmp_path / "x")
 
 
@@ -812,13 +806,6 @@ def test_a_gpu_backend_that_is_not_installed_says_how_to_install_it(monkeypatch:
         FedscopeError, match=r"torchdr is not installed; pip install 'fedscope\[gpu\]' .*or use backend"
     ):
         embed(groups(), backend="torchdr")
-
-
-def test_equal_numbers_have_no_density_whatever_their_mean_rounds_to() -> None:
-    values = np.full(7, 0.1)
-    assert np.std(values) > 0  # a rounding
-    assert density_of(values) is None
-    assert mode_of(values) is None
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])

@@ -484,14 +484,6 @@ def test_xarray_opens_it(tmp_path: Path, engine: Any) -> None:
         np.testing.assert_array_equal(data.mic.sel(high_entry=places), kept.mic)
 
 
-def test_another_result_is_refused(tmp_path: Path) -> None:
-    from fedscope.checkpoints import write_netcdf
-
-    write_netcdf(tmp_path / "line.nc", {}, {}, {"format": "fedscope-line", "version": 1})
-    with pytest.raises(FedscopeError, match=r"line.nc holds fedscope-line, not a synergy"):
-        Synergy.load(tmp_path / "line.nc")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
