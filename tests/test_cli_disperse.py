@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition.dispersion import Dispersion
 
 pytestmark = pytest.mark.usefixtures("few_digits")
+COMMAND = "disperse"
 
 TINY = "--partition dirichlet:1 --epochs 2 --set run.evaluate_clients=0 --set model.hidden=[16] --participation 0.5"
 RUNS = {
@@ -29,19 +31,13 @@ KINDS = ("dispersion.csv", "layers.skewness.csv", "layers.map.csv", "dispersion.
 PICTURES = ("pdf", "png", "layers.pdf", "layers.png")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["disperse", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
 def rows_of(path: str) -> list[dict[str, str]]:
     with Path(path).open() as file:
         return list(csv.DictReader(file))
 
 
-def test_every_round_and_layer_has_its_row(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/ima", "runs/fma", "--rounds", "1,3", "--out", "d")
+def test_every_round_and_layer_has_its_row(runs: Path, said: Any) -> None:
+    words = said("runs/ima", "runs/fma", "--rounds", "1,3", "--out", "d")
     rows = rows_of("d.dispersion.csv")
     layers = ["fc1.weight", "fc1.bias", "head.weight", "head.bias", "all"]
     assert [(row["run"], row["round"], row["layer"]) for row in rows] == [
@@ -64,9 +60,9 @@ def test_every_round_and_layer_has_its_row(runs: Path, capsys: pytest.CaptureFix
     }
 
 
-def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, said: Any) -> None:
     more = ["--layer", "head.weight", "--layer", "fc1.bias", "--layer", "head.weight", "--fdr", "0.2", "--json"]
-    out = json.loads(said(capsys, "runs/fma", "--rounds", "1,3", *more))
+    out = json.loads(said("runs/fma", "--rounds", "1,3", *more))
     base = "runs/fma/figures/disperse-1-3-head.weight-fc1.bias-head.weight-fdr0.2"
     assert out["files"] == [f"{base}.{kind}" for kind in (*KINDS, *PICTURES)]
     assert all(Path(path).exists() for path in out["files"])
@@ -79,14 +75,14 @@ def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, capsys: pytest.Captu
     assert out["rounds"][1]["layers"][0]["skew_rejected_share"] == made.rounds[1].layers[0].skew_rejected_share
 
 
-def test_few_clients_leave_columns_empty_and_say_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/few", "--rounds", "1", "--out", "few")
+def test_few_clients_leave_columns_empty_and_say_so(runs: Path, said: Any) -> None:
+    words = said("runs/few", "--rounds", "1", "--out", "few")
     assert "over 4 clients" in words
     assert "; no test of skewness, which needs 8 clients\n" in words
     assert {row["skew_rejected_share"] for row in rows_of("few.dispersion.csv")} == {""}
     assert all(float(row["skew_mean_abs"]) > 0 for row in rows_of("few.dispersion.csv"))
     assert Path("few.layers.png").exists()
-    words = said(capsys, "runs/pair", "--rounds", "1", "--out", "pair")
+    words = said("runs/pair", "--rounds", "1", "--out", "pair")
     assert "no skewness, which needs 3 clients, and no test of it, which needs 8\n" in words
     assert {row[name] for row in rows_of("pair.dispersion.csv") for name in ("skew_mean_abs", "kurtosis_mean")} == {""}
     assert all(float(row["median_cv"]) > 0 for row in rows_of("pair.dispersion.csv"))
@@ -94,8 +90,8 @@ def test_few_clients_leave_columns_empty_and_say_so(runs: Path, capsys: pytest.C
     assert not Path("pair.layers.png").exists()
     assert "layers.png" not in words
     with pytest.raises(FedscopeError, match=r"--layer fc1\.bias: runs/pair@1 has 2 clients, and skewness begins"):
-        said(capsys, "runs/pair", "--rounds", "1", "--layer", "fc1.bias", "--out", "other")
-    said(capsys, "runs/pair", "--rounds", "1", "--out", "few", "--force")
+        said("runs/pair", "--rounds", "1", "--layer", "fc1.bias", "--out", "other")
+    said("runs/pair", "--rounds", "1", "--out", "few", "--force")
     assert not list(Path().glob("few.layers.p*")), "the figure of the result that was replaced"
 
 
@@ -117,10 +113,10 @@ def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.Ca
 
 
 @pytest.mark.drawn
-def test_names_are_no_mathematics_and_never_too_long(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_no_mathematics_and_never_too_long(runs: Path, said: Any) -> None:
     Path("runs/fma").rename(r"runs/lr$\oops$")
     many = [word for layer in ("fc1.weight", "fc1.bias") * 20 for word in ("--layer", layer)]
-    words = said(capsys, r"runs/lr$\oops$", *many)
+    words = said(r"runs/lr$\oops$", *many)
     assert Path(words.splitlines()[-1].strip()).exists()
     asked = "disperse --embed pca; updates; parameters --round 3; synergy; curves; decompose --draws local:2 --rounds 3"
     for name, *options in (words.split() for words in asked.split("; ")):
@@ -171,9 +167,7 @@ def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.Monkey
         (["runs/ima", "--redraw"], r"figures/disperse-1-last\.dispersion\.json does not exist"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_end_in_one_sentence(runs: Path, said: Any, words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
+        said(*words)
     assert not list(Path().rglob("*.partial"))

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import h5py
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition.parameters import ParameterMap, Parameters, most_skewed, parse_place
 
 pytestmark = pytest.mark.usefixtures("few_digits")
+COMMAND = "parameters"
 
 SMALL = ["--clients", "8", "--rounds", "4", "--set", "model.hidden=[16]"]
 
@@ -38,14 +40,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["parameters", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
-def test_the_most_skewed_of_a_round_in_a_table_and_a_figure(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/ima")
+def test_the_most_skewed_of_a_round_in_a_table_and_a_figure(runs: Path, said: Any) -> None:
+    words = said("runs/ima")
     base = "runs/ima/figures/parameters-4"
     ends = ("parameters.csv", "parameters.json", "pdf", "png")
     assert words.splitlines()[-4:] == [f"  {base}.{end}" for end in ends]
@@ -76,17 +72,17 @@ def test_the_most_skewed_of_a_round_in_a_table_and_a_figure(runs: Path, capsys: 
     assert all(one["p_value"] is None for one in stored)  # four clients
     # the same again is read back, another is not overwritten
     png = Path(f"{base}.png").read_bytes()
-    said(capsys, "runs/ima", "--redraw")
+    said("runs/ima", "--redraw")
     assert Path(f"{base}.png").read_bytes() == png
     with pytest.raises(FedscopeError, match=r"-4\.parameters\.json holds another result, of --top 4 \(not 2\)"):
-        said(capsys, "runs/ima", "--top", "2")
-    said(capsys, "runs/ima", "--top", "2", "--force")
+        said("runs/ima", "--top", "2")
+    said("runs/ima", "--top", "2", "--force")
     assert list(Parameters.load(base).names) == names[:2]
 
 
-def test_named_parameters(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_parameters(runs: Path, said: Any) -> None:
     asked = ["--parameter", "fc1.weight[3,17]", "--parameter", "head.bias[0]", "--parameter", "fc1.weight[3, 17]"]
-    out = json.loads(said(capsys, "runs/fma", "--round", "2", *asked, "--json"))
+    out = json.loads(said("runs/fma", "--round", "2", *asked, "--json"))
     assert [one["parameter"] for one in out["parameters"]] == ["fc1.weight[3,17]", "head.bias[0]"]
     assert out["files"][0] == "runs/fma/figures/parameters-2-fc1.weight-3-17-head.bias-0.parameters.csv"
     one = out["parameters"][1]
@@ -98,12 +94,12 @@ def test_named_parameters(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert one["fma_to_mode"] == one["to_mode"]["fma"]
     assert out["reference"]["sampled"] > 0
     # another choice has another name
-    said(capsys, "runs/fma", "--round", "2", "--parameter", "head.bias[1]")
+    said("runs/fma", "--round", "2", "--parameter", "head.bias[1]")
     assert Path("runs/fma/figures/parameters-2-head.bias-1.png").exists()
 
 
-def test_branches_are_compared_on_the_same_clients(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "runs/fedsa", "--out", "both")
+def test_branches_are_compared_on_the_same_clients(runs: Path, said: Any) -> None:
+    words = said("runs/fma", "runs/fedsa", "--out", "both")
     assert ", fedsa's global by " in words
     assert "different models" not in words
     first, branch = Parameters.load("both").runs
@@ -113,12 +109,12 @@ def test_branches_are_compared_on_the_same_clients(runs: Path, capsys: pytest.Ca
     there = Run.open("runs/fedsa").round(4).read("global").parameters
     places = [parse_place(name, Run.open("runs/fma").layout) for name in Parameters.load("both").names]
     np.testing.assert_array_equal(branch.models["global"], there[[place.column for place in places]])
-    words = said(capsys, "runs/fma", "runs/ima", "--out", "unlike")
+    words = said("runs/fma", "runs/ima", "--out", "unlike")
     assert "these runs' rounds began from different models" in words
 
 
-def test_a_map_of_many_parameters(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--tsne", "--sample", "120", "--perplexity", "10")
+def test_a_map_of_many_parameters(runs: Path, said: Any) -> None:
+    words = said("runs/fma", "--tsne", "--sample", "120", "--perplexity", "10")
     base = "runs/fma/figures/parameters-tsne-4"
     made = ParameterMap.load(base)
     assert len(made.layers) == 120
@@ -130,10 +126,10 @@ def test_a_map_of_many_parameters(runs: Path, capsys: pytest.CaptureFixture[str]
     ]
     assert (made.attrs["backend"], made.attrs["device"], made.attrs["perplexity"]) == ("sklearn", "cpu", 10)
     table, png = (Path(f"{base}.{end}").read_bytes() for end in ("parameters-tsne.csv", "png"))
-    said(capsys, "runs/fma", "--tsne", "--sample", "120", "--perplexity", "10", "--force")
+    said("runs/fma", "--tsne", "--sample", "120", "--perplexity", "10", "--force")
     assert Path(f"{base}.parameters-tsne.csv").read_bytes() == table
     # colours are drawn, not computed
-    said(capsys, "runs/fma", "--tsne", "--sample", "120", "--perplexity", "10", "--colour", "skewness")
+    said("runs/fma", "--tsne", "--sample", "120", "--perplexity", "10", "--colour", "skewness")
     assert Path(f"{base}.parameters-tsne.csv").read_bytes() == table
     assert Path(f"{base}.png").read_bytes() != png
 
@@ -167,24 +163,22 @@ def test_a_map_of_many_parameters(runs: Path, capsys: pytest.CaptureFixture[str]
         (["runs/fma", "--redraw"], r"parameters-4\.parameters\.json does not exist, .* leave out --redraw"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_end_in_one_sentence(runs: Path, said: Any, words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
+        said(*words)
 
 
-def test_none_of_the_most_skewed_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_none_of_the_most_skewed_is_refused(runs: Path, said: Any) -> None:
     with pytest.raises(click.UsageError, match=r"0 is too small; give 1 or more"):
-        said(capsys, "runs/fma", "--top", "0")
+        said("runs/fma", "--top", "0")
 
 
-def test_a_run_without_its_global_model_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_its_global_model_is_refused(runs: Path, said: Any) -> None:
     with h5py.File("runs/fedsa/rounds/00004.h5", "r+") as file:
         del file["checksums"], file.attrs["checksums"]
         del file["global"]
     with pytest.raises(FedscopeError, match=r"runs/fedsa@4 did not record its global model; give another --round"):
-        said(capsys, "runs/fma", "runs/fedsa")
+        said("runs/fma", "runs/fedsa")
 
 
 def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,29 +203,29 @@ def test_a_round_in_which_no_client_moved_has_no_map(runs: Path, capsys: pytest.
     assert "the 60 points are all the same" in capsys.readouterr().err
 
 
-def test_a_global_model_that_is_not_finite_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_global_model_that_is_not_finite_is_said(runs: Path, said: Any) -> None:
     with h5py.File("runs/fedsa/rounds/00004.h5", "r+") as file:
         del file["checksums"], file.attrs["checksums"]
         for values in file["global"].values():
             values[...] = np.nan
-    words = said(capsys, "runs/fma", "runs/fedsa", "--top", "2", "--out", "x", "--json")
+    words = said("runs/fma", "runs/fedsa", "--top", "2", "--out", "x", "--json")
     assert all(set(one["to_mode"]) == {"start", "fma", "global", "fedsa/start", "fedsa/fma"}
                for one in json.loads(words, parse_constant=str)["parameters"])  # fmt: skip
-    words = said(capsys, "runs/fma", "runs/fedsa", "--top", "2", "--out", "x")
+    words = said("runs/fma", "runs/fedsa", "--top", "2", "--out", "x")
     assert "fedsa's global by no finite number" in words
     assert "  not finite: fedsa/global\n" in words
 
 
-def test_runs_with_other_clients_are_not_compared_in_silence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_with_other_clients_are_not_compared_in_silence(runs: Path, said: Any) -> None:
     words = ["--clients", "8", "--rounds", "1", "--set", "model.hidden=[16]", "--participation", "1.0"]
     for name, partition in (("iid", "iid"), ("shards", "shards:2")):
         assert run(["train", "--method", "fma", "--partition", partition, "--out", f"runs/{name}", *words]) == 0
-    assert "or had other clients or data" in said(capsys, "runs/iid", "runs/shards", "--round", "1", "--out", "x")
+    assert "or had other clients or data" in said("runs/iid", "runs/shards", "--round", "1", "--out", "x")
 
 
-def test_one_round_is_that_of_all_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said(capsys, "runs/fma@3", "runs/ima@3", "--out", "both")
-    said(capsys, "runs/fma@3", "runs/ima", "--out", "first")
-    said(capsys, "runs/fma", "runs/ima", "--round", "3", "--out", "given")
+def test_one_round_is_that_of_all_runs(runs: Path, said: Any) -> None:
+    said("runs/fma@3", "runs/ima@3", "--out", "both")
+    said("runs/fma@3", "runs/ima", "--out", "first")
+    said("runs/fma", "runs/ima", "--round", "3", "--out", "given")
     kept = {Path(f"{name}.parameters.csv").read_bytes() for name in ("both", "first", "given")}
     assert len(kept) == 1

@@ -317,17 +317,11 @@ def test_what_has_no_distances_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     [("clients", (1, 45), "client-5"), ("clients", (0, 3), "client-2"), ("global", 2, "global"), ("start", 3, "start")],
 )
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_model_that_is_not_finite_is_named(tmp_path: Path, which: str, place: Any, named: str, value: float) -> None:
+def test_a_model_that_is_not_finite_is_named(
+    tmp_path: Path, rewrite: Any, which: str, place: Any, named: str, value: float
+) -> None:
     run = record(tmp_path / "a", 2)
-    parts = {name: run.round(2).read(name) for name in ("start", "global", "averaged")}
-    parts["clients"] = run.round(2).clients()
-    parts[which].parameters[place] = value
-    path = run.round(2).path
-    path.unlink()
-    ids, one = np.array([2, 5, 8, 11]), np.ones(4)
-    write_round(
-        path, RoundRecord(2, *(parts[n] for n in ("start", "clients", "global", "averaged")), ids, *[one] * 3, one / 4)
-    )
+    rewrite(run.path, 2, lambda models: models[which].parameters.__setitem__(place, value))
     layer = "head.weight" if place == (1, 45) else "conv.weight"
     with pytest.raises(FedscopeError, match=rf"a@2/{named} has parameters that are not finite \(in {layer}\), so it"):
         gram([(run, 2)])
