@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from threading import Event, Lock
@@ -143,7 +143,7 @@ class Sums:
             high_share=None if self.nonfinite or not self.parameters else self.high / self.parameters,
             skew_mean_abs=self.skewness / skewed if skewed else None,
             tested=tested,
-            rejected=count_skewed(_joined(self.extreme), clients, tested, fdr) if tested else 0,
+            rejected=count_skewed(np.concatenate(self.extreme), clients, tested, fdr) if tested else 0,
             kurtosis_mean=self.kurtosis / skewed if skewed else None,
             median_cv=_median(cvs, spread) if spread else None,
         )
@@ -163,19 +163,19 @@ class Layer:
         self.parts: dict[int, Sums] = {}
         self.lock = Lock()
 
-    def measure(self, found: Moments, start: int, clients: int, fdr: float) -> Sums:
+    def measure(self, moments: Moments, start: int, clients: int, fdr: float) -> Sums:
         """The sums of some columns, the first of which is the ``start``-th; for several threads at once. Statistics are
         changed in place."""
-        count = len(found.mean)
+        count = len(moments.mean)
         here = slice(start, start + count)
-        constant, cv = found.constant, found.cv
-        size = np.abs(found.mean)
-        counts, skewness, spread = Sums(count), found.skewness, cv
-        last = found.kurtosis if clients >= 3 else found.deviation
+        constant, cv = moments.constant, moments.cv
+        size = np.abs(moments.mean)
+        counts, skewness, spread = Sums(count), moments.skewness, cv
+        last = moments.kurtosis if clients >= 3 else moments.deviation
         added = float(last.sum())
         if constant.any() or size.min() < TINY or not isfinite(added):
             moving, small = np.isfinite(last) & ~constant, size < TINY
-            cv[small] = found.deviation[small] / TINY  # as FedSA's cv is defined here
+            cv[small] = moments.deviation[small] / TINY  # as FedSA's cv is defined here
             cv[constant] = 0.0
             zero = moving & (size == 0)
             counts = Sums(count, int(constant.sum()), int(zero.sum()), count - int(moving.sum()) - int(constant.sum()))
@@ -211,10 +211,6 @@ class Layer:
         with np.errstate(over="ignore"):
             self.cvs[:] = self.cv
         return sums
-
-
-def _joined(parts: Sequence[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
 
 def _median(values: np.ndarray, count: int) -> float:

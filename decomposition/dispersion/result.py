@@ -156,28 +156,29 @@ class Dispersion(TableResult):
 
     def __post_init__(self) -> None:
         named = [(measured.run, measured.round) for measured in self.rounds]
-        for run, round_ in named:
-            if named.count((run, round_)) > 1:
+        for run, number_ in named:
+            if named.count((run, number_)) > 1:
                 raise FedscopeError(
-                    f"round {round_} of {run} is there twice, and its rows could not be told apart; rename one of two "
+                    f"round {number_} of {run} is there twice, and its rows could not be told apart; rename one of two "
                     "runs with the same name"
                 )
-        for one in self.rounds:
-            if [row.layer for row in one.layers] != [row.layer for row in self.rounds[0].layers]:
-                raise FedscopeError(f"{self.rounds[0].run} and {one.run} have different layers; ask for one at a time")
+        for other in self.rounds[1:]:
+            first = self.rounds[0]
+            if [row.layer for row in other.layers] != [row.layer for row in first.layers]:
+                raise FedscopeError(f"{first.run} and {other.run} have different layers; ask for one at a time")
 
     @property
     def runs(self) -> tuple[str, ...]:
         """Their names, in order."""
-        return tuple(dict.fromkeys(one.run for one in self.rounds))
+        return tuple(dict.fromkeys(round_.run for round_ in self.rounds))
 
     def rows(self) -> list[Any]:
         """BASE.dispersion.csv: a row a layer, ``all`` for the whole model, empty where a value does not exist;
         BASE.layers.skewness.csv and BASE.layers.map.csv: single layers."""
         columns = list(self.tables[0].columns)[2:]
-        layers = ((one, row) for one in self.rounds for row in one.rows)
+        layers = ((round_, row) for round_ in self.rounds for row in round_.rows)
         return [
-            ((one.run, one.round, *(getattr(row, name) for name in columns)) for one, row in layers),
+            ((round_.run, round_.round, *(getattr(row, name) for name in columns)) for round_, row in layers),
             ((shown.run, shown.round, shown.layer, *row) for shown in self.maps for row in shown.histogram.rows()),
             ((shown.run, shown.round, shown.layer, *row) for shown in self.maps for row in shown.cells.rows()),
         ]
@@ -188,17 +189,17 @@ class Dispersion(TableResult):
             "fdr": self.fdr,
             "rounds": [
                 {
-                    **{name: getattr(one, name) for name in ("run", "round", "clients")},
-                    "counts": [{name: getattr(row, name) for name in COUNTS} for row in one.rows],
+                    **{name: getattr(round_, name) for name in ("run", "round", "clients")},
+                    "counts": [{name: getattr(row, name) for name in COUNTS} for row in round_.rows],
                 }
-                for one in self.rounds
+                for round_ in self.rounds
             ],
             "maps": [
                 {
-                    **{name: getattr(one, name) for name in (*LAYER, "clients")},
-                    **{name: getattr(one.cells, name) for name in ("width", "height")},
+                    **{name: getattr(shown, name) for name in (*LAYER, "clients")},
+                    **{name: getattr(shown.cells, name) for name in ("width", "height")},
                 }
-                for one in self.maps
+                for shown in self.maps
             ],
         }
 
@@ -207,7 +208,7 @@ class Dispersion(TableResult):
         """The inverse of :meth:`rows` and :meth:`head`."""
         layers, *single = tables
         rows = iter(layers)
-        rounds = tuple(_round(one, rows) for one in head["rounds"])
+        rounds = tuple(_round(about, rows) for about in head["rounds"])
         key = itemgetter(*LAYER)
         histograms, cells = ({where: list(group) for where, group in groupby(table, key)} for table in single)
         maps = []
@@ -245,23 +246,23 @@ class Dispersion(TableResult):
 
     def summary(self) -> str:
         """Every round in words."""
-        return "\n".join(one.summary(self.fdr) for one in self.rounds)
+        return "\n".join(round_.summary(self.fdr) for round_ in self.rounds)
 
     def findings(self) -> dict[str, Any]:
         """Every round, layer by layer."""
-        return {"rounds": [one.numbers() for one in self.rounds]}
+        return {"rounds": [round_.numbers() for round_ in self.rounds]}
 
 
 def _round(head: dict[str, Any], rows: Iterator[dict[str, Any]]) -> RoundDispersion:
     """A round of its part of the JSON file and of the next rows of the table."""
-    found = []
+    records = []
     for counts in head.pop("counts"):
         row = next(rows, {})  # without a run where rows are missing
         if (row.pop("run"), row.pop("round")) != (head["run"], head["round"]):
             raise ValueError("rows of another round")
         del row["skew_rejected_share"]  # follows from counts
-        found.append(LayerDispersion(**row, **counts))
-    return RoundDispersion(**head, layers=tuple(found[:-1]), whole=found[-1])
+        records.append(LayerDispersion(**row, **counts))
+    return RoundDispersion(**head, layers=tuple(records[:-1]), whole=records[-1])
 
 
 def _left_out(whole: LayerDispersion) -> str:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from .grams import Array, Gram, distances, distinct, spreads
+from .grams import Array, Gram, distances, spreads
 from .models import Point
 from .result import Embedding, Method
 
@@ -49,7 +49,7 @@ def embed(
     """
     known = known_method(method)
     refuse_few(gram.points)
-    first = distinct(gram)
+    first = (distances(gram) == 0).argmax(axis=1)  # the first model that each one equals, itself if there is none
     kept = np.unique(first)
     if len(kept) == 1:
         raise FedscopeError(

@@ -121,16 +121,6 @@ def distances(gram: Gram) -> Array:
     return np.sqrt(np.where(squared > ROUNDING * whole, squared, 0.0))
 
 
-def distinct(gram: Gram) -> npt.NDArray[np.int64]:
-    """For every model the first one at distance 0, [n]: its own place, or that of a model that it equals.
-
-    >>> distinct(Gram((), np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]), ())).tolist()
-    [0, 1, 1]
-    """
-    first: npt.NDArray[np.int64] = (distances(gram) == 0).argmax(axis=1)
-    return first
-
-
 def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
     """How far a round's clients are from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round of two or more.
 
@@ -183,7 +173,7 @@ def block_products(
         return np.empty(n * columns, dtype), part
 
     def task(block: Block, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[str, int, Array]:
-        return block.layer, block.count, _products(models, block, *rooms)
+        return block.reference.layer, block.reference.count, _products(models, block, *rooms)
 
     blocks = read_blocks(models, layers, columns)
     with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=compute.workers)) as results:
@@ -215,12 +205,13 @@ def _products(models: Models, block: Block, buffer: np.ndarray, room: torch.Tens
 
 def _refuse_not_finite(models: Models, block: Block, rows: list[np.ndarray]) -> None:
     broken = np.concatenate([~np.isfinite(values).all(axis=1) for values in (*rows, block.reference.read())])
+    layer = block.reference.layer
     if not broken.any():
         raise FedscopeError(
             f"squared distances between the models of {models.rounds[0].run_label} are greater than the greatest "
-            f"float64 (in {block.layer}); ask for other rounds"
+            f"float64 (in {layer}); ask for other rounds"
         )
     raise FedscopeError(
-        f"{models.address(int(broken.argmax()))} has parameters that are not finite (in {block.layer}), so it has no "
+        f"{models.address(int(broken.argmax()))} has parameters that are not finite (in {layer}), so it has no "
         "distance to other models; ask for other rounds"
     )

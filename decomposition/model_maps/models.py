@@ -101,9 +101,9 @@ def models_of(asked: Sequence[tuple[Run, int]]) -> Models:
         rounds.append(round_)
         labels = _labels(run)
         clients += [Point(run.name, number, f"client-{k}", labels.get(int(k), ())) for k in round_.client_ids]
-        own = [which for which in SERVER_MODELS if which in round_.models]
-        servers += [Point(run.name, number, which) for which in own]
-        places += [(at, which) for which in own]
+        recorded = [which for which in SERVER_MODELS if which in round_.models]
+        servers += [Point(run.name, number, which) for which in recorded]
+        places += [(at, which) for which in recorded]
     known = [(run.name, number) for run, number in asked]
     for name, number in known:
         if (count := known.count((name, number))) > 1:
@@ -158,16 +158,6 @@ class Block:
 
     pieces: tuple[Piece, ...]
     reference: Piece
-
-    @property
-    def layer(self) -> str:
-        """The ``state_dict`` key."""
-        return self.reference.layer
-
-    @property
-    def count(self) -> int:
-        """How many columns."""
-        return self.reference.count
 
     def read(self, buffer: np.ndarray) -> list[np.ndarray]:
         """The rows of piece after piece, [C_t, count], in ``buffer``: at least n times ``count`` numbers, flat."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,10 +73,10 @@ def parse_place(text: str, layout: Layout) -> Place:
         raise FedscopeError(f"{text!r} is no parameter: name a layer and whole numbers in brackets, as in {example}")
     if len(indices) != len(shape):
         what = f"{len(indices) or 'no'} {'index' if len(indices) == 1 else 'indices'}"
-        raise FedscopeError(f"{text!r} has {what}, but {layer} has the shape {_spoken(shape)}; write {example}")
+        raise FedscopeError(f"{text!r} has {what}, but {layer} has the shape {list(shape)}; write {example}")
     index = tuple(map(int, indices))
     if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
-        raise FedscopeError(f"{text!r} lies outside of {layer}, whose shape is {_spoken(shape)}; indices count from 0")
+        raise FedscopeError(f"{text!r} lies outside of {layer}, whose shape is {list(shape)}; indices count from 0")
     flat = int(np.ravel_multi_index(index, shape)) if shape else 0
     return Place(layout.slices[layer].start + flat, layer, index)
 
@@ -172,7 +171,3 @@ def same_starts(runs: Sequence[Run], rounds: Sequence[Round]) -> bool:
 
 def _shape(layout: Layout, layer: str) -> tuple[int, ...]:
     return next(entry.shape for entry in layout.parameters if entry.name == layer)
-
-
-def _spoken(shape: tuple[Any, ...]) -> str:
-    return f"[{', '.join(map(str, shape))}]"

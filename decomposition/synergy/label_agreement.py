@@ -167,23 +167,22 @@ def _association(
     and columns of one of them, and of few clients the least p-value of any such permutation; None where one is constant
     or not finite."""
     upper = np.triu_indices(len(left), 1)
-    one, other = (np.asarray(matrix, np.float64) for matrix in (left, right))
-    one, other = one - one[upper].mean(), other - other[upper].mean()
-    length = float(np.linalg.norm(one[upper]) * np.linalg.norm(other[upper]))
+    left, right = (matrix - np.mean(matrix[upper]) for matrix in (left, right))
+    fixed = right[upper]
+    length = float(np.linalg.norm(left[upper]) * np.linalg.norm(fixed))
     if not length > 0:
         return None, None, None
-    fixed = other[upper]
 
     def matched(orders: Iterable[npt.NDArray[np.int64]]) -> Array:
-        return np.array([abs(float(one[order[upper[0]], order[upper[1]]] @ fixed)) for order in orders])
+        return np.array([abs(float(left[order[upper[0]], order[upper[1]]] @ fixed)) for order in orders])
 
-    value = float(one[upper] @ fixed)
+    value = float(left[upper] @ fixed)
     slack = 1e-9 * length  # a matching that gives the same sum, in another order, counts
-    if len(one) < FEW:
-        every = matched(map(np.array, orders_of(range(len(one)))))
+    if len(left) < FEW:
+        every = matched(map(np.array, orders_of(range(len(left)))))
         least = float(np.mean(every >= every.max() - slack))
         return value / length, float(np.mean(every >= abs(value) - slack)), least
-    drawn = matched(rng.permutation(len(one)) for _ in range(permutations))
+    drawn = matched(rng.permutation(len(left)) for _ in range(permutations))
     return value / length, (1 + int(np.sum(drawn >= abs(value) - slack))) / (1 + permutations), None
 
 
