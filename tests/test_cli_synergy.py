@@ -71,21 +71,21 @@ def test_label_sets_do_not_count_samples() -> None:
     assert label_agreement(((0, 1),), SIMILAR[:3, :3], np.array([[1, 99], [99, 1], [5, 0]])).label_sets == 2
 
 
-@pytest.mark.parametrize("counts", [np.eye(6, dtype=int), np.ones((6, 3), int)])
-def test_where_all_have_one_label_set_or_each_its_own_there_is_no_rand_index(counts: np.ndarray) -> None:
-    found = label_agreement(((0, 1), (2, 3)), SIMILAR, counts, permutations=9)
+@pytest.mark.parametrize(
+    ("clusters", "counts"),
+    [
+        (((0, 1), (2, 3)), np.eye(6, dtype=int)),  # each its own label set
+        (((0, 1), (2, 3)), np.ones((6, 3), int)),  # all the same one
+        (((0, 1, 2, 3, 4, 5),), COUNTS),  # one cluster, or each its own: 0 for all labels whatever
+        ((), COUNTS),
+        (None, COUNTS),  # the layers' own clusters
+    ],
+)
+def test_where_it_would_say_nothing_there_is_no_rand_index(clusters: Any, counts: np.ndarray) -> None:
+    found = label_agreement(clusters, SIMILAR, counts, permutations=9)
     assert (found.rand, found.rand_p) == (None, None)
-    # all overlaps are equal, and correlate with nothing
-    assert (found.correlation, found.correlation_p) == (None, None)
-
-
-@pytest.mark.parametrize("clusters", [((0, 1, 2, 3, 4, 5),), ()])
-def test_of_one_cluster_of_all_or_of_none_there_is_no_rand_index(clusters: Any) -> None:
-    """It is 0 for all labels whatever."""
-    found = label_agreement(clusters, SIMILAR, COUNTS, permutations=9)
-    assert found.label_sets == 3
-    assert (found.rand, found.rand_p) == (None, None)
-    assert found.correlation is not None
+    # overlaps that are all equal correlate with nothing
+    assert (found.correlation is None) == (found.correlation_p is None) == (counts is not COUNTS)
 
 
 @pytest.mark.parametrize("count", [3, 4])
@@ -133,12 +133,6 @@ def test_overlaps_that_are_equal_tie_whatever_their_sum_rounds_to() -> None:
     assert len(set(overlap(counts)[upper])) > len(set(exact))
     found = label_agreement(None, SIMILAR[:5, :5], counts, permutations=9)
     assert found.correlation == pytest.approx(spearmanr(SIMILAR[:5, :5][upper], exact).statistic, rel=1e-12)
-
-
-def test_clusters_of_the_layers_own_have_no_rand_index() -> None:
-    found = label_agreement(None, SIMILAR, COUNTS, permutations=9)
-    assert found.rand is None
-    assert found.correlation is not None
 
 
 def test_the_correlation_is_spearman_s_over_pairs_and_its_p_value_that_of_all_permutations() -> None:
@@ -326,8 +320,6 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, said: Any) -> N
         (["elsewhere"], r"elsewhere names no round; give RUN@ROUND, as in runs/ima@40"),
         (["runs/fma@2/global"], r"names a model, but all clients of a round are asked for; give runs/fma@2$"),
         (["model@2.pt"], r"model@2\.pt names a model, but all clients of a round are asked for; give RUN@ROUND"),
-        (["runs/fma@9"], r"runs/fma@9: the run has rounds 1-3"),
-        (["runs/nothing@2"], r"runs/nothing does not exist"),
         (["runs/fma@2", "--cv-threshold", "1"], r"cv_threshold = 1\.0 is out of range"),
         (["runs/fma@2", "--quantile", "99"], r"quantile = 99\.0 is out of range: it must be greater than 0 and at"),
     ],
