@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any, Self
@@ -104,7 +104,7 @@ def map_layer(round_: Round, layer: str, *, run: str) -> LayerMap:
         raise FedscopeError(f"{round_.label} has {clients} clients, and skewness begins at three; ask for other rounds")
     where = round_.layout.slices.get(layer, slice(0, 0))
     every = ceil((where.stop - where.start) / SAMPLE) or 1
-    low, high = _limits(list(_moments(round_, layer, every)))
+    low, high = _limits(_moments(round_, layer, every))
     edges = skew_edges(clients)
     counts = np.zeros(len(edges) - 1, np.int64)
     grid = Grid(low, high)
@@ -191,16 +191,14 @@ def _moments(round_: Round, layer: str, every: int) -> Iterator[Moments]:
         yield column_moments(piece.read(buffer)[:, -piece.start % every :: every])
 
 
-def _limits(pieces: list[Moments]) -> tuple[Array, Array]:
+def _limits(pieces: Iterable[Moments]) -> tuple[Array, Array]:
     """The least and greatest μ and log10 σ of a map."""
-    skewness, mean, deviation = (
-        np.concatenate([np.empty(0), *(getattr(piece, name) for piece in pieces)])
-        for name in ("skewness", "mean", "deviation")
-    )
-    fine = np.isfinite(skewness)
-    if not fine.any():
+    mean, deviation = np.empty(0), np.empty(0)
+    for piece in pieces:
+        fine = np.isfinite(piece.skewness)
+        mean, deviation = np.append(mean, piece.mean[fine]), np.append(deviation, piece.deviation[fine])
+    if not len(mean):
         return np.zeros(2), np.ones(2)
-    mean, deviation = mean[fine], deviation[fine]
     low, high = np.quantile(np.stack([mean, np.log10(deviation)]), [0.001, 0.999], axis=1)
     same = np.where(high > low, 0.0, np.maximum(np.abs(low), 1e-3) / 2)  # of a single value
     return low - same, high + same

@@ -193,7 +193,8 @@ class Synergy(ArrayResult):
 
     def summary(self) -> str:
         """What is high, which clients go together, what is left out, and what that has to do with their labels."""
-        high, every = (sum(getattr(layer, name) for layer in self.layers) for name in ("high_count", "entries"))
+        high = sum(layer.high_count for layer in self.layers)
+        every = sum(layer.entries for layer in self.layers)
         share = f"{high:,} of {every:,} parameters of high dispersion ({100 * self.high_share:.2g} %)"
         first = f"{self.attrs['source']}: {share}; {_groups(self)}"
         return "\n".join(part for part in (first, broken(self, 12), by_definition(self), label_words(self)) if part)
@@ -260,9 +261,7 @@ def _groups(result: Synergy) -> str:
     if not result.high_share:
         return "nothing is of high dispersion, so clients form no clusters"
     if result.scope == "layer":
-        sizes = [
-            len(clusters) for clusters, layer in zip(result.clusters, result.layers, strict=True) if layer.high_count
-        ]
+        sizes = [len(layer.clusters) for layer in result.layers if layer.high_count]
         where = "" if len(sizes) == len(result.layers) else f" with high entries ({len(sizes)} of {len(result.layers)})"
         some = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
         return f"{some} cluster{'' if max(sizes) == 1 else 's'} of the {len(ids)} clients a layer{where}"
