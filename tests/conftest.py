@@ -296,6 +296,28 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[...,
     return folder
 
 
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a module's ``trained`` runs to work in, and to spoil."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """``said("runs/fma", "--out", "f")``: what the command prints that the test's module calls ``COMMAND``."""
+
+    def say(*words: str) -> str:
+        from fedscope.cli.main import fedscope
+
+        capsys.readouterr()
+        fedscope.main([request.module.COMMAND, *words], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return say
+
+
 @pytest.fixture(scope="module")
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, recorded: Any) -> Path:
     """A folder with a run for each name in the module's ``RUNS``, from its words for ``fedscope train``; to be read."""
@@ -303,14 +325,6 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     for name, words in request.module.RUNS.items():
         recorded(folder / "runs" / name, *words.split())
     return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of ``trained`` to spoil, as the working folder."""
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -339,16 +353,3 @@ def rewrite() -> Callable[..., list[int]]:
         return [int(k) for k in ids]
 
     return rewrite
-
-
-@pytest.fixture
-def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """``said(*words)``: what the module's ``COMMAND`` prints."""
-    from fedscope.cli.main import fedscope
-
-    def said(*words: str) -> str:
-        capsys.readouterr()
-        fedscope.main([request.module.COMMAND, *words], standalone_mode=False)
-        return capsys.readouterr().out
-
-    return said
