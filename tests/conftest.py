@@ -316,3 +316,40 @@ def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> 
         return capsys.readouterr().out
 
     return say
+
+
+@pytest.fixture(scope="module")
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, recorded: Any) -> Path:
+    """A folder with a run for each name in the module's ``RUNS``, from its words for ``fedscope train``; to be read."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, words in request.module.RUNS.items():
+        recorded(folder / "runs" / name, *words.split())
+    return folder
+
+
+@pytest.fixture
+def rewrite() -> Callable[..., list[int]]:
+    """``rewrite(run, 2, keep=1, without=["start"])``: round 2 again, of its first client only and without its start;
+    ``change`` may alter the models in place, by name. Returns the clients' ids."""
+
+    def rewrite(
+        run: Path | str, number: int, change: Any = None, *, keep: int | None = None, without: Sequence[str] = ()
+    ) -> list[int]:
+        from fedscope.checkpoints import RoundRecord, Run, Weights, write_round
+
+        round_, first = Run.open(run).round(number), slice(keep)
+        models = {"clients": round_.clients(), **{which: round_.read(which) for which in round_.models}}
+        if change is not None:
+            change(models)
+        rows = models["clients"]
+        buffers = {name: values[first] for name, values in rows.buffers.items()}
+        models["clients"] = Weights(rows.layout, rows.parameters[first], buffers)
+        held = (None if name in without else models.get(name) for name in ("start", "clients", "global", "averaged"))
+        about = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
+        ids, samples, steps, loss, p = (values[first] for values in about)
+        round_.path.unlink()
+        record = RoundRecord(number, *held, ids, samples, steps, loss, p / p.sum(), metrics=round_.metrics)
+        write_round(round_.path, record)
+        return [int(k) for k in ids]
+
+    return rewrite

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_netcdf, write_round
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
 from fedscope.decomposition.updates import (
     COLUMNS,
     ClientUpdates,
@@ -279,10 +279,7 @@ def test_xarray_opens_it_padded(tmp_path: Path) -> None:
         assert float(data.orthogonal.sel(round=20)) == result.rounds[1].orthogonal
 
 
-def test_another_result_and_none_are_refused(tmp_path: Path) -> None:
-    write_netcdf(tmp_path / "line.nc", {}, {}, {"format": "fedscope-line", "version": 1})
-    with pytest.raises(FedscopeError, match=r"line\.nc holds fedscope-line, not a geometry-of-updates"):
-        ClientUpdates.load(tmp_path / "line.nc")
+def test_no_round_is_refused() -> None:
     with pytest.raises(FedscopeError, match=r"the geometry of updates needs a round"):
         ClientUpdates(())
     with pytest.raises(FedscopeError, match=r"there are no updates to draw"):

@@ -48,8 +48,8 @@ def embed(
             name, an unknown method, a perplexity that is not less than the number of models; models that are not
             finite, or all the same.
     """
-    from ..decomposition.model_maps.maps import known_method, refuse_few, settled_perplexity
-    from ..decomposition.model_maps.points import known_layers, models_of
+    from ..decomposition.model_maps.embedding import known_method, refuse_few, settled_perplexity
+    from ..decomposition.model_maps.models import known_layers, models_of
 
     known_method(method)
     if method != "tsne" and perplexity is not None:

@@ -10,9 +10,8 @@ from ..asking.question import Question, one, question
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.work import Work
 from ..checkpoints import FedscopeError, Round, Run, recorded_clients
-from ..decomposition.parameters.map_result import ParameterMap
 from ..decomposition.parameters.places import Place, parse_place
-from ..decomposition.parameters.result import MOST, Parameters
+from ..decomposition.parameters.result import MOST, ParameterMap, Parameters
 from ..landscape.evaluation.compute import Compute
 
 

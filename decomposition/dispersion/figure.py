@@ -12,9 +12,8 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, SURFACE, paper_style, shortened
 from ...landscape.drawing.sheet import Sheet
-from .moments import Array
-from .records import WHOLE
-from .skew_test import FEWEST
+from .result import WHOLE
+from .statistics import FEWEST, Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

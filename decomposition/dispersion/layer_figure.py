@@ -13,13 +13,13 @@ from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, literal,
 from ...landscape.drawing.sheet import Sheet
 from ...landscape.lines.connectivity_figure import DIVERGING
 from .figure import NO_VALUE
-from .moments import Array
+from .statistics import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .records import Cells, LayerMap, SkewHistogram
+    from .layer_maps import Cells, LayerMap, SkewHistogram
 
 # Inches. Left of a panel and below it; from panel to panel; the colour bar and its numbers; a line of small type.
 LEFT, BOTTOM, GAP, BAR_GAP, BAR, BAR_LABELS = 0.5, 0.42, 0.56, 0.06, 0.08, 0.5

@@ -10,7 +10,7 @@ from .figure import PATHS, limits_of, round_colours, shade
 from .result import axis_words, remark
 
 if TYPE_CHECKING:
-    from .points import Point
+    from .models import Point
     from .result import Embedding
 
 #: pixels: of a client, of a server model

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .map_result import ParameterMap
+    from .result import ParameterMap
 
 # Inches.
 LEFT, RIGHT, BOTTOM, EDGE, LINE, KEY = 0.24, 0.08, 0.2, 0.05, 0.135, 0.13

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...landscape.drawing.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, shortened
-from .reading import Array, RunValues
+from .places import Array, RunValues
 
 #: inches of a legend's entry before its words, and after them
 KEY, AFTER = 0.3, 0.14

@@ -11,8 +11,8 @@ import numpy as np
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ...landscape.drawing.sheet import Sheet
 from .maps import draw_maps, height_of_maps, shown_masks
+from .result import broken, by_definition
 from .tree import cluster_colour, draw_tree, has_tree
-from .words import broken, by_definition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL
+from .classes import cluster_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,9 +54,10 @@ def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int)
     axes.spines["bottom"].set_visible(False)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
     axes.set_ylabel("1 − similarity")
-    own = _clusters(result)
+    # where every layer has its own, a client has none
+    cluster = cluster_of(result.clusters[0] if result.scope == "model" else (), count)
     for place, k in enumerate(leaves):
-        s = own[k]
+        s = cluster[k]
         face = cluster_colour(s) if s >= 0 else "#d9d9d9"
         strip.bar(place, 1, width=0.92, color=face)
         if side / count >= 0.09 and result.scope == "model":
@@ -75,12 +77,3 @@ def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int)
         size = min(SMALL, 72 * 0.85 * side / count)
         strip.set_xticks(range(count), ids, fontsize=size, rotation=90 if upright else 0)
     strip.set_xlabel("client")
-
-
-def _clusters(result: Synergy) -> list[int]:
-    """Each row's cluster; -1 for none, and where every layer has its own."""
-    own = [-1] * len(result.client_ids)
-    for s, members in enumerate(result.clusters[0] if result.scope == "model" else ()):
-        for k in members:
-            own[k] = s
-    return own

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .result import ClientUpdates
-    from .round_geometry import RoundUpdates
+    from .round_updates import RoundUpdates
 
 # Inches. Room left and right of the curves, their height, between and below them; the page's edge, a line of type.
 LEFT, RIGHT, HIGH, BETWEEN, BELOW, EDGE, LINE = 0.52, 0.1, 0.95, 0.12, 0.4, 0.05, 0.135

@@ -45,8 +45,8 @@ class FedSA(ServerMethod):
 
     The state is the round's diagnosis, for its file; the next round does not read it: ``high_share`` [layers], each
     client's ``cluster`` [layers, K] (-1 for none) and their ``similarity`` [layers, K, K]; with ``similarity =
-    "model"`` these two are [K] and [K, K]. :func:`fedscope.decomposition.synergy.synergy` tells the rest from the
-    recorded clients.
+    "model"`` these two are [K] and [K, K]. :func:`fedscope.decomposition.synergy.diagnosis.synergy` tells the rest
+    from the recorded clients.
     """
 
     about: ClassVar[About] = About(

@@ -2,20 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import ceil, sqrt
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Round, read_pieces
-from .dispersing import NUMBERS, count_clients
-from .moments import Array, Moments, column_moments
-from .records import Cells, LayerMap, SkewHistogram
+from .statistics import Array, Moments, column_moments
 
+Rows = list[dict[str, Any]]
+
+# Of all clients to read at a time: 8 MiB of float32. Of shorter pieces workers wait for Python's lock more often.
+NUMBERS = 2**21
 # Cells across a map; parameters that its limits are taken from; values whose skewness is the expected one.
 ACROSS, SAMPLE, SIMULATED = 40, 100_000, 500_000
 # Of a standard deviation of a normal sample's skewness, a bin of the histogram.
 BIN = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class SkewHistogram:
+    """How many parameters of a layer have a skewness between ``edges`` [B + 1]: ``counts`` [B], and ``expected`` [B],
+    the shares of independent normal values."""
+
+    edges: Array
+    counts: npt.NDArray[np.int64]
+    expected: Array
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """low, high, count and expected share of every bin."""
+        columns = (self.edges[:-1], self.edges[1:], self.counts, self.expected)
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    @classmethod
+    def of(cls, rows: Rows) -> Self:
+        """The inverse of :meth:`rows`, by name."""
+        edges = np.concatenate([_column(rows[:1], "low"), _column(rows, "high")])
+        return cls(edges, _column(rows, "count", np.int64), _column(rows, "expected"))
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """H hexagons of a map: their centres ``mean`` (μ) and ``deviation`` (σ), how many parameters each holds (``count``)
+    and their mean ``skewness``, [H] each; ``width`` in μ and ``height`` in log10 σ from one centre to the next but one.
+    """
+
+    width: float
+    height: float
+    mean: Array
+    deviation: Array
+    count: npt.NDArray[np.int64]
+    skewness: Array
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """mean, deviation, count and skewness of every hexagon."""
+        columns = (self.mean, self.deviation, self.count, self.skewness)
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    @classmethod
+    def of(cls, width: float, height: float, rows: Rows) -> Self:
+        """The inverse of :meth:`rows`, by name."""
+        count = _column(rows, "count", np.int64)
+        return cls(width, height, _column(rows, "mean"), _column(rows, "deviation"), count, _column(rows, "skewness"))
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMap:
+    """One layer of a round over C ``clients``, parameter by parameter."""
+
+    run: str
+    round: int
+    layer: str
+    clients: int
+    histogram: SkewHistogram
+    cells: Cells
 
 
 def map_layer(round_: Round, layer: str, *, run: str) -> LayerMap:
@@ -41,18 +104,33 @@ def map_layer(round_: Round, layer: str, *, run: str) -> LayerMap:
         raise FedscopeError(f"{round_.label} has {clients} clients, and skewness begins at three; ask for other rounds")
     where = round_.layout.slices.get(layer, slice(0, 0))
     every = ceil((where.stop - where.start) / SAMPLE) or 1
-    low, high = _limits(list(_moments(round_, layer, every)))
+    low, high = _limits(_moments(round_, layer, every))
     edges = skew_edges(clients)
     counts = np.zeros(len(edges) - 1, np.int64)
     grid = Grid(low, high)
-    for found in _moments(round_, layer, 1):
-        fine = np.isfinite(found.skewness)
-        skewness = np.clip(found.skewness[fine], edges[0], edges[-1])  # of clients that differ in a last digit
+    for moments in _moments(round_, layer, 1):
+        fine = np.isfinite(moments.skewness)
+        skewness = np.clip(moments.skewness[fine], edges[0], edges[-1])  # of clients that differ in a last digit
         counts += np.histogram(skewness, edges)[0]
-        grid.add(found.mean[fine], np.log10(found.deviation[fine]), skewness)
+        grid.add(moments.mean[fine], np.log10(moments.deviation[fine]), skewness)
     return LayerMap(
         run, round_.number, layer, clients, SkewHistogram(edges, counts, expected_shares(edges, clients)), grid.cells()
     )
+
+
+def count_clients(round_: Round) -> int:
+    """C.
+
+    Raises:
+        FedscopeError: only one, so that nothing is dispersed.
+    """
+    clients = len(round_.client_ids)
+    if clients < 2:
+        raise FedscopeError(
+            f"{round_.label} has {clients} client, so there is no dispersion; ask for rounds with two or more, or "
+            "train with more clients a round (--clients, --participation)"
+        )
+    return clients
 
 
 def skew_edges(clients: int) -> Array:
@@ -113,13 +191,18 @@ def _moments(round_: Round, layer: str, every: int) -> Iterator[Moments]:
         yield column_moments(piece.read(buffer)[:, -piece.start % every :: every])
 
 
-def _limits(found: list[Moments]) -> tuple[Array, Array]:
+def _limits(pieces: Iterable[Moments]) -> tuple[Array, Array]:
     """The least and greatest μ and log10 σ of a map."""
-    kept = [np.isfinite(one.skewness) for one in found]
-    if not any(fine.any() for fine in kept):
+    mean, deviation = np.empty(0), np.empty(0)
+    for piece in pieces:
+        fine = np.isfinite(piece.skewness)
+        mean, deviation = np.append(mean, piece.mean[fine]), np.append(deviation, piece.deviation[fine])
+    if not len(mean):
         return np.zeros(2), np.ones(2)
-    mean = np.concatenate([one.mean[fine] for one, fine in zip(found, kept, strict=True)])
-    deviation = np.concatenate([one.deviation[fine] for one, fine in zip(found, kept, strict=True)])
     low, high = np.quantile(np.stack([mean, np.log10(deviation)]), [0.001, 0.999], axis=1)
     same = np.where(high > low, 0.0, np.maximum(np.abs(low), 1e-3) / 2)  # of a single value
     return low - same, high + same
+
+
+def _column(rows: Rows, name: str, dtype: type = np.float64) -> np.ndarray:
+    return np.array([row[name] for row in rows], dtype)

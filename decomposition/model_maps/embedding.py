@@ -9,10 +9,8 @@ from typing import Any, get_args
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from .grams import Gram, distances, distinct, spreads, subset
-from .kl_divergence import divergence
-from .points import Point
-from .products import Array
+from .grams import Array, Gram, distances, spreads
+from .models import Point
 from .result import Embedding, Method
 
 METHODS: tuple[str, ...] = get_args(Method)
@@ -23,6 +21,8 @@ SPREAD_AT_START = 1e-4
 EXACT = 1000
 # Neighbours that a map is judged by.
 NEIGHBOURS = 5
+# Halvings of the interval in which a model's width is looked for, which begins at e^±40 times the middle.
+HALVINGS, WIDEST = 60, 40.0
 
 
 def embed(
@@ -49,25 +49,25 @@ def embed(
     """
     known = known_method(method)
     refuse_few(gram.points)
-    first = distinct(gram)
+    first = (distances(gram) == 0).argmax(axis=1)  # the first model that each one equals, itself if there is none
     kept = np.unique(first)
     if len(kept) == 1:
         raise FedscopeError(
             f"all {len(first)} models are the same in what is compared: every distance is 0, so there is nothing to "
             "map; ask for later rounds, or other layers"
         )
-    refuse_few(tuple(gram.points[i] for i in kept), different=True)
-    apart = subset(gram, kept)
-    found: dict[str, Any] = {}
+    apart = Gram(tuple(gram.points[i] for i in kept), gram.matrix[np.ix_(kept, kept)], gram.layers)
+    refuse_few(apart.points, different=True)
+    measured: dict[str, Any] = {}
     if known == "pca":
-        places, found["explained"] = principal(gram)
+        places, measured["explained"] = principal(gram)
     else:
-        found["perplexity"] = settled_perplexity(len(kept), perplexity)
-        own, found["kl_divergence"] = t_sne(apart, found["perplexity"], seed)
-        places = own[np.searchsorted(kept, first)]
+        measured["perplexity"] = settled_perplexity(len(kept), perplexity)
+        places, measured["kl_divergence"] = t_sne(apart, measured["perplexity"], seed)
+        places = places[np.searchsorted(kept, first)]
     trusted, neighbours = trustworthiness(apart, places[kept])
-    said = {"layers": list(gram.layers), "seed": seed, **dict(provenance or {})}
-    return Embedding(gram.points, places, known, trusted, neighbours, spreads(gram), **found, attrs=said)
+    attrs = {"layers": list(gram.layers), "seed": seed, **dict(provenance or {})}
+    return Embedding(gram.points, places, known, trusted, neighbours, spreads(gram), **measured, attrs=attrs)
 
 
 def refuse_few(points: tuple[Point, ...], *, different: bool = False) -> None:
@@ -143,22 +143,26 @@ def t_sne(gram: Gram, perplexity: float, seed: int) -> tuple[Array, float]:
 
     van der Maaten and Hinton, "Visualizing Data using t-SNE", JMLR 2008.
     """
+    start, _ = principal(gram)
+    start *= SPREAD_AT_START / start[:, 0].std()
+    method = "exact" if len(start) <= EXACT else "barnes_hut"
+    # distances as they are: it squares them itself, in place
+    how = {"metric": "precomputed", "init": start.astype(np.float32), "method": method}
+    places = fit_t_sne(distances(gram), perplexity, seed, **how)
+    return places, divergence(distances(gram), places, perplexity)
+
+
+def fit_t_sne(values: Array, perplexity: float, seed: int, **how: Any) -> Array:
+    """scikit-learn's t-SNE of points [n, d] or of distances [n, n], in 1000 steps and one thread: coordinates [n, 2].
+
+    Threads add their parts of a sum in the order in which they end, and t-SNE amplifies the rounding.
+    """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    start, _ = principal(gram)
-    start *= SPREAD_AT_START / start[:, 0].std()
-    made = TSNE(
-        metric="precomputed",
-        perplexity=perplexity,
-        init=start.astype(np.float32),
-        method="exact" if len(start) <= EXACT else "barnes_hut",
-        random_state=seed % 2**32,
-    )
+    map_ = TSNE(perplexity=perplexity, random_state=seed % 2**32, max_iter=1000, **how)
     with threadpool_limits(1):
-        # distances as they are: it squares them itself, in place
-        places = made.fit_transform(distances(gram)).astype(np.float64)
-    return places, divergence(distances(gram), places, perplexity)
+        return np.asarray(map_.fit_transform(values), np.float64)
 
 
 def trustworthiness(gram: Gram, places: Array) -> tuple[float, int]:
@@ -173,3 +177,39 @@ def trustworthiness(gram: Gram, places: Array) -> tuple[float, int]:
 
     k = min(NEIGHBOURS, math.ceil(len(places) / 2) - 1)
     return float(trustworthiness(distances(gram), places, n_neighbors=k, metric="precomputed")), k
+
+
+def divergence(distances: Array, places: Array, perplexity: float) -> float:
+    """KL(P‖Q) = Σ_{i≠j} p_ij ln(p_ij / q_ij) in nats, of distances [n, n] and places on a map [n, 2].
+
+    p_ij = (p_j|i + p_i|j) / 2n with p_j|i ∝ exp(−β_i d_ij²), β_i such that the entropy of p_.|i is ln(perplexity);
+    q_ij ∝ 1 / (1 + ‖y_i − y_j‖²). scikit-learn's own number is that only where it takes all pairs into account; from
+    neighbours alone it is rough, and negative where models coincide.
+    """
+    p = _shares(distances**2, math.log(perplexity))
+    p = (p + p.T) / (2 * len(p))
+    q = 1 / (1 + np.square(places[:, None] - places[None]).sum(axis=2))
+    np.fill_diagonal(q, 0.0)
+    q /= q.sum()
+    there = p > 0
+    return float((p[there] * np.log(p[there] / q[there])).sum())
+
+
+def _shares(squared: Array, entropy: float) -> Array:
+    """p_j|i as rows, 0 on the diagonal."""
+    n = len(squared)
+    others = squared[~np.eye(n, dtype=bool)].reshape(n, n - 1)
+    others = others - others.min(axis=1, keepdims=True)
+    scale = others.mean(axis=1, keepdims=True)
+    others /= np.where(scale > 0, scale, 1.0)
+    low, high = np.full((n, 1), -WIDEST), np.full((n, 1), WIDEST)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        p = np.exp(-np.exp(middle) * others)
+        total = p.sum(axis=1, keepdims=True)
+        # H = ln Σ e^(−β d²) + β Σ d² p, which falls with β
+        wide = np.log(total) + np.exp(middle) * (p * others).sum(axis=1, keepdims=True) / total > entropy
+        low, high = np.where(wide, middle, low), np.where(wide, high, middle)
+    shares = np.zeros((n, n))
+    shares[~np.eye(n, dtype=bool)] = (p / total).ravel()
+    return shares

@@ -1,15 +1,21 @@
-"""The models that are shown: which rounds they are from, and what they are called."""
+"""The models that are shown: which rounds they are from, what they are called, and all of them in blocks of the same
+columns, each number read once."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, replace
 
-from ...checkpoints import FedscopeError, Layout, Round, Run, nearest, recorded_clients
+import numpy as np
+
+from ...checkpoints import FedscopeError, Layout, Piece, Round, Run, nearest, read_pieces, recorded_clients
 from ...checkpoints.errors import listed
+from ...checkpoints.pieces import AHEAD
 
 #: what the server has of a round, where it was recorded
 SERVER_MODELS = ("global", "averaged")
+# Files that a process has open beside the rounds': standard streams, libraries.
+OTHER_FILES = 64
 
 
 @dataclass(frozen=True)
@@ -95,9 +101,9 @@ def models_of(asked: Sequence[tuple[Run, int]]) -> Models:
         rounds.append(round_)
         labels = _labels(run)
         clients += [Point(run.name, number, f"client-{k}", labels.get(int(k), ())) for k in round_.client_ids]
-        own = [which for which in SERVER_MODELS if which in round_.models]
-        servers += [Point(run.name, number, which) for which in own]
-        places += [(at, which) for which in own]
+        recorded = [which for which in SERVER_MODELS if which in round_.models]
+        servers += [Point(run.name, number, which) for which in recorded]
+        places += [(at, which) for which in recorded]
     known = [(run.name, number) for run, number in asked]
     for name, number in known:
         if (count := known.count((name, number))) > 1:
@@ -139,3 +145,60 @@ def _labels(run: Run) -> dict[int, tuple[int, ...]]:
     if run.partition is None:
         return {}
     return {k: tuple(counts.nonzero()[0].tolist()) for k, counts in enumerate(run.partition.label_counts)}
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some columns of one layer, still on disk.
+
+    Attributes:
+        pieces: of every round's clients, then of the server's models; together a row a point.
+        reference: what all are compared with, one row.
+    """
+
+    pieces: tuple[Piece, ...]
+    reference: Piece
+
+    def read(self, buffer: np.ndarray) -> list[np.ndarray]:
+        """The rows of piece after piece, [C_t, count], in ``buffer``: at least n times ``count`` numbers, flat."""
+        rows, at = [], 0
+        for piece in self.pieces:
+            rows.append(piece.read(buffer[at:]))
+            at += rows[-1].size
+        return rows
+
+
+def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generator[Block, None, None]:
+    """All models in blocks of at most ``columns`` columns, which whoever works on a block reads.
+
+    The files of all rounds are open at once.
+    """
+    clients = [read_pieces(round_, columns, layers) for round_ in models.rounds]
+    servers = [read_pieces(models.rounds[at], columns, layers, which=which) for at, which in models.servers]
+    first = models.rounds[0]
+    start = read_pieces(first, columns, layers, which="start") if "start" in first.models else None
+    for pieces in zip(*clients, *servers, strict=True):
+        # without a start, the first client
+        yield Block(pieces, replace(pieces[0], places=pieces[0].places[:1]) if start is None else next(start))
+
+
+def refuse_too_many(models: Models, workers: int) -> None:
+    """Say before reading that the system would not let so many files be open.
+
+    Raises:
+        FedscopeError: more rounds than that.
+    """
+    from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+
+    allowed = getrlimit(RLIMIT_NOFILE)[0]
+    if allowed == RLIM_INFINITY:
+        return
+    # the clients', a file a model of the server's; what is unpacked lies in files of its own, one a layer in work
+    each = 1 + len(models.servers) / len(models.rounds)
+    each += 1 + AHEAD + workers if any(round_.is_packed for round_ in models.rounds) else 0
+    most = max(1, int((allowed - OTHER_FILES) / each))
+    if len(models.rounds) > most:
+        raise FedscopeError(
+            f"{len(models.rounds):,} rounds are read side by side, but a process may open {allowed:,} files here; ask "
+            f"for {most:,} rounds at most, or raise the limit with ulimit -n"
+        )
