@@ -53,7 +53,7 @@ def resnet18() -> Any:
 
     from torch import nn
 
-    from fedscope.training.vision import torchvision_datasets
+    from fedscope.training.loaders import torchvision_datasets
 
     torchvision_datasets()  # so that torchvision can be imported beside any build of torch
     models = import_module("torchvision.models")

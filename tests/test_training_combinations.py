@@ -14,10 +14,9 @@ import pytest
 from fedscope.checkpoints import FedscopeError, RoundRecord, Weights
 from fedscope.training import Config, Engine, Federation, build_module, load_data, partition, train
 from fedscope.training.building import initial_model
-from fedscope.training.federation import Position
-from fedscope.training.memory import ClientState
+from fedscope.training.federation import Unwatched
+from fedscope.training.memory import ClientState, Position
 from fedscope.training.registry import find, names
-from fedscope.training.watching import Unwatched
 
 CLIENTS, SERVERS, AVERAGES = names("clients"), names("servers"), names("averages")
 SMALL: dict[str, Any] = {

@@ -280,6 +280,6 @@ def test_an_image_that_is_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path
 
 def test_torchvision_imports_beside_any_torch() -> None:
     # In a process of its own: whether the compiled part loads is decided once a process.
-    code = "from fedscope.training.vision import torchvision_datasets as t; print(t().ImageFolder.__name__)"
+    code = "from fedscope.training.loaders import torchvision_datasets as t; print(t().ImageFolder.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "ImageFolder", done.stderr

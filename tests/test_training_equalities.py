@@ -12,9 +12,8 @@ from torch import nn
 from fedscope.checkpoints import RoundRecord, weighted_mean
 from fedscope.training import Config, Engine, Federation, build_module, load_data, merge, partition, preset
 from fedscope.training.building import initial_model
-from fedscope.training.federation import Position
-from fedscope.training.memory import Memory
-from fedscope.training.watching import Unwatched
+from fedscope.training.federation import Unwatched
+from fedscope.training.memory import Memory, Position
 
 SMALL = {
     "data": {"clients": 6},

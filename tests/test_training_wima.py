@@ -15,8 +15,8 @@ from fedscope.checkpoints.layout import Entry
 from fedscope.training import Config, merge, preset, resume, train
 from fedscope.training.anatomy import Facts
 from fedscope.training.averages.wima import WIMA
+from fedscope.training.federation import Unwatched
 from fedscope.training.methods import History
-from fedscope.training.watching import Unwatched
 
 LAYOUT = Layout(
     (

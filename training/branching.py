@@ -11,16 +11,13 @@ from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied, versio
 from .building import config_of, data_of, module_of
 from .config import Config, merge
 from .engine import Engine, resolve_device, resolve_engine
-from .federation import Federation, Position
-from .history import copy_history, refuse_gaps
-from .lineage import config_at, fresh_sections, history_upto
-from .memory import RunMemory
+from .federation import Federation, Unwatched, Watcher
+from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
+from .memory import Position, RunMemory, position_after
 from .own_task import refuse_without_classes, trained_task
-from .positions import position_after
+from .recording import disk_needed, refuse_small_disk
 from .registry import method_name
-from .room import disk_needed, refuse_small_disk
 from .trainer import play
-from .watching import Unwatched, Watcher
 
 
 def branch(
@@ -65,7 +62,7 @@ def branch(
     federation = Federation.assemble(config, data, split, engine)
     refuse_gaps(run, round)
     # All that the branch will read of its history is there, or it is refused before anything is made.
-    position = position_after(run, round, config, federation)
+    position = position_after(run, round, config, federation.facts)
     _refuse_missing(run, position, config)
     needed = disk_needed(config, federation.facts, after=round)
     if not force:

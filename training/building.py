@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..checkpoints import FedscopeError, Layout, Run, Weights, nearest
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .anatomy import Facts, find_head
-from .architectures import Architecture
 from .calls import is_call, is_there
 from .config import Config
 from .dataset import Dataset
-from .factories import Factory
+from .models import Architecture, Factory
 from .own_data import load_own
 from .own_task import recorded_task
 from .randomness import generator
@@ -169,18 +166,3 @@ def facts_of(config: Config, module: nn.Module, classes: int, task: Task = CLASS
                 f"{config.model.name} has no linear layer; name the layer: --set model.head=NAME"
             )
     return Facts(Layout.of(module), classes, config.data.clients, config.run.seed, head, task)
-
-
-def cohort_size(clients: int, participation: float) -> int:
-    """max(1, round(participation N))."""
-    return max(1, round(participation * clients))
-
-
-def draw_cohort(seed: int, round: int, clients: int, participation: float) -> np.ndarray:
-    """The ids of round t's cohort, ascending; the same for every method and run seed.
-
-    >>> draw_cohort(0, 1, 50, 0.1).tolist() == draw_cohort(0, 1, 50, 0.1).tolist()
-    True
-    """
-    picked = generator(seed, "cohort", round=round).choice(clients, cohort_size(clients, participation), replace=False)
-    return np.sort(picked).astype(np.int64)

@@ -16,8 +16,7 @@ from ..checkpoints.results import Table, TableResult, number
 from ..checkpoints.tables import AGAIN, write_csv
 from ..checkpoints.texts import RESULT, read_json
 from ..decomposition.factors.result import ErrorCurve
-from .measures import MEASURES, USUAL, Measure, measure_of
-from .smoothing import LEAST
+from .measures import LEAST, MEASURES, USUAL, Measure, measure_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,46 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from ..checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
 from .anatomy import Facts
-from .building import draw_cohort, facts_of
+from .building import facts_of
 from .config import Config
 from .dataset import Dataset
 from .engine import Engine, Trained
 from .local import LocalTask
 from .measuring import Measured, Meter, OwnTests
-from .memory import Memory
+from .memory import Memory, Position, next_start
 from .methods import Cohort, Exchange, History, Pace, State
-from .watching import Watcher
+from .randomness import draw_cohort
 
 
-@dataclass(frozen=True)
-class Position:
-    """Where a federation stands between two rounds: all that the next round depends on.
+class Watcher(Protocol):
+    """Who watches a training: progress bars, logs, tests."""
 
-    Attributes:
-        round: the last round that was played, 0 before the first.
-        start: the model that the next round sends out.
-        recent: the last rows that the average over rounds looks at each round, by round; older ones are in the memory.
-        server, sent, average: what the server keeps, what it sends beside the model, what the average keeps; None
-            before a method's first round.
-        last: the round of each client's last participation, for methods whose clients keep something; what they kept
-            is in the memory.
-    """
+    def begin(self, rounds: int, size: int) -> None:
+        """Training begins; its rounds will take about ``size`` bytes, uncompressed."""
 
-    round: int
-    start: Weights
-    recent: Mapping[int, Weights] = field(default_factory=dict)
-    server: State | None = None
-    sent: State | None = None
-    average: Mapping[str, Any] = field(default_factory=dict)
-    last: Mapping[int, int] = field(default_factory=dict)
+    def client(self, round: int, done: int, of: int) -> None:
+        """One more client of a round has trained."""
+
+    def round(self, record: RoundRecord, of: int) -> None:
+        """A round has been recorded, durably."""
+
+
+class Unwatched:
+    """Nobody watches."""
+
+    def begin(self, rounds: int, size: int) -> None: ...
+    def client(self, round: int, done: int, of: int) -> None: ...
+    def round(self, record: RoundRecord, of: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ class Federation:
                 surveyed=tasks[0].surveyed,
             ),
         )
-        start = self.next_start(t, global_, averaged, server)
+        start = next_start(config, t, global_, averaged, server)
         metrics: dict[str, float | int | None] = {
             "round": t,
             "lr": self.pace(t).lr,
@@ -264,17 +262,6 @@ class Federation:
             return client.personalise(task, after[task.client])
 
         return list(self.engine.each(work, [replace(task, start=deployed) for task in tasks]))
-
-    def next_start(self, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
-        """See :func:`next_start`."""
-        return next_start(self.config, round, global_, averaged, server)
-
-
-def next_start(config: Config, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
-    """What round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``, looked ahead."""
-    from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
-    ahead = config.server.look_ahead(server, from_.parameters)
-    return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
 
 
 def _one(cohort: Cohort) -> Cohort:

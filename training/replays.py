@@ -13,8 +13,7 @@ from .dataset import Dataset
 from .engine import Engine, resolve_device
 from .federation import Federation
 from .lineage import began, config_at
-from .memory import RunMemory
-from .positions import last_participations
+from .memory import RunMemory, last_participations
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,16 @@ from ..checkpoints import (
     refuse_occupied,
     versions,
 )
-from .algebra import refuse_contradictions
 from .building import build_module, config_of, data_of, data_to_train_on, facts_of, initial_model, module_of
+from .checking import refuse_contradictions
 from .config import Config
-from .divergence import refuse_divergence
 from .engine import Engine, resolve_device, resolve_engine
-from .federation import Federation, Position
-from .history import complete_history
-from .lineage import branch_of
-from .memory import RunMemory
+from .federation import Federation, Unwatched, Watcher
+from .lineage import branch_of, complete_history
+from .memory import Position, RunMemory, position_after
 from .own_task import learning, trained_task
-from .positions import position_after
-from .room import disk_needed, refuse_small_disk
-from .splitting import partition
-from .thinning import record_round
-from .watching import Unwatched, Watcher
+from .partitions import partition
+from .recording import disk_needed, record_round, refuse_small_disk
 
 
 def train(
@@ -148,7 +143,7 @@ def resume(
         federation = Federation.assemble(config, data, split, engine)
         position = Position(0, initial_model(module))
         if run.rounds:
-            position = position_after(run, run.rounds[-1], config, federation)
+            position = position_after(run, run.rounds[-1], config, federation.facts)
             refuse_contradictions(run, run.rounds[-1])
         if position.round and not keep_going:
             last = run.round(position.round)
@@ -174,3 +169,19 @@ def play(federation: Federation, position: Position, writer: RunWriter, keep_goi
             lr = float(record.metrics["lr"] or 0)
             refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
         del record  # or the cohort would stay in memory beside the next one
+
+
+def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray, lr: float) -> None:
+    """Stop where a client's loss is no number.
+
+    Raises:
+        FedscopeError: names the round, the clients and the remedy.
+    """
+    lost = ids[~np.isfinite(losses)].tolist()
+    if lost:
+        whose = f"client {lost[0]}" if len(lost) == 1 else f"clients {', '.join(map(str, lost[:5]))}"
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        raise FedscopeError(
+            f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
+            f"recorded in {run}; use a smaller --lr, or --resume {run} --keep-going"
+        )
