@@ -20,7 +20,6 @@ from fedscope.training.clients.sgd import SGD
 from fedscope.training.config import Config
 from fedscope.training.local import batches
 from fedscope.training.methods import Exchange, Pace
-from fedscope.training.shared.gradient_at import gradient_at
 
 cross_entropy = mean_loss(CLASSIFICATION)
 
@@ -163,7 +162,7 @@ def test_a_gradient_elsewhere_leaves_the_bench_as_it_was(small: Any) -> None:
     untouched.load(initial_model(module).parameters, initial_model(module).buffers)
     x, y = small.x[:10], small.y[:10]
     before = bench.read()
-    elsewhere = gradient_at(bench, cross_entropy, bench.w + 0.3, x, y, 0.05)
+    elsewhere = bench.gradient_at(cross_entropy, bench.w + 0.3, x, y, 0.05)
     after = bench.read()
     assert before.parameters.tobytes() == after.parameters.tobytes()
     assert all(before.buffers[name].tobytes() == after.buffers[name].tobytes() for name in before.buffers)
@@ -176,7 +175,7 @@ def test_a_gradient_elsewhere_leaves_the_bench_as_it_was(small: Any) -> None:
 
 def test_at_the_same_model_both_gradients_are_the_same_under_dropout(small: Any) -> None:
     _, bench = noisy(small)
-    there = gradient_at(bench, cross_entropy, bench.w.clone(), small.x[:10], small.y[:10], 0.05)
+    there = bench.gradient_at(cross_entropy, bench.w.clone(), small.x[:10], small.y[:10], 0.05)
     bench.decayed(cross_entropy, small.x[:10], small.y[:10], 0.05)
     assert torch.equal(there, bench.g)
 

@@ -44,6 +44,10 @@ class Facts:
         shapes = {entry.name: entry.shape for entry in self.layout.parameters}
         return shapes[f"{self.head}.weight"][1]
 
+    def zeros(self) -> np.ndarray:
+        """A vector of zeros, [P]."""
+        return np.zeros(self.layout.size, self.layout.dtype)
+
     def head_mask(self) -> np.ndarray:
         """Which of the P parameters are the head's, [P] bool."""
         mask = np.zeros(self.layout.size, dtype=bool)
@@ -74,13 +78,23 @@ def find_head(module: nn.Module, name: str | None = None) -> str | None:
     return name
 
 
-def features_and_logits(module: nn.Module, head: str, x: Tensor) -> tuple[Tensor, Tensor]:
+def head_layer(module: nn.Module, head: str | None) -> nn.Linear:
+    """The module's head, by name."""
+    from torch import nn
+
+    assert head is not None, "facts_of has refused models without a head"
+    layer = module.get_submodule(head)
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
+def features_and_logits(module: nn.Module, head: str | None, x: Tensor) -> tuple[Tensor, Tensor]:
     """What the head sees, [n, features], and what the model answers, [n, classes], in one forward pass.
 
     Works on any module whose head is called once in its forward pass.
     """
     seen: list[Tensor] = []
-    handle = module.get_submodule(head).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    handle = head_layer(module, head).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:
         logits: Tensor = module(x)
     finally:

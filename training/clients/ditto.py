@@ -4,15 +4,12 @@ Personalization", ICML 2021."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...checkpoints import Weights
-from ..methods import About, ClientMethod
+from ..local import LocalTask, LocalUpdate, local_sgd
+from ..methods import About, ClientMethod, ClientState
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import ClientState
 
 
 @dataclass(frozen=True)
@@ -41,15 +38,12 @@ class Ditto(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs of SGD from w, then those of v."""
-        from ..local import local_sgd
-        from ..shared.personal import personal_task
-
         update = local_sgd(task, self)
         v = task.state.get("personal", task.start)
         assert isinstance(v, Weights)
         anchor = task.place.tensor(task.start.parameters)
         own = local_sgd(
-            personal_task(task, v, self.personal_epochs or task.pace.epochs),
+            task.beside(v, self.personal_epochs or task.pace.epochs),
             self,
             correct=lambda w, g: g.add_(w, alpha=self.pull).sub_(anchor, alpha=self.pull),
         )

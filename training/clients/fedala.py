@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import torch
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ..methods import About, ClientMethod
+from ..anatomy import Facts
+from ..local import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
+from ..methods import About, ClientMethod, ClientState, State
+from ..randomness import generator
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from ..anatomy import Facts
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import ClientState, State
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,6 @@ class FedALA(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """Learn A, start from the mixture, then E epochs over the client's samples."""
-        from ..local import local_sgd
-
         layout = task.start.layout
         where = self.mixed(layout)
         a, learnt, start = np.ones(where.stop - where.start, layout.dtype), 0, task.start
@@ -105,11 +102,6 @@ class FedALA(ClientMethod):
 
     def learn(self, task: LocalTask, old: Weights, a: np.ndarray, *, first: bool) -> tuple[np.ndarray, Weights]:
         """A after learning from ``a``, and the mixture that it makes of ``old`` and the model sent."""
-        import torch
-
-        from ..local import Stopped, batches_an_epoch
-        from ..randomness import generator
-
         bench, where = task.place, self.mixed(task.start.layout)
         # masks of its own: passes 0 and 1 are local training's and the full gradient's
         bench.begin(task, pass_=2)

@@ -11,7 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import weighted_update
+from ..shared.server_steps import weighted_update
 
 
 @dataclass(frozen=True)

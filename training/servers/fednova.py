@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ...checkpoints import FedscopeError, Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..registry import method_name
-from ..shared.updates import weighted_update
+from ..shared.server_steps import weighted_update
 
 if TYPE_CHECKING:
     from ..config import Config

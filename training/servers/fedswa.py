@@ -9,7 +9,7 @@ from typing import ClassVar
 from ...checkpoints import Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import weighted_update
+from ..shared.server_steps import weighted_update
 
 
 @dataclass(frozen=True)
