@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, Layout, Run, Weights, nearest
+from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, nearest
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .anatomy import Facts, find_head
@@ -135,6 +135,17 @@ def learnt_by(run: Run) -> Task:
     """
     model = (run.config or {}).get("model", {})
     return recorded_task(model.get("task"), str(run.path))
+
+
+def partition_of(run: Run) -> Partition:
+    """Which samples each client of a run has.
+
+    Raises:
+        FedscopeError: the run came from another program and does not say it.
+    """
+    run.require("partition.h5")
+    assert run.partition is not None, "just required"
+    return run.partition
 
 
 def module_of(run: Run) -> nn.Module:

@@ -18,7 +18,7 @@ from .dataset import Dataset
 from .engine import Engine, Trained
 from .local import LocalTask
 from .measuring import Measured, Meter, OwnTests
-from .memory import Memory, Position, next_start
+from .memory import Memory, Position, next_start, state_of
 from .methods import Cohort, Exchange, History, Pace, State
 from .randomness import draw_cohort
 
@@ -229,10 +229,8 @@ class Federation:
         history = History(row, self.facts)
         kept = position.average
         server = config.server.init(position.start.parameters) if position.server is None else position.server
-        # Optimiser methods act on parameters; buffers are always averaged.
-        largest = int(cohort.samples.argmax())
         if first:
-            mean = weighted_mean(clients, cohort.p, integer_from=largest)
+            mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
             found = config.average.average(kept, t, mean, history)
             if found.weights is None:  # as without the average, to the last bit
                 served = config.server.step(server, position.start, clients, cohort)
@@ -243,25 +241,25 @@ class Federation:
             global_ = Weights(clients.layout, served.parameters, target.buffers)
             return global_, None, served.state, {**found.state, "clients_mean": mean}, mean
         served = config.server.step(server, position.start, clients, cohort)
-        only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
-        buffers = weighted_mean(only_buffers, cohort.p, integer_from=largest).buffers
-        global_ = Weights(clients.layout, served.parameters, buffers)
+        global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort))
         found = config.average.average(kept, t, global_, history)
         return global_, found.weights, served.state, found.state, global_
 
     def _personal(self, tasks: Sequence[LocalTask], trained: Trained, deployed: Weights) -> list[Weights]:
         """Each client's own model after the round."""
         client = self.config.client
-        kept = [
-            {name: rows.row(i) if isinstance(rows, Weights) else rows[i] for name, rows in trained.states.items()}
-            for i in range(len(tasks))
-        ]
-        after = {task.client: state for task, state in zip(tasks, kept, strict=True)}
+        after = {task.client: state_of(trained.states, i) for i, task in enumerate(tasks)}
 
         def work(task: LocalTask) -> Weights:
             return client.personalise(task, after[task.client])
 
         return list(self.engine.each(work, [replace(task, start=deployed) for task in tasks]))
+
+
+def mean_buffers(clients: Weights, cohort: Cohort) -> dict[str, np.ndarray]:
+    """The clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone."""
+    only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
+    return weighted_mean(only_buffers, cohort.p, integer_from=int(cohort.samples.argmax())).buffers
 
 
 def _one(cohort: Cohort) -> Cohort:

@@ -122,7 +122,9 @@ class RunMemory:
         states: dict[int, ClientState] = {}
         for round in sorted(set(last.values())):
             ids = [k for k, t in last.items() if t == round]
-            states |= states_of(self.refuse_missing_states(round, ids), ids)
+            place = self.refuse_missing_states(round, ids)
+            rows = {name: place.client_state(name, ids) for name in place.client_states}
+            states |= {k: state_of(rows, i) for i, k in enumerate(ids)}
         return states
 
     def refuse_missing_states(self, round: int, ids: Sequence[int]) -> Round:
@@ -136,13 +138,9 @@ class RunMemory:
         )
 
 
-def states_of(place: Round, ids: Sequence[int]) -> dict[int, ClientState]:
-    """What some clients of a round kept, by client."""
-    rows = {name: place.client_state(name, ids) for name in place.client_states}
-    return {
-        k: {name: value.row(i) if isinstance(value, Weights) else value[i] for name, value in rows.items()}
-        for i, k in enumerate(ids)
-    }
+def state_of(rows: Mapping[str, Weights | np.ndarray], i: int) -> ClientState:
+    """What one client keeps, of the rows of all."""
+    return {name: value.row(i) if isinstance(value, Weights) else value[i] for name, value in rows.items()}
 
 
 def flat(state: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -131,7 +131,7 @@ class ClientMethod(Settings):
         return {}
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """Train one client from the model it was sent."""
+        """Train one client from the model it was sent: E epochs over its samples, see the class."""
         raise NotImplementedError
 
     def share(self, sent: State, exchange: Exchange) -> State:
@@ -232,7 +232,7 @@ class ServerMethod(Settings):
         return np.asarray(samples / samples.sum(), dtype=np.float64)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """One server step from the clients' models after local training."""
+        """One server step from the clients' models after local training, see the class; in float64, rounded once."""
         raise NotImplementedError
 
     def look_ahead(self, state: State, w: np.ndarray) -> np.ndarray:

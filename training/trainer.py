@@ -16,7 +16,16 @@ from ..checkpoints import (
     versions,
 )
 from ..landscape.evaluation.compute import Compute
-from .building import build_module, config_of, data_of, data_to_train_on, facts_of, initial_model, module_of
+from .building import (
+    build_module,
+    config_of,
+    data_of,
+    data_to_train_on,
+    facts_of,
+    initial_model,
+    module_of,
+    partition_of,
+)
 from .checking import refuse_contradictions
 from .config import Config
 from .engine import Engine, engine_on
@@ -70,9 +79,7 @@ def train(
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
             f"{list(data.shape)}; leave it out"
         )
-    compute = Compute(config.run.device, config.run.precision, workers)
-    engine_name = engine_on(compute.device, config.run.engine)
-    config = config.on(compute.device, engine_name, data.name)
+    config, compute = resolved(config, workers, data.name)
     split = partition(
         config.data.partition,
         # without classes all samples are of one
@@ -88,11 +95,7 @@ def train(
     if not force:
         refuse_small_disk(needed, out)
     info: dict[str, Any] = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "device": compute.device,
-        "engine": engine_name,
-        "precision": config.run.precision,
+        **made_with(config),
         "layout": facts.layout.to_json(),
         "clients": config.data.clients,
         "classes": data.classes,
@@ -105,6 +108,27 @@ def train(
         federation = Federation.assemble(config, data, split, engine)
         play(federation, Position(0, initial_model(module)), writer, keep_going, watcher)
     return Run.open(out)
+
+
+def resolved(config: Config, workers: int | None, data: str) -> tuple[Config, Compute]:
+    """The configuration as a run keeps it, and what it computes on.
+
+    Raises:
+        FedscopeError: a device that is not there, an engine that does not go with it.
+    """
+    compute = Compute(config.run.device, config.run.precision, workers)
+    return config.on(compute.device, engine_on(compute.device, config.run.engine), data), compute
+
+
+def made_with(config: Config) -> dict[str, Any]:
+    """What ``run.json`` says of when and on what a run was made."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "device": config.run.device,
+        "engine": config.run.engine,
+        "precision": config.run.precision,
+    }
 
 
 def resume(
@@ -129,9 +153,7 @@ def resume(
     config = config_of(run)
     if run.rounds and run.rounds[-1] >= config.run.rounds:
         raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
-    run.require("partition.h5")
-    split = run.partition
-    assert split is not None
+    split = partition_of(run)
     data = data_of(run, trained_task(config, task, str(run.path)))
     module = module_of(run)
     compute = Compute(config.run.device, config.run.precision, workers)

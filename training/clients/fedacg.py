@@ -33,7 +33,6 @@ class FedACG(ClientMethod):
     beta: float = setting(0.01, "β: strength of the pull towards the model that was sent", above=0, off="--client sgd")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
         start = task.place.tensor(task.start.parameters)
         return local_sgd(task, self, correct=lambda w, g: g.add_(w - start, alpha=2 * self.beta))
 

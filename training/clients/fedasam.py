@@ -38,7 +38,6 @@ class FedASAM(SharpnessAware):
     sam_eta: float = setting(0.2, "η: added to every weight's size, so that weights near 0 move too", least=0)
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
         weights = task.place.tensor(weight_mask(task.facts.layout))
         return self.sharp_sgd(task, adaptive_ascent(self.sam_rho, self.sam_eta, weights))
 

@@ -51,7 +51,6 @@ class FedCM(ClientMethod):
         return lambda w, g: g.mul_(self.alpha).add_(momentum, alpha=1 - self.alpha)
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
         return local_sgd(task, self, correct=self.mix(task))
 
     def share(self, sent: State, exchange: Exchange) -> State:

@@ -99,7 +99,6 @@ class FedGen(ClientMethod):
         return {name: value.numpy() for name, value in network.items()}
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
         if not task.sent["norm.batches"]:
             return local_sgd(task, self)
         network = {name: task.place.tensor(value) for name, value in task.sent.items()}

@@ -38,7 +38,6 @@ class FedSAM(SharpnessAware):
     sam_rho: float = setting(0.05, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
         return self.sharp_sgd(task, ascent(self.sam_rho))
 
 

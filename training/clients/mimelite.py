@@ -49,7 +49,6 @@ class MIMELite(Mimicry):
     )
 
     def settle(self, config: Config) -> Self:
-        """See the class."""
         if self.optimiser == "momentum" and self.beta == 0:
             raise FedscopeError(
                 "client.beta = 0 would switch the method off; give a number greater than 0, or --client sgd"

@@ -36,7 +36,6 @@ class MoFedSAM(FedCM, SharpnessAware):
     sam_rho: float = setting(0.1, "ρ: how far uphill the gradient is taken", above=0, off="--client fedcm")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
         return self.sharp_sgd(task, ascent(self.sam_rho), then=self.mix(task))
 
 

@@ -16,7 +16,6 @@ class SGD(ClientMethod):
     about: ClassVar[About] = About("SGD", "McMahan et al., FedAvg, AISTATS 2017", "θ ← θ − η g")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
         return local_sgd(task, self)
 
 

@@ -49,7 +49,6 @@ class FedACG(ServerMethod):
         return moved.astype(w.dtype)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         update = weighted_update(start, clients, cohort.p)
         m = self.momentum * state["m"].astype(np.float64) + update
         dtype = start.layout.dtype

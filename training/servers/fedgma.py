@@ -47,7 +47,6 @@ class FedGMA(ServerMethod):
     mask: Literal["soft", "hard"] = setting("soft", "below τ an update is scaled down by its agreement, or left out")
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         mean, agree = np.zeros((2, start.layout.size))
         for p, update in zip(cohort.p, updates(start, clients), strict=True):
             mean += p * update

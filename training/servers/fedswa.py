@@ -29,7 +29,6 @@ class FedSWA(ServerMethod):
     alpha: float = setting(1.5, "α: how far towards the clients' mean, and beyond it above 1", above=0)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         update = weighted_update(start, clients, cohort.p)
         return Served((start.parameters + self.alpha * update).astype(start.layout.dtype))
 

@@ -73,7 +73,6 @@ class Adaptive(ServerMethod):
         raise NotImplementedError
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         update = weighted_update(start, clients, cohort.p)
         v = self.second(state["v"].astype(np.float64), update**2)
         moved = start.parameters + self.lr * update / (np.sqrt(v) + self.tau)
@@ -107,7 +106,6 @@ class AdaptiveMomentum(Adaptive):
         return {"m": np.zeros_like(w), **super().init(w), "steps": np.array(0)}
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         update = weighted_update(start, clients, cohort.p)
         m = self.beta1 * state["m"].astype(np.float64) + (1 - self.beta1) * update
         v = self.second(state["v"].astype(np.float64), update**2)
