@@ -1,5 +1,5 @@
-"""FedACG: its clients against the penalised loss differentiated as a whole; on its server clients start ahead, and momentum
-is the global model's whole move."""
+"""FedACG: its clients against the penalised loss differentiated as a whole; its server, where clients start ahead, and
+momentum is the global model's whole move."""
 
 from __future__ import annotations
 

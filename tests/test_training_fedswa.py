@@ -1,4 +1,4 @@
-"""FedSWA: its clients against a loop written by hand, and where they are plain SGD; its server about the clients' mean."""
+"""FedSWA: its clients against a loop written by hand, and where they are plain SGD; its server."""
 
 from __future__ import annotations
 
