@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -90,23 +88,47 @@ def folder(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     arrays: dict[str, np.ndarray] = {}
     classes: dict[str, list[str]] = {}
     for split in ("train", "test"):
-        _refuse_circles(f"--data folder:{argument}", root / split)
-        try:
-            folder = torchvision_datasets().ImageFolder(str(root / split))
-        except OSError as error:
-            raise FedscopeError(f"--data folder:{argument}: {error}") from error
-        classes[split] = folder.classes
-        files = [regular(Path(path), "an image") for path, _ in folder.samples]
+        images = _images(f"--data folder:{argument}", root / split)
+        classes[split] = list(images)
+        files = [regular(path, "an image") for paths in images.values() for path in paths]
         arrays[f"x_{split}"] = _pixels(f"--data folder:{argument}", files)
-        arrays[f"y_{split}"] = np.asarray(folder.targets, dtype=np.int64)
+        arrays[f"y_{split}"] = np.repeat(np.arange(len(images)), [len(paths) for paths in images.values()])
     if classes["train"] != classes["test"]:
         differing = sorted(set(classes["train"]) ^ set(classes["test"]))
         raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {', '.join(differing)}")
     return standardised(f"folder:{root}", str(root), arrays, task=task)
 
 
+#: what torchvision's ImageFolder takes for an image
+_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+def _images(place: str, root: Path) -> dict[str, list[Path]]:
+    """The images of each class, classes and images in the order of torchvision's ImageFolder.
+
+    torchvision itself is not imported: beside a torch of another build it fails.
+    """
+    _refuse_circles(place, root)
+    try:
+        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError as error:
+        raise FedscopeError(f"{place}: {error}") from error
+    if not names:
+        raise FedscopeError(f"{place}: Couldn't find any class folder in {root}.")
+    found: dict[str, list[Path]] = {name: [] for name in names}
+    for name, images in found.items():
+        for folder, _, files in sorted(os.walk(root / name, followlinks=True)):
+            images += [Path(folder, file) for file in sorted(files) if file.lower().endswith(_IMAGES)]
+    if empty := [name for name, images in found.items() if not images]:
+        raise FedscopeError(
+            f"{place}: Found no valid file for the classes {', '.join(empty)}. Supported extensions are: "
+            f"{', '.join(_IMAGES)}"
+        )
+    return found
+
+
 def _refuse_circles(place: str, root: Path) -> None:
-    """Refuse links to a folder above them: ImageFolder follows links, and would walk in circles."""
+    """Refuse links to a folder above them: links are followed, and this one would be walked in circles."""
     for folder, inside, _ in os.walk(root):
         for link in (Path(folder, name) for name in inside if Path(folder, name).is_symlink()):
             if link.parent.resolve().is_relative_to(link.resolve()):
@@ -136,58 +158,13 @@ def _pixels(place: str, files: list[Path]) -> np.ndarray:
                         "resize them to one size"
                     )
                 x[i] = np.asarray(image.convert("RGB"), dtype=np.uint8)
-    assert x is not None, "ImageFolder has refused classes without images"
+    assert x is not None, "classes without images have been refused"
     return x
 
 
 def _size(path: Path) -> int:
     with reading(path, "an image"):
         return path.stat().st_size
-
-
-_SCHEMAS = (
-    ("nms", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"),
-    ("qnms", "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"),
-)
-
-
-def torchvision_datasets() -> Any:
-    """``torchvision.datasets``.
-
-    torchvision's compiled part does not load beside a torch of another build, and importing its Python parts then
-    fails with ``operator torchvision::nms does not exist``. We use the Python parts only, so the missing operators'
-    schemas are declared first.
-
-    Raises:
-        FedscopeError: torchvision cannot be imported at all.
-    """
-    import torch
-
-    try:
-        return import_module("torchvision.datasets")
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise FedscopeError(f"torchvision could not be imported: {error}") from error
-    except ImportError as error:
-        raise FedscopeError(
-            f"torchvision could not be imported ({error}); install it: pip install torchvision"
-        ) from error
-    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
-    for name, schema in _SCHEMAS:
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(schema)  # type: ignore[no-untyped-call]
-    # A half-imported torchvision stays in sys.modules and would be taken for a whole one.
-    import sys
-
-    for name in [name for name in sys.modules if name == "torchvision" or name.startswith("torchvision.")]:
-        del sys.modules[name]
-    try:
-        return import_module("torchvision.datasets")
-    except (ImportError, RuntimeError) as error:
-        raise FedscopeError(
-            f"torchvision could not be imported beside torch {torch.__version__}: {error}; "
-            "install the torchvision that belongs to it"
-        ) from error
 
 
 PROVIDES = {"digits": digits, "npz": npz, "folder": folder}
