@@ -103,8 +103,7 @@ def small() -> Small:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.training.anatomy import Facts
-    from fedscope.training.building import initial_model
+    from fedscope.training.building import Facts, initial_model
 
     draw = torch.Generator().manual_seed(7)
     layers = torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from local_loops import followed
 
 from fedscope.checkpoints import Entry, Layout, Weights
-from fedscope.training.anatomy import Facts
+from fedscope.training.building import Facts
 from fedscope.training.clients.adabest import AdaBest
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.methods import Cohort, Exchange, Pace

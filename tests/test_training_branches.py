@@ -15,8 +15,8 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.training import Config, Replayer, branch, branched_config, merge, preset, resume, train
-from fedscope.training.anatomy import Facts
 from fedscope.training.averages.ima import IMA
+from fedscope.training.building import Facts
 from fedscope.training.clients.fedbabu import FedBABU
 from fedscope.training.methods import History
 from fedscope.training.registry import find

@@ -153,8 +153,8 @@ def test_a_never_leaves_its_interval(lr: float, a: float, seed: int) -> None:
 
 
 def random_mixture(lr: float, a: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    from fedscope.training.anatomy import Facts
     from fedscope.training.bench import Workbench
+    from fedscope.training.building import Facts
     from fedscope.training.local import LocalTask
     from fedscope.training.methods import Pace
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Entry, Layout, Weights, stack
-from fedscope.training.anatomy import Facts
+from fedscope.training.building import Facts
 from fedscope.training.clients.fedcm import FedCM
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.methods import Cohort, Exchange, Pace

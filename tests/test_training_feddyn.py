@@ -16,9 +16,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.training import Config
-from fedscope.training.anatomy import Facts
 from fedscope.training.bench import Workbench
-from fedscope.training.building import initial_model
+from fedscope.training.building import Facts, initial_model
 from fedscope.training.clients.feddyn import FedDyn
 from fedscope.training.clients.fedprox import FedProx
 from fedscope.training.methods import Pace

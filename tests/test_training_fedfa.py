@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fedscope.checkpoints import Layout
 from fedscope.checkpoints.layout import Entry
-from fedscope.training.anatomy import Facts
+from fedscope.training.building import Facts
 from fedscope.training.clients.fedfa import FedFA
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.methods import Exchange, Pace

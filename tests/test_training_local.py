@@ -15,9 +15,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.training import Config, build_module, load_data, partition
-from fedscope.training.anatomy import Facts
 from fedscope.training.bench import Workbench
-from fedscope.training.building import initial_model
+from fedscope.training.building import Facts, initial_model
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.local import LocalTask, Stopped, batches, crop_and_flip, local_sgd
 from fedscope.training.methods import Pace

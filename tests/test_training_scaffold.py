@@ -11,9 +11,8 @@ import torch
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Layout, stack, weighted_mean
-from fedscope.training.anatomy import Facts
 from fedscope.training.bench import Workbench
-from fedscope.training.building import initial_model
+from fedscope.training.building import Facts, initial_model
 from fedscope.training.clients.scaffold import SCAFFOLD
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.methods import Cohort, Exchange, Pace

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.checkpoints.layout import Entry
 from fedscope.training import Config, merge, preset, train
-from fedscope.training.anatomy import Facts
 from fedscope.training.averages.wima import WIMA
+from fedscope.training.building import Facts
 from fedscope.training.federation import Unwatched
 from fedscope.training.methods import History
 

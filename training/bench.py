@@ -172,3 +172,25 @@ def _address_dropout(module: nn.Module, draws: _Draws) -> None:
 def mean_loss(learnt: Task) -> Objective:
     """A task's mean loss of a batch: what a client minimises unless its method says otherwise."""
     return lambda module, x, y: learnt.reduced(module(x), y, "mean")
+
+
+def head_layer(module: nn.Module, head: str | None) -> nn.Linear:
+    """The module's head, by name."""
+    assert head is not None, "facts_of has refused models without a head"
+    layer = module.get_submodule(head)
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
+def features_and_logits(module: nn.Module, head: str | None, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What the head sees, [n, features], and what the model answers, [n, classes], in one forward pass.
+
+    Works on any module whose head is called once in its forward pass.
+    """
+    seen: list[Tensor] = []
+    handle = head_layer(module, head).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        logits: Tensor = module(x)
+    finally:
+        handle.remove()
+    return seen[-1].flatten(1), logits

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from ..checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
-from .anatomy import Facts
-from .building import facts_of
+from .building import Facts, facts_of
 from .config import Config
 from .dataset import Dataset
 from .engine import Engine, Trained
 from .local import LocalTask
-from .measuring import Measured, Meter, OwnTests
+from .measuring import MEASURED, Meter, OwnTests
 from .memory import Memory, Position, next_start, state_of
 from .methods import Cohort, Exchange, History, Pace, State
 from .randomness import draw_cohort
@@ -79,7 +78,7 @@ class Federation:
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 compute=engine.compute.exact,
-                own=OwnTests.of(x, y, partition, engine, data.task) if partition.test is not None else None,
+                own=None if partition.test is None else OwnTests(x, y, partition.test, engine, data.task),
             )
         return cls(config, partition, engine, facts, meter, x, y)
 
@@ -180,9 +179,9 @@ class Federation:
             deployed = global_ if averaged is None else averaged
             personal = config.client.personal and self.partition.test is not None
             own = self._personal(tasks, trained, deployed) if personal else deployed
-            metrics |= asdict(self.meter.measure(global_, averaged, clients, ids, own))
+            metrics |= self.meter.measure(global_, averaged, clients, ids, own)
         else:
-            metrics |= dict.fromkeys(Measured.__dataclass_fields__, None)
+            metrics |= dict.fromkeys(MEASURED, None)
         model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
         metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
         metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)

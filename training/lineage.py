@@ -51,7 +51,7 @@ def history_upto(run: Run, round: int) -> list[list[Any]]:
 def goes_on(section: str, before: Config, after: Config) -> bool:
     """Whether a method goes on with the state that the method before it left.
 
-    A client's or a server's does where it is the same method, whatever its settings. An average's state hangs on its
+    A client's or a server's does where it is the same method, whatever its settings. An average's state depends on its
     settings: it is worked out from the history unless all are the same.
     """
     one, other = getattr(before, section), getattr(after, section)

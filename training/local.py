@@ -22,7 +22,7 @@ from .bench import Objective, Workbench, mean_loss
 from .randomness import generator, torch_generator
 
 if TYPE_CHECKING:
-    from .anatomy import Facts
+    from .building import Facts
     from .methods import ClientMethod, ClientState, Pace, State
 
 Batch = tuple[Tensor, Tensor]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
-from .anatomy import Facts
+from .building import Facts
 from .config import Config
 from .lineage import began, fresh_sections
 from .methods import Averaged, ClientState, History, State

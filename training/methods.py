@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from ..checkpoints import Weights
-from .anatomy import Facts
 from .settings import Settings, setting
 
 if TYPE_CHECKING:
+    from .building import Facts
     from .config import Config
     from .local import LocalTask, LocalUpdate
 

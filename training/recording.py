@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import FedscopeError, Policy, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
-from .anatomy import Facts
+from .building import Facts
 from .config import Config
 from .memory import Position
 from .randomness import cohort_size

@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints import (
-    FedscopeError,
-    Run,
-    RunWriter,
-    refuse_occupied,
-    versions,
-)
+from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied, versions
 from ..landscape.evaluation.compute import Compute
 from .building import (
     build_module,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ..anatomy import Facts
+from ..building import Facts
 from ..local import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
 from ..methods import About, ClientMethod, ClientState, State
 from ..randomness import generator

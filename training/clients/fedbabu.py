@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
-from ..anatomy import Facts
+from ..building import Facts
 from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, ClientState, State
 from ..settings import setting

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...checkpoints import Weights
-from ..anatomy import Facts, features_and_logits, head_layer
+from ..bench import features_and_logits, head_layer
+from ..building import Facts
 from ..config import Config
 from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State

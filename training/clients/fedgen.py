@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from ...checkpoints import FedscopeError, Weights
 from ...landscape import run_in_workers
-from ..anatomy import Facts, head_layer
+from ..bench import head_layer
+from ..building import Facts
 from ..config import Config
 from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
-from ..anatomy import Facts
+from ..building import Facts
 from ..config import Config
 from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, Exchange, State

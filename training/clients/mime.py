@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
-from ..anatomy import Facts
 from ..bench import Workbench
+from ..building import Facts
 from ..config import Config
 from ..local import LocalTask, LocalUpdate, full_gradient, local_sgd
 from ..methods import About, ClientMethod, Exchange, State

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from ...checkpoints import Weights
-from ..anatomy import Facts
+from ..building import Facts
 from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 
