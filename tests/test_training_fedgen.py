@@ -101,7 +101,7 @@ def test_generated_samples_reach_the_head_alone(small: Any) -> None:
     assert np.abs(trained - plain)[head].max() > 1e-3
 
 
-def test_draws_hang_on_round_client_and_draw(small: Any) -> None:
+def test_draws_depend_on_round_client_and_draw(small: Any) -> None:
     method = FedGen(**PLAIN, **SIZES)
     sent = sent_by(small, method)
     # One batch, so that the order of the samples makes no difference beyond rounding.

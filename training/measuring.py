@@ -106,14 +106,9 @@ class Meter:
             _, client_errors = self._clients.models(clients)
         if self._own is not None:
             own_errors = self._own.errors(ids, own)
+            own_errors = own_errors[~np.isnan(own_errors)]
         deployed = (np.nan, np.nan) if averaged is None else (losses[1], errors[1])
-        numbers = (
-            losses[0],
-            errors[0],
-            *deployed,
-            *_spread(client_errors),
-            *_spread(own_errors[~np.isnan(own_errors)]),
-        )
+        numbers = (losses[0], errors[0], *deployed, *_spread(client_errors), *_spread(own_errors))
         return {name: float(number) for name, number in zip(MEASURED, numbers, strict=True)}
 
 

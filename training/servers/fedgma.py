@@ -25,8 +25,8 @@ class FedGMA(ServerMethod):
         w⁺    = w + η_s mask Δ̄
 
     A parameter that a client has not moved counts with sign 0. Chosen: agree is weighted with p as Δ̄ is, and compared
-    with τ up to 1e-9, because nine clients of ten against one are exactly 0.8, the default τ, and must not depend on the
-    order in which tenths are added.
+    with τ up to 1e-9, because nine clients of ten against one are exactly 0.8, the default τ, and must not depend on
+    the order in which tenths are added.
 
     The soft mask is that of Tenison et al., TMLR 2023. FedIMA's code has the hard one, with η_s = 1e-4, so Table 1 of
     Zhou et al. (IMA, IEEE TMC 2024) compares with another algorithm: ``--set server.mask=hard --set server.lr=1e-4``.
