@@ -203,13 +203,9 @@ def _others_than_mean(round_: Round) -> int:
 def _left(run: Run, round: int, config: Config) -> Weights | None:
     """What a round left for the next to start from; None where that was not recorded."""
     memory = RunMemory(run)
-    try:
-        global_ = memory.row(round)
-    except FedscopeError:
-        if any("global" in place.models for place in run.files_of(round)):
-            raise
+    global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")
+    if global_ is None:
         return None
-    averaged = memory.averaged(round)
     if averaged is None and config.average.members(round) and not config.average.averages_first:
         return None
     looks_ahead = type(config.server).look_ahead is not ServerMethod.look_ahead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -71,12 +71,16 @@ class RunMemory:
         """
         self.refuse_missing_row(round, mean=mean)
         if not mean:
-            return next(place for place in self.run.files_of(round) if "global" in place.models).read("global")
-        found = self._mean(round)
-        if found is not None:
+            global_ = self.read(round, "global")
+            assert global_ is not None, "just made sure of"
+            return global_
+        places = self.run.files_of(round)
+        if place := next((place for place in places if place.has_mean), None):
+            found = place.state()["average"]["clients_mean"]
+            assert isinstance(found, Weights)
             return found
         # a history that another method made
-        place = next(place for place in self.run.files_of(round) if place.has_clients)
+        place = next(place for place in places if place.has_clients)
         return weighted_mean(place.clients(), place.weights, integer_from=int(place.client_samples.argmax()))
 
     def refuse_missing_row(self, round: int, *, mean: bool = False) -> None:
@@ -90,20 +94,9 @@ class RunMemory:
             "with record.globals = 'all'"
         )
 
-    def _mean(self, round: int) -> Weights | None:
-        for place in self.run.files_of(round):
-            if place.has_mean:
-                found = place.state()["average"]["clients_mean"]
-                assert isinstance(found, Weights)
-                return found
-        return None
-
-    def averaged(self, round: int) -> Weights | None:
-        """A round's ``averaged``, where the method made one."""
-        for place in self.run.files_of(round):
-            if "averaged" in place.models:
-                return place.read("averaged")
-        return None
+    def read(self, round: int, which: Literal["global", "averaged"]) -> Weights | None:
+        """A round's model, from whichever of its files has it; None where it was not made or recorded."""
+        return next((place.read(which) for place in self.run.files_of(round) if which in place.models), None)
 
     def kept(self, round: int) -> Kept:
         """The state after a round, of the server, of what is sent beside the model, and of the average."""
@@ -175,11 +168,11 @@ def position_after(run: Run, round: int, config: Config, facts: Facts) -> Positi
     memory = RunMemory(run)
     first = config.average.averages_first
     kept = memory.kept(round)
-    if not any("global" in place.models for place in run.files_of(round)):
+    global_ = memory.read(round, "global")
+    if global_ is None:
         raise FedscopeError(f"{run.path} cannot go on after round {round}: its global model is in none of its files")
-    global_ = memory.row(round)
     fresh = fresh_sections(run, round, config)
-    average, averaged = kept.average, memory.averaged(round)
+    average, averaged = kept.average, memory.read(round, "averaged")
     if "average" in fresh:
         caught_up = _caught_up(config, facts, memory, round)
         average, averaged = dict(caught_up.state), None if first else caught_up.weights

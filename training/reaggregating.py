@@ -122,10 +122,7 @@ def measure_servers(
     plain = reaggregating_config(run, number, "fma")
     every = [*asked] if any(config.server == plain.server for config, _ in asked) else [(plain, "fma"), *asked]
     made = reaggregate(run, number, [config for config, _ in every], from_state=from_state)
-    try:
-        recorded: Weights | None = RunMemory(run).row(number)
-    except FedscopeError:  # record.globals leaves it out
-        recorded = None
+    recorded = RunMemory(run).read(number, "global")  # record.globals may leave it out
     models = [one.weights for one in made]
     about: list[tuple[str, str, str]] = [
         (label, one.server, one.state) for (_, label), one in zip(every, made, strict=True)
