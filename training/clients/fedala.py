@@ -13,7 +13,7 @@ import torch
 from ...checkpoints import FedscopeError, Layout, Weights
 from ..building import Facts
 from ..local import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
-from ..methods import About, ClientMethod, ClientState, State
+from ..methods import About, ClientMethod, State
 from ..randomness import generator
 from ..settings import setting
 
@@ -53,6 +53,7 @@ class FedALA(ClientMethod):
         keeps="θ_old and A by client",
     )
     personal: ClassVar[bool] = True
+    own_model: ClassVar[str] = "local"
     own_start: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
 
@@ -128,12 +129,6 @@ class FedALA(ClientMethod):
                 break
         mixture = Weights(task.start.layout, bench.w.cpu().numpy().copy(), task.start.buffers)
         return weights.cpu().numpy(), mixture
-
-    def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
-        """What the client has trained; before its first participation the model that everybody has."""
-        local = kept.get("local", task.start)
-        assert isinstance(local, Weights)
-        return local
 
 
 PROVIDES = FedALA
