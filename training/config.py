@@ -69,8 +69,11 @@ class RecordConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Policy.parse(self.clients, place="record.clients")
-        Policy.parse(self.globals, place="record.globals")
+        self.policies()
+
+    def policies(self) -> tuple[Policy, Policy]:
+        """Which rounds' clients and which rounds' globals are kept."""
+        return Policy.parse(self.clients, place="record.clients"), Policy.parse(self.globals, place="record.globals")
 
 
 @dataclass(frozen=True)

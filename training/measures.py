@@ -126,3 +126,18 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
     at = {int(place): savgol_coeffs(window, 2, pos=int(place), use="dot") for place in np.unique(rounds - first)}
     with np.errstate(invalid="ignore"):  # an infinite loss is none
         return np.array([at[int(i - s)] @ values[s : s + window] for i, s in zip(rounds, first, strict=True)])
+
+
+def refuse_smoothing(smoothing: int, run: str, rounds: int) -> None:
+    """Check a window against a run.
+
+    Raises:
+        FedscopeError: it is shorter than 5 or longer than the run.
+    """
+    if not smoothing or LEAST <= smoothing <= rounds:
+        return
+    fits = f"a number from {LEAST} to {rounds}" if rounds > LEAST else f"--smooth {LEAST}"
+    remedy = f"give {fits}" if rounds >= LEAST else f"leave it out, for smoothing needs {LEAST}"
+    raise FedscopeError(
+        f"--smooth {smoothing} does not fit {run}, measured in {rounds} round{'s' if rounds != 1 else ''}; {remedy}"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Policy, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
+from ..checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
 from .building import Facts
 from .config import Config
 from .memory import Position
@@ -35,8 +35,7 @@ def record_round(writer: RunWriter, record: RoundRecord, position: Position, con
 def policies(record: RoundRecord, config: Config) -> tuple[bool, bool]:
     """Whether a round's clients and its globals are recorded; the last round's globals always are."""
     rounds = config.run.rounds
-    clients = Policy.parse(config.record.clients, place="record.clients").keeps(record.round, rounds)
-    globals_ = Policy.parse(config.record.globals, place="record.globals").keeps(record.round, rounds)
+    clients, globals_ = (policy.keeps(record.round, rounds) for policy in config.record.policies())
     return clients, globals_ or record.round == rounds
 
 
@@ -77,8 +76,7 @@ def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
         facts.layout,
         cohort_size(config.data.clients, config.run.participation),
         config.run.rounds,
-        Policy.parse(config.record.clients, place="record.clients"),
-        Policy.parse(config.record.globals, place="record.globals"),
+        *config.record.policies(),
         after=after,
         client_vectors=config.client.vectors_kept,
         state_bytes=sum(np.asarray(array).nbytes for array in kept),
