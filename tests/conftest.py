@@ -103,8 +103,7 @@ def small() -> Small:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.training.anatomy import Facts
-    from fedscope.training.building import initial_model
+    from fedscope.training.building import Facts, initial_model
 
     draw = torch.Generator().manual_seed(7)
     layers = torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
@@ -173,7 +172,7 @@ def by_hand() -> Callable[..., Any]:
 @pytest.fixture
 def stop_after() -> Callable[[int], Any]:
     """``stop_after(n)``: a watcher that presses Ctrl-C in the middle of the round after n."""
-    from fedscope.training.watching import Unwatched
+    from fedscope.training.federation import Unwatched
 
     class StopAfter(Unwatched):
         def __init__(self, rounds: int) -> None:
@@ -195,27 +194,27 @@ def digits_read_once() -> Iterator[None]:
     from functools import cache
 
     from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
-    from fedscope.training.data import digits
+    from fedscope.training.loaders import PROVIDES, digits
 
-    read = cache(digits.PROVIDES)
+    read = cache(digits)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits, "PROVIDES", read)
+        patch.setitem(PROVIDES, "digits", read)
         yield
     if read.cache_info().hits:
-        assert read("", CLASSIFICATION).sha256 == digits.load("").sha256, "a test has changed the digits that all share"
+        assert read("", CLASSIFICATION).sha256 == digits("").sha256, "a test has changed the digits that all share"
 
 
 @pytest.fixture(scope="module")
 def few_digits() -> Iterator[None]:
     """A fifth of the digits in their place, for modules that train many federations to compare them bit for bit."""
-    from fedscope.training.data import digits
     from fedscope.training.dataset import standardised
+    from fedscope.training.loaders import PROVIDES, digits
 
-    whole = digits.load("")
+    whole = digits("")
     arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}
     few = standardised("digits", "", {name: values[::5] for name, values in arrays.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits, "PROVIDES", lambda argument, task=None: few)
+        patch.setitem(PROVIDES, "digits", lambda argument, task=None: few)
         yield
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..landscape.drawing.paper import CHARACTER, COLOURS, DASHES, literal, paper_style
-from .measures import Measure, measure_of
-from .smoothing import smooth
+from .measures import Measure, measure_of, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

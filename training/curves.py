@@ -16,8 +16,7 @@ from ..checkpoints.results import Table, TableResult, number
 from ..checkpoints.tables import AGAIN, write_csv
 from ..checkpoints.texts import RESULT, read_json
 from ..decomposition.factors.result import ErrorCurve
-from .measures import MEASURES, USUAL, Measure, measure_of
-from .smoothing import LEAST
+from .measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +71,7 @@ class Curves(TableResult):
             a word :data:`USUAL` are drawn, and the test error is told of.
         last: of how many measured rounds mean and deviation are told.
         smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
-            :func:`fedscope.training.smoothing.smooth`); 0 for none.
+            :func:`fedscope.training.measures.smooth`); 0 for none.
     """
 
     command = "curves"
@@ -230,21 +229,6 @@ def _unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
     run = curves[0].run if len(curves) == 1 else "RUN"
     return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
         f"fedscope plane {run} --trajectory --model NAME --data NAME"
-    )
-
-
-def refuse_smoothing(smoothing: int, run: str, rounds: int) -> None:
-    """Check a window against a run.
-
-    Raises:
-        FedscopeError: it is shorter than 5 or longer than the run.
-    """
-    if not smoothing or LEAST <= smoothing <= rounds:
-        return
-    fits = f"a number from {LEAST} to {rounds}" if rounds > LEAST else f"--smooth {LEAST}"
-    remedy = f"give {fits}" if rounds >= LEAST else f"leave it out, for smoothing needs {LEAST}"
-    raise FedscopeError(
-        f"--smooth {smoothing} does not fit {run}, measured in {rounds} round{'s' if rounds != 1 else ''}; {remedy}"
     )
 
 

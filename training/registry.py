@@ -1,7 +1,7 @@
-"""One registry: a thing's name is the name of its file.
+"""One registry: a method's name is the name of its file.
 
-``fedscope.training.clients.fedprox`` *is* the client method ``fedprox``, found because the file is there. Adding a
-method, a model, a partition or a data set touches its own file only; nothing else lists names.
+``fedscope.training.clients.fedprox`` *is* the client method ``fedprox``, found because the file is there; adding one
+touches its own file only. Models, partitions and data sets are few: a file each, which names them in ``PROVIDES``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,30 @@ _CALLED: dict[str, str] = {
 #: what the field calls a method whose file has another name
 _ALSO: dict[Shelf, dict[str, str]] = {"clients": {"fedavg": "sgd"}, "servers": {"fedavg": "fma"}}
 _METHODS: tuple[Shelf, ...] = ("clients", "servers", "averages")
+_FILES: dict[Shelf, str] = {"models": "models", "partitions": "partitions", "data": "loaders"}
 _FLAGS: dict[Shelf, str] = {"clients": "--client", "servers": "--server", "averages": "--average"}
+
+
+#: sections that choose a file from a shelf: the shelf, the key that chooses, what is chosen without it
+METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
+    "model": ("models", "name", "mlp"),
+    "client": ("clients", "method", "sgd"),
+    "server": ("servers", "method", "fma"),
+    "average": ("averages", "method", "none"),
+}
 
 
 @cache
 def names(shelf: Shelf) -> tuple[str, ...]:
-    """The names on a shelf, sorted; ``dirichlet_clients.py`` is called ``dirichlet-clients``.
+    """The names on a shelf, sorted.
 
     >>> {"ima", "none"} <= set(names("averages"))
     True
     """
+    if shelf in _FILES:
+        return tuple(sorted(_provided(shelf)))
     package = import_module(f"{__package__}.{shelf}")
-    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
 
 
 def canonical(shelf: Shelf, name: str) -> str:
@@ -56,8 +68,8 @@ def canonical(shelf: Shelf, name: str) -> str:
     return lower if lower in names(shelf) else name
 
 
-def find(shelf: Shelf, name: str) -> type[Any]:
-    """The class that the file ``name`` on a shelf defines; a method's name is taken as :func:`canonical` takes it.
+def find(shelf: Shelf, name: str) -> Any:
+    """The class or function of a name on a shelf; a method's name is taken as :func:`canonical` takes it.
 
     Raises:
         FedscopeError: no such file; the sentence names the nearest one and lists all.
@@ -84,9 +96,14 @@ def find(shelf: Shelf, name: str) -> type[Any]:
         raise FedscopeError(
             f"{asked!r} is not {_CALLED[shelf]} that fedscope knows{hint}; it has {', '.join(names(shelf))}"
         )
-    module = import_module(f"{__package__}.{shelf}.{name.replace('-', '_')}")
-    found: type[Any] = module.PROVIDES
-    return found
+    if shelf in _FILES:
+        return _provided(shelf)[name]
+    return import_module(f"{__package__}.{shelf}.{name}").PROVIDES
+
+
+def _provided(shelf: Shelf) -> dict[str, Any]:
+    provided: dict[str, Any] = import_module(f"{__package__}.{_FILES[shelf]}").PROVIDES
+    return provided
 
 
 def method_name(method: object) -> str:
@@ -95,4 +112,52 @@ def method_name(method: object) -> str:
     >>> method_name(find("servers", "fma")())
     'fma'
     """
-    return type(method).__module__.rsplit(".", 1)[-1].replace("_", "-")
+    return type(method).__module__.rpartition(".")[2]
+
+
+def presets() -> tuple[str, ...]:
+    """Names that ``--method`` takes: those of all methods in ``clients/``, ``servers/`` and ``averages/``.
+
+    >>> {"fma", "ima", "fedadam", "scaffold"} <= set(presets())
+    True
+    """
+    return tuple(sorted({name for shelf in _METHODS for name in names(shelf)} - {"sgd", "none"}))
+
+
+def canonical_method(method: str) -> str:
+    """A preset's name, however it is written: in any case, or as the field calls it; other names stay as they are.
+
+    >>> canonical_method("FedAvg"), canonical_method("FedProx"), canonical_method("mine")
+    ('fma', 'fedprox', 'mine')
+    """
+    for shelf in _METHODS:
+        if (name := canonical(shelf, method)) in presets():
+            return name
+    return method
+
+
+def preset(method: str) -> dict[str, dict[str, Any]]:
+    """A method of the literature as a choice of client, server and average, whose own settings default to the paper's.
+
+    The choice only: rates, epochs, clients and rounds are this package's defaults, not the paper's set-up.
+    A name stands for every file of that name: ``fedprox`` for a client alone, ``fedswa`` for a client and a server,
+    ``ima`` for an average. What it does not name is plain SGD, FMA and no averaging.
+
+    Raises:
+        FedscopeError: an unknown name.
+
+    >>> preset("ima")
+    {'client': {'method': 'sgd'}, 'server': {'method': 'fma'}, 'average': {'method': 'ima'}}
+    """
+    written, method = method, canonical_method(method)
+    if method not in presets():
+        meant = {"fedima": "ima"}.get(method.lower(), method.lower())
+        raise FedscopeError(
+            f"--method {written!r} is not a method that fedscope knows{nearest(meant, presets())}; "
+            f"it has {', '.join(presets())}"
+        )
+    return {
+        section: {"method": method if method in names(shelf) else default}
+        for section, (shelf, _, default) in METHOD_SECTIONS.items()
+        if section != "model"
+    }

@@ -1,13 +1,19 @@
-"""What the recording policy leaves out of a round's file, and what of that a later round or a resume needs."""
+"""What is recorded of a round, what of the rest is kept for a resume, and how much room a run takes on the disk."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from ..checkpoints import Policy, RoundRecord, RunWriter
+import numpy as np
+
+from ..checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
+from .building import Facts
 from .config import Config
-from .federation import Position
+from .memory import Position
+from .randomness import cohort_size
 
 
 def record_round(writer: RunWriter, record: RoundRecord, position: Position, config: Config) -> None:
@@ -29,8 +35,7 @@ def record_round(writer: RunWriter, record: RoundRecord, position: Position, con
 def policies(record: RoundRecord, config: Config) -> tuple[bool, bool]:
     """Whether a round's clients and its globals are recorded; the last round's globals always are."""
     rounds = config.run.rounds
-    clients = Policy.parse(config.record.clients, place="record.clients").keeps(record.round, rounds)
-    globals_ = Policy.parse(config.record.globals, place="record.globals").keeps(record.round, rounds)
+    clients, globals_ = (policy.keeps(record.round, rounds) for policy in config.record.policies())
     return clients, globals_ or record.round == rounds
 
 
@@ -61,3 +66,39 @@ def kept_parts(record: RoundRecord, config: Config) -> Iterator[tuple[str, Round
         yield "globals", replace(nothing, global_=record.global_, state={"average": means} if means else {})
     if not clients and record.client_state:
         yield "clients", replace(nothing, client_state=record.client_state)
+
+
+def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
+    """About how many bytes the rounds after one will take, uncompressed."""
+    w = Weights(facts.layout, np.zeros(facts.layout.size, facts.layout.dtype), {})
+    kept = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
+    return size_on_disk(
+        facts.layout,
+        cohort_size(config.data.clients, config.run.participation),
+        config.run.rounds,
+        *config.record.policies(),
+        after=after,
+        client_vectors=config.client.vectors_kept,
+        state_bytes=sum(np.asarray(array).nbytes for array in kept),
+        state_models=config.average.models_kept,
+        window=config.average.reaches_back(),
+        population=config.data.clients,
+    )
+
+
+def refuse_small_disk(needed: int, out: Path) -> None:
+    """Compare the bytes that will be recorded with what is free.
+
+    Raises:
+        FedscopeError: it does not fit; names both and the remedies.
+    """
+    folder = out.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise FedscopeError(
+            f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
+            "clients (--set record.clients=every:10), compress (--set record.compression=delta), or --force, which "
+            f"also replaces a run in {out}"
+        )

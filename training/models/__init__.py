@@ -1,1 +1,0 @@
-"""Architectures. One a file; the file's name is the model's."""
