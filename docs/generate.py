@@ -22,9 +22,9 @@ from fedscope.cli.main import COMMANDS
 from fedscope.cli.main import fedscope as group
 from fedscope.cli.train import command as train
 from fedscope.training import Config, preset, presets
+from fedscope.training.architectures import Architecture
 from fedscope.training.config import DataConfig, RecordConfig, RunConfig
 from fedscope.training.methods import AverageMethod, ClientMethod, ServerMethod
-from fedscope.training.models import Architecture
 from fedscope.training.registry import Shelf, find, names
 
 DOCS = Path(__file__).resolve().parent
@@ -271,7 +271,7 @@ def section_part(section: str, settings: type[Any]) -> Iterator[str]:
 
 def data_parts() -> Iterator[str]:
     """What `data.name` and `data.partition` can be."""
-    rows = [[f"`{name}`", first_line(find("data", name))] for name in names("data")]
+    rows = [[f"`{name}`", first_line(sys.modules[find("data", name).__module__])] for name in names("data")]
     yield "### data.name\n\n" + table(["name", "data set"], rows)
     rows = []
     for name in names("partitions"):

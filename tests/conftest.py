@@ -194,27 +194,27 @@ def digits_read_once() -> Iterator[None]:
     from functools import cache
 
     from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
-    from fedscope.training.loaders import PROVIDES, digits
+    from fedscope.training.data import digits
 
-    read = cache(digits)
+    read = cache(digits.PROVIDES)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PROVIDES, "digits", read)
+        patch.setattr(digits, "PROVIDES", read)
         yield
     if read.cache_info().hits:
-        assert read("", CLASSIFICATION).sha256 == digits("").sha256, "a test has changed the digits that all share"
+        assert read("", CLASSIFICATION).sha256 == digits.load("").sha256, "a test has changed the digits that all share"
 
 
 @pytest.fixture(scope="module")
 def few_digits() -> Iterator[None]:
     """A fifth of the digits in their place, for modules that train many federations to compare them bit for bit."""
+    from fedscope.training.data import digits
     from fedscope.training.dataset import standardised
-    from fedscope.training.loaders import PROVIDES, digits
 
-    whole = digits("")
+    whole = digits.load("")
     arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}
     few = standardised("digits", "", {name: values[::5] for name, values in arrays.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PROVIDES, "digits", lambda argument, task=None: few)
+        patch.setattr(digits, "PROVIDES", lambda argument, task=None: few)
         yield
 
 

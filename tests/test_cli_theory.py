@@ -19,7 +19,7 @@ from fedscope.questions.theory import theory
 from fedscope.training import Replayer, data_of, module_of
 
 # The architecture of the runs below, as a user's own.
-MADE = "from fedscope.training.models import MLP\ndef make():\n    return MLP(hidden=(16,)).build((1, 8, 8), 10)\n"
+MADE = "from fedscope.training.models.mlp import MLP\ndef make():\n    return MLP(hidden=(16,)).build((1, 8, 8), 10)\n"
 QUICK = ["--limit", "60", "--kernel-samples", "80", "--dimension", "64"]
 
 

@@ -26,11 +26,11 @@ from .measures import USUAL as USUAL
 from .measures import measure_of as measure_of
 from .own_data import taken_data as taken_data
 from .own_task import given_task as given_task
-from .partitions import partition as partition
 from .randomness import draw_cohort as draw_cohort
 from .registry import canonical_method as canonical_method
 from .registry import preset as preset
 from .registry import presets as presets
 from .replays import Replayer as Replayer
+from .splitting import partition as partition
 from .trainer import resume as resume
 from .trainer import train as train

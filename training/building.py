@@ -13,10 +13,11 @@ from torch import nn
 from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, nearest
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
+from .architectures import Architecture
 from .calls import is_call, is_there
 from .config import Config
 from .dataset import Dataset
-from .models import Architecture, Factory
+from .factories import Factory
 from .own_data import load_own
 from .own_task import recorded_task
 from .randomness import generator

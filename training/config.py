@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ..checkpoints import FedscopeError, Policy, nearest, texts
+from .architectures import Architecture
 from .methods import AverageMethod, ClientMethod, ServerMethod
-from .models import Architecture
-from .partitions import parse_partition
 from .registry import METHOD_SECTIONS, Shelf, canonical, find, method_name, names
 from .settings import Settings, setting
+from .splitting import parse_partition
 
 
 @dataclass(frozen=True)

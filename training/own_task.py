@@ -13,8 +13,8 @@ from ..checkpoints import FedscopeError, nearest
 from ..landscape.evaluation.known_tasks import CLASSIFICATION, TASKS, is_own
 from ..landscape.evaluation.tasks import Plain, Task
 from .calls import Call, is_call, kind
-from .partitions import parse_partition
 from .registry import method_name
+from .splitting import parse_partition
 
 if TYPE_CHECKING:
     from .config import Config

@@ -1,7 +1,7 @@
-"""One registry: a method's name is the name of its file.
+"""One registry: a thing's name is the name of its file.
 
-``fedscope.training.clients.fedprox`` *is* the client method ``fedprox``, found because the file is there; adding one
-touches its own file only. Models, partitions and data sets are few: a file each, which names them in ``PROVIDES``.
+``fedscope.training.clients.fedprox`` *is* the client method ``fedprox``, found because the file is there. Adding a
+method, a model, a partition or a data set touches its own file only; nothing else lists names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ _CALLED: dict[str, str] = {
 #: what the field calls a method whose file has another name
 _ALSO: dict[Shelf, dict[str, str]] = {"clients": {"fedavg": "sgd"}, "servers": {"fedavg": "fma"}}
 _METHODS: tuple[Shelf, ...] = ("clients", "servers", "averages")
-_FILES: dict[Shelf, str] = {"models": "models", "partitions": "partitions", "data": "loaders"}
 _FLAGS: dict[Shelf, str] = {"clients": "--client", "servers": "--server", "averages": "--average"}
 
 
@@ -42,15 +41,13 @@ METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
 
 @cache
 def names(shelf: Shelf) -> tuple[str, ...]:
-    """The names on a shelf, sorted.
+    """The names on a shelf, sorted; ``dirichlet_clients.py`` is called ``dirichlet-clients``.
 
     >>> {"ima", "none"} <= set(names("averages"))
     True
     """
-    if shelf in _FILES:
-        return tuple(sorted(_provided(shelf)))
     package = import_module(f"{__package__}.{shelf}")
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
 
 
 def canonical(shelf: Shelf, name: str) -> str:
@@ -68,8 +65,8 @@ def canonical(shelf: Shelf, name: str) -> str:
     return lower if lower in names(shelf) else name
 
 
-def find(shelf: Shelf, name: str) -> Any:
-    """The class or function of a name on a shelf; a method's name is taken as :func:`canonical` takes it.
+def find(shelf: Shelf, name: str) -> type[Any]:
+    """The class that the file ``name`` on a shelf defines; a method's name is taken as :func:`canonical` takes it.
 
     Raises:
         FedscopeError: no such file; the sentence names the nearest one and lists all.
@@ -96,14 +93,9 @@ def find(shelf: Shelf, name: str) -> Any:
         raise FedscopeError(
             f"{asked!r} is not {_CALLED[shelf]} that fedscope knows{hint}; it has {', '.join(names(shelf))}"
         )
-    if shelf in _FILES:
-        return _provided(shelf)[name]
-    return import_module(f"{__package__}.{shelf}.{name}").PROVIDES
-
-
-def _provided(shelf: Shelf) -> dict[str, Any]:
-    provided: dict[str, Any] = import_module(f"{__package__}.{_FILES[shelf]}").PROVIDES
-    return provided
+    module = import_module(f"{__package__}.{shelf}.{name.replace('-', '_')}")
+    found: type[Any] = module.PROVIDES
+    return found
 
 
 def method_name(method: object) -> str:
@@ -112,7 +104,7 @@ def method_name(method: object) -> str:
     >>> method_name(find("servers", "fma")())
     'fma'
     """
-    return type(method).__module__.rpartition(".")[2]
+    return type(method).__module__.rsplit(".", 1)[-1].replace("_", "-")
 
 
 def presets() -> tuple[str, ...]:

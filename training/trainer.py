@@ -27,8 +27,8 @@ from .federation import Federation, Unwatched, Watcher
 from .lineage import branch_of, complete_history
 from .memory import Position, RunMemory, position_after
 from .own_task import learning, trained_task
-from .partitions import partition
 from .recording import disk_needed, record_round, refuse_small_disk
+from .splitting import partition
 
 
 def train(

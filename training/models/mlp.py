@@ -1,0 +1,36 @@
+"""Multi-layer perceptron, 64-128-64-C on the digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..architectures import Architecture
+from ..settings import setting
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class MLP(Architecture):
+    """Flattened input, ReLU after each hidden layer, linear head."""
+
+    hidden: tuple[int, ...] = setting((128, 64), "widths of the hidden layers", least=1)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Layers ``fc1``, ``fc2``, ... and ``head``."""
+        from torch import nn
+
+        from ..architectures import Classifier
+
+        widths = [prod(shape), *self.hidden]
+        layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
+        for i, (before, after) in enumerate(pairwise(widths), start=1):
+            layers += [(f"fc{i}", nn.Linear(before, after)), (f"relu{i}", nn.ReLU())]
+        return Classifier(layers, nn.Linear(widths[-1], classes))
+
+
+PROVIDES = MLP
