@@ -14,7 +14,7 @@ import pytest
 import fedscope
 from fedscope.checkpoints import FedscopeError, load_model, write_file
 from fedscope.cli.main import fedscope as group
-from fedscope.landscape.curvature import Sharpness
+from fedscope.landscape import Sharpness
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

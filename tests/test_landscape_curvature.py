@@ -17,19 +17,10 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.landscape import Evaluator, Samples
-from fedscope.landscape.curvature import (
-    Ball,
-    Derivatives,
-    eigenvalues,
-    hessian,
-    mean_rise,
-    most_negative,
-    sam_step,
-    spectral_density,
-    trace,
-    worst_rise,
-)
-from fedscope.landscape.curvature.derivatives import SHARES
+from fedscope.landscape.curvature import hessian
+from fedscope.landscape.curvature.derivatives import SHARES, Derivatives
+from fedscope.landscape.curvature.flatness import Ball, mean_rise, sam_step, worst_rise
+from fedscope.landscape.curvature.hessian import eigenvalues, most_negative, spectral_density, trace
 
 
 def noise(

@@ -12,8 +12,7 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.landscape import Evaluator, Replica, Samples
 from fedscope.landscape.evaluation.evaluator import default_batch
-from fedscope.landscape.evaluation.normalization import Normalization
-from fedscope.landscape.evaluation.points import Points
+from fedscope.landscape.evaluation.normalization import Normalization, Points
 
 
 def convolutional() -> nn.Module:

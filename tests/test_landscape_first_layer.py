@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.landscape import Replica
-from fedscope.landscape.first_layer import combined as first_layer
-from fedscope.landscape.first_layer.combined import GROUP, Entrance, FirstLayer, Spanned, worth
+from fedscope.landscape.evaluation import first_layer
+from fedscope.landscape.evaluation.first_layer import GROUP, Entrance, FirstLayer, Spanned, worth
 
 
 class Net(nn.Module):

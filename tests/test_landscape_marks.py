@@ -15,8 +15,7 @@ from torch import nn
 from fedscope import FedscopeError
 from fedscope.landscape import Plane, PlaneModel, draw_panels
 from fedscope.landscape.evaluation.normalization import Normalization
-from fedscope.landscape.planes.keys import keys_of
-from fedscope.landscape.planes.marks import ANCHOR, OWNER, is_owner
+from fedscope.landscape.planes.marks import ANCHOR, OWNER, is_owner, keys_of
 from fedscope.landscape.planes.page import _groups
 from fedscope.landscape.planes.surface import remarks
 from fedscope.landscape.planes.table import rows_of

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
 from fedscope.landscape import Evaluator, Plane, Samples, plane
-from fedscope.landscape.evaluation.visiting import coarse_to_fine
+from fedscope.landscape.evaluation.visits import coarse_to_fine
 
 
 class Bowl(nn.Module):

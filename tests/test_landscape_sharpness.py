@@ -16,17 +16,10 @@ import pytest
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.landscape import COLOURS, Evaluator, Samples, save_figure
-from fedscope.landscape.curvature import (
-    Ball,
-    Curvature,
-    Derivatives,
-    Measure,
-    Sharpness,
-    Spectrum,
-    mean_rise,
-    sharpness,
-)
+from fedscope.landscape import COLOURS, Curvature, Evaluator, Samples, Sharpness, save_figure, sharpness
+from fedscope.landscape.curvature.derivatives import Derivatives
+from fedscope.landscape.curvature.flatness import Ball, mean_rise
+from fedscope.landscape.curvature.result import Measure, Spectrum
 
 NAMES = ["loss", "error", "gradient_norm", "sam", "worst_case", "ball_mean", "filter_mean", "filter_worst_case"]
 QUICK: dict[str, Any] = {"top": 2, "probes": 3, "draws": 3, "steps": 6}
@@ -103,7 +96,7 @@ def test_without_the_hessian_there_is_none(asked: Any, monkeypatch: pytest.Monke
 def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedscope.landscape.curvature import measures
+    from fedscope.landscape.curvature import sharpness as asking
 
     told: list[tuple[int, int]] = []
     whole = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)))
@@ -122,8 +115,8 @@ def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     kept = len(partial.read_text().splitlines()) - 1
     assert 2 <= kept < 18
     computed: list[str] = []
-    inner = measures.measured
-    monkeypatch.setattr(measures, "measured", lambda part, about: computed.append(part.name) or inner(part, about))
+    inner = asking.measured
+    monkeypatch.setattr(asking, "measured", lambda part, about: computed.append(part.name) or inner(part, about))
     told.clear()
     again = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)), partial=partial)
     assert numbers(again) == numbers(whole)

@@ -20,8 +20,8 @@ from fedscope.landscape import (
     survey,
     through_models,
 )
-from fedscope.landscape.first_layer import spanning
-from fedscope.landscape.first_layer.spanning import Spanning, replaceable_layer
+from fedscope.landscape.evaluation import spanning
+from fedscope.landscape.evaluation.spanning import Spanning, replaceable_layer
 from fedscope.landscape.planes import surveying
 
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.landscape import Samples, along_trajectory, basin_of, near_clients, random_directions, survey
-from fedscope.landscape.planes import components
-from fedscope.landscape.planes.components import principal_components
-from fedscope.landscape.planes.directions import filter_normalised, gaussian_direction
+from fedscope.landscape.planes import axes
+from fedscope.landscape.planes.axes import principal_components
+from fedscope.landscape.planes.spans import filter_normalised, gaussian_direction
 
 
 def network() -> tuple[nn.Module, Samples]:
@@ -60,7 +60,7 @@ def test_components_are_scikit_learns(seed: int, count: int, size: int) -> None:
 def test_components_do_not_hang_on_how_many_parameters_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = list(np.random.default_rng(0).standard_normal((5, 23)))
     whole = principal_components(rows, rows[0])
-    monkeypatch.setattr(components, "CHUNK", 4)
+    monkeypatch.setattr(axes, "CHUNK", 4)
     pieces = principal_components(rows, rows[0])
     np.testing.assert_allclose(pieces.u_hat, whole.u_hat, atol=1e-12)
     np.testing.assert_allclose(pieces.v_hat, whole.v_hat, atol=1e-12)

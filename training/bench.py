@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Weights
-from ..landscape.evaluation.flat import FlatModule
-from ..landscape.evaluation.precision import forward, products
+from ..landscape.evaluation.replica import FlatModule, forward, products
 from ..landscape.evaluation.tasks import Task
 from .randomness import torch_generator
 

@@ -88,7 +88,7 @@ class Dataset:
         import torch
 
         from ..landscape import Samples
-        from ..landscape.evaluation.flat import channels_last
+        from ..landscape.evaluation.replica import channels_last
 
         if split == "train" and not len(self.y_train):
             raise FedscopeError(

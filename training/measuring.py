@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from ..checkpoints import Partition, Weights
 from ..landscape import Evaluator, Samples, run_in_workers
-from ..landscape.evaluation.flat import FlatModule
-from ..landscape.evaluation.tally import Tally
-from ..landscape.evaluation.tasks import Task
+from ..landscape.evaluation.replica import FlatModule
+from ..landscape.evaluation.tasks import Tally, Task
 from .engine import Engine
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
 from ...landscape.evaluation.evaluator import Evaluator
-from ...landscape.evaluation.geometry import fits_module
+from ...landscape.evaluation.fitting import fits_module
 from ...landscape.evaluation.known_tasks import Sequences
 from ...landscape.evaluation.provenance import provenance_of
 from ...landscape.evaluation.samples import Samples

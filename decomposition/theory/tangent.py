@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...landscape.evaluation.evaluator import usable
-from ...landscape.evaluation.flat import FlatModule
-from ...landscape.evaluation.trial import refuse_shapeless
+from ...landscape.evaluation.fitting import refuse_shapeless
+from ...landscape.evaluation.replica import FlatModule
 from ...landscape.evaluation.workers import run_in_workers
 
 # Samples a worker takes at a time: often enough to say how far it is.

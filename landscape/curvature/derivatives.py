@@ -14,8 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
 from ..evaluation.evaluator import default_batch, usable
-from ..evaluation.flat import FlatModule
-from ..evaluation.precision import products
+from ..evaluation.replica import FlatModule, products
 from ..evaluation.samples import Samples
 from ..evaluation.tasks import Task
 from ..evaluation.workers import run_in_workers
@@ -32,7 +31,7 @@ class Derivatives:
     Of a classification L(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j]; of other tasks see :class:`Task`.
 
     The module is in evaluation mode and computes in its own dtype (float32), TF32 off; sums over samples are float64,
-    over batches and shares of batches that hang on the data alone, so that the numbers do not hang on the number of
+    over batches and shares of batches that depend on the data alone, so that the numbers do not depend on the number of
     workers. Memory does not grow with the samples.
 
     A Hessian-vector product is the gradient of ⟨∇L, v⟩ (Pearlmutter, "Fast Exact Multiplication by the Hessian", 1994).

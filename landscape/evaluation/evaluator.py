@@ -16,15 +16,14 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from .fitting import refuse_shapeless, try_out
 from .replica import Replica, Replicas
 from .samples import Samples
-from .tally import Tally
-from .tasks import Task
-from .trial import refuse_shapeless, try_out
+from .tasks import Tally
 from .workers import Item, Result, run_in_workers
 
 if TYPE_CHECKING:
-    from ..first_layer.spanning import Spanning
+    from .spanning import Spanning
 
 # Chosen by measuring: convolutions are fastest while a batch's activations stay in a core's cache, which 50 images of
 # 32 x 32 do; linear layers alone want more rows. On a GPU the whole set, as far as memory sensibly goes.
@@ -43,7 +42,7 @@ class Evaluator:
     outputs with a NaN counts as misclassified.
 
     On the CPU every core evaluates a model of its own with one thread, in batches that stay in its cache, so the
-    numbers hang neither on the number of workers nor on the order of the models.
+    numbers depend neither on the number of workers nor on the order of the models.
 
     Args:
         module: the architecture; its own parameters are not used and not changed. Dropout and normalization layers
@@ -115,12 +114,14 @@ class Evaluator:
         order = list(range(count) if indices is None else indices)
 
         def task(group: list[int], replicas: Replicas, stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
-            own = replicas.first(len(group))
-            for i, replica in zip(group, own, strict=True):
+            formed = replicas.first(len(group))
+            for i, replica in zip(group, formed, strict=True):
                 self._form(form, i, replica)
             if spanning is None or not spanning.combines(group[0]):
-                return [(i, *self._measure(replica, stop)) for i, replica in zip(group, own, strict=True)]
-            return self._measure_together(group, own, spanning, stop)
+                means = [self._measure(replica, stop) for replica in formed]
+            else:
+                means = self._means(len(group), partial(spanning.logits, group, formed), self.batch, stop)
+            return [(i, loss, error) for i, (loss, error) in zip(group, means, strict=True)]
 
         groups = [[i] for i in order] if spanning is None else spanning.groups(order)
         with closing(self._run(task, groups)) as results:
@@ -192,11 +193,8 @@ class Evaluator:
         while True:
             batch = self.batch
             try:
-                results = [
-                    self._mean(replica, part.task, x, y, batch, stop)
-                    for part, (x, y) in zip(self.parts, self._data, strict=True)
-                ]
-                return np.array([loss for loss, _ in results]), np.array([error for _, error in results])
+                (means,) = self._means(1, lambda part, number, x: [replica.logits(x)], batch, stop)
+                return means
             except torch.OutOfMemoryError:
                 if batch == 1:
                     raise FedscopeError(
@@ -212,32 +210,24 @@ class Evaluator:
                 stacklevel=2,
             )
 
-    def _measure_together(
-        self, group: Sequence[int], replicas: Sequence[Replica], spanning: Spanning, stop: Event
-    ) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Every batch under all models of a group before the next batch; the same sums as :meth:`_mean` makes."""
-        tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in group]
+    def _means(
+        self, models: int, outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]], batch: int, stop: Event
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Loss and error [S] of so many models: every batch under all of them before the next one.
+
+        ``outputs_of(part, number, x)`` gives every model's outputs on a batch of a data set.
+        """
+        tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in range(models)]
         with torch.inference_mode():
-            for part, (_, labels) in enumerate(self._data):
-                for batch, (x, y) in enumerate(zip(self.batches(part), torch.split(labels, self.batch), strict=True)):
+            for part, data in enumerate(self._data):
+                batches = zip(*(torch.split(tensor, batch) for tensor in data), strict=True)
+                for number, (x, y) in enumerate(batches):
                     if stop.is_set():
                         raise InterruptedError("the evaluation was told to stop")
-                    every = spanning.logits(group, replicas, part, batch, x)
-                    for tally, outputs in zip(tallies, every, strict=True):
+                    for tally, outputs in zip(tallies, outputs_of(part, number, x), strict=True):
                         tally[part].add(outputs, y)
-        results = [np.array([tally.means() for tally in own]).T for own in tallies]
-        return [(i, loss, error) for i, (loss, error) in zip(group, results, strict=True)]
-
-    def _mean(
-        self, replica: Replica, learnt: Task, inputs: Tensor, labels: Tensor, batch: int, stop: Event
-    ) -> tuple[float, float]:
-        tally = Tally(learnt, self.device)
-        with torch.inference_mode():
-            for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
-                if stop.is_set():
-                    raise InterruptedError("the evaluation was told to stop")
-                tally.add(replica.logits(x), y)
-        return tally.means()
+        means = (np.array([tally.means() for tally in of_model]).T for of_model in tallies)
+        return [(loss, error) for loss, error in means]
 
     def _run(
         self, task: Callable[[Item, Replicas, Event], Result], items: Sequence[Item]
@@ -259,7 +249,7 @@ class Evaluator:
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
-    """How many samples to evaluate at a time; hangs on nothing but the module, the sample's shape and the device."""
+    """How many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the device."""
     if torch.device(device).type != "cpu":
         return GPU_BATCH
     if not any(isinstance(layer, _ConvNd) for layer in module.modules()):

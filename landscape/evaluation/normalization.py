@@ -1,4 +1,4 @@
-"""What becomes of running statistics (BatchNorm) in a model that is a combination of others.
+"""Models that are combinations of a few, and what becomes of their running statistics (BatchNorm).
 
 Parameters are combined; running means and variances are no parameters, and a combination of them is not what the
 combined model would have measured itself.
@@ -6,7 +6,7 @@ combined model would have measured itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, Weights
 
 if TYPE_CHECKING:
+    from .replica import Replica
     from .samples import Samples
 
 #: how a combination gets its statistics
@@ -113,3 +114,32 @@ def re_estimate(module: nn.Module, x: Tensor) -> None:
         for layer, momentum in zip(layers, before, strict=True):
             layer.momentum = momentum
             layer.eval()
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Point i is Σ_j c_j(i) w_j: of a line two models, of a plane three, or one and two directions.
+
+    Attributes:
+        bases: w_j, [P] each; directions are float64 and have no buffers.
+        coefficients: c(i), one number a base.
+        normalization: where the statistics of a combination come from.
+    """
+
+    bases: Sequence[Weights]
+    coefficients: Callable[[int], Sequence[float]]
+    normalization: Normalization
+
+    def form(self, i: int, replica: Replica) -> None:
+        """Write point i into a worker's replica."""
+        replica.combine(self.bases, self.coefficients(i), buffers=self.normalization.policy == "interpolate")
+        self._re_estimate(replica)
+
+    def load(self, model: Weights, replica: Replica) -> None:
+        """Write a model itself, with statistics of the same policy: what the surface has where the model lies on it."""
+        replica.load(model.parameters, (model if self.normalization.leaves_own else self.bases[0]).buffers)
+        self._re_estimate(replica)
+
+    def _re_estimate(self, replica: Replica) -> None:
+        if self.normalization.policy == "re-estimate" and self.normalization.x is not None:
+            replica.re_estimate(self.normalization.x)

@@ -1,18 +1,23 @@
-"""What a measurement was made from, and how exact it is."""
+"""What a measurement was made from, and how exact it is: for its result's attributes, and to tell it from others."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
-from ...checkpoints import Model, versions
+from ...checkpoints import Model, Weights, versions
 from .evaluator import Evaluator
-from .known_tasks import CLASSIFICATION
+from .known_tasks import CLASSIFICATION, is_own
 from .replica import Replica
 from .samples import Samples
+
+#: samples on which a module shows what it computes
+TRIED = 8
 
 
 def provenance_of(
@@ -52,3 +57,63 @@ def precision_errors(
     exact = Evaluator(module, evaluator.parts, device=evaluator.device, workers=evaluator.workers)
     measured = np.array([row for _, row, _ in exact.evaluate(loss.shape[1], form)])
     return [{"precision_error": float(error)} for error in np.max(np.abs(measured.T - loss), axis=1)]
+
+
+def fingerprint(
+    kind: str, module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], **more: Any
+) -> dict[str, Any]:
+    """All that a point's value depends on; an analysis goes on only from points with the same."""
+    outputs = evaluator.answers(models[0], TRIED)
+    return {
+        "kind": kind,
+        "module": _sha256(repr(module).encode()),
+        # what a module of one's own computes may change and leave its layers' names as they are
+        "outputs": _sha256(outputs.tobytes()),
+        **({"losses": _losses(evaluator.samples, outputs)} if is_own(evaluator.samples.task) else {}),
+        "models": [digest(model) for model in models],
+        "data": [data_identity(part) for part in evaluator.parts],
+        "device": evaluator.device,
+        "precision": evaluator.precision,
+        "batch": evaluator.batch,
+        **more,
+    }
+
+
+def digest(model: Weights) -> str:
+    """What tells a model from another that the same address named before: ``@last`` moves, files are replaced."""
+    sha256 = hashlib.sha256(np.ascontiguousarray(model.parameters).tobytes())
+    for name, values in sorted(model.buffers.items()):
+        sha256.update(name.encode() + np.ascontiguousarray(values).tobytes())
+    return sha256.hexdigest()
+
+
+def calibration_identity(policy: str, calibration: Samples | None) -> dict[str, Any] | None:
+    """The data on which normalization statistics are re-estimated; None for other policies."""
+    return data_identity(calibration) if policy == "re-estimate" and calibration is not None else None
+
+
+def data_identity(samples: Samples) -> dict[str, Any]:
+    """Which samples: the data set by name and hash, the subset by the hash of its indices."""
+    inputs = hashlib.sha256()
+    for block in torch.split(samples.x.detach(), 2048):
+        inputs.update(block.cpu().contiguous().numpy().tobytes())
+    return {
+        "name": samples.name,
+        "split": samples.split,
+        "sha256": samples.sha256,
+        "samples": len(samples),
+        "indices": _sha256(np.asarray(samples.indices, dtype=np.int64).tobytes()),
+        "inputs": inputs.hexdigest(),
+        "labels": _sha256(samples.y.cpu().numpy().tobytes()),
+        **({} if samples.task is CLASSIFICATION else {"task": samples.task.name}),
+    }
+
+
+def _losses(samples: Samples, outputs: np.ndarray) -> str:
+    """What a task of the user's own gives for a few outputs: its name stays when its code changes."""
+    y = samples.y[: len(outputs)].cpu()
+    return _sha256(samples.task.loss(torch.from_numpy(outputs), y).detach().numpy().tobytes())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ..drawing.paper import CHARACTER, GREY, SMALL, paper_style, shortened
 from ..drawing.sheet import Sheet
 from .basins import basin_of
-from .keys import flow, keys_of
-from .marks import mark
+from .marks import flow, keys_of, mark
 from .result import Plane
 from .surface import (
     DISTANCE,

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
-from ...checkpoints import Partial, Weights
-from ..first_layer.spanning import Spanning
+from ...checkpoints import Partial
 from .evaluator import Evaluator
-from .known_tasks import CLASSIFICATION, is_own
 from .replica import Replica
-from .samples import Samples
+from .spanning import Spanning
 
-#: samples on which a module shows what it computes
-TRIED = 8
 Progress = Callable[[int, int], None]
 
 
@@ -50,7 +43,7 @@ class Visits:
         form: writes point i into a worker's replica.
         count: N.
         partial: where finished points are kept; whoever saves the result removes the file then.
-        fingerprint: all that a point's value hangs on; a file of another analysis starts afresh.
+        fingerprint: all that a point's value depends on; a file of another analysis starts afresh.
         expected: how many points will be asked for, where they are fewer than N.
         watch: called after every point.
     """
@@ -61,19 +54,19 @@ class Visits:
         form: Callable[[int, Replica], None],
         count: int,
         *,
+        fingerprint: Mapping[str, Any],
         progress: Progress | None = None,
         partial: Path | None = None,
-        fingerprint: Mapping[str, Any] | None = None,
         expected: int | None = None,
         watch: Callable[[Visits], None] | None = None,
     ) -> None:
         self._evaluator, self._form, self._watch = evaluator, form, watch
-        self._store = Partial(partial, dict(fingerprint or {})) if partial is not None else None
+        self._store = Partial(partial, fingerprint)
         self._expected, self._progress = expected or count, progress
         sets = len(evaluator.parts)
         self.loss, self.error = np.full((sets, count), np.nan), np.full((sets, count), np.nan)
         self.done = np.zeros(count, dtype=bool)
-        for key, (loss, error) in self._store.done.items() if self._store is not None else ():
+        for key, (loss, error) in self._store.done.items():
             self._take(int(key), loss, error)
         self._tell()
 
@@ -92,11 +85,10 @@ class Visits:
             return
         together = spanning() if spanning is not None else None
         evaluation = self._evaluator.evaluate(len(self.done), self._form, left, together)
-        with self._store or nullcontext(), closing(evaluation) as points:
+        with self._store, closing(evaluation) as points:
             for i, loss, error in points:
                 self._take(i, loss, error)
-                if self._store is not None:
-                    self._store.add(str(i), [loss.tolist(), error.tolist()])
+                self._store.add(str(i), [loss.tolist(), error.tolist()])
                 self._tell()
                 if self._watch is not None:
                     self._watch(self)
@@ -108,60 +100,3 @@ class Visits:
         if self._progress is not None:
             count = int(self.done.sum())
             self._progress(count, max(count, self._expected))
-
-
-def fingerprint(
-    kind: str, module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], **more: Any
-) -> dict[str, Any]:
-    """All that a point's value hangs on; an analysis goes on only from points with the same."""
-    outputs = evaluator.answers(models[0], TRIED)
-    return {
-        "kind": kind,
-        "module": _sha256(repr(module).encode()),
-        # what a module of one's own computes may change and leave its layers' names as they are
-        "outputs": _sha256(outputs.tobytes()),
-        **({"losses": _losses(evaluator.samples, outputs)} if is_own(evaluator.samples.task) else {}),
-        "models": [_sha256(_bytes(model)) for model in models],
-        "data": [data_identity(part) for part in evaluator.parts],
-        "device": evaluator.device,
-        "precision": evaluator.precision,
-        "batch": evaluator.batch,
-        **more,
-    }
-
-
-def calibration_identity(policy: str, calibration: Samples | None) -> dict[str, Any] | None:
-    """The data on which normalization statistics are re-estimated; None for other policies."""
-    return data_identity(calibration) if policy == "re-estimate" and calibration is not None else None
-
-
-def data_identity(samples: Samples) -> dict[str, Any]:
-    """Which samples: the data set by name and hash, the subset by the hash of its indices."""
-    inputs = hashlib.sha256()
-    for block in torch.split(samples.x.detach(), 2048):
-        inputs.update(block.cpu().contiguous().numpy().tobytes())
-    return {
-        "name": samples.name,
-        "split": samples.split,
-        "sha256": samples.sha256,
-        "samples": len(samples),
-        "indices": _sha256(np.asarray(samples.indices, dtype=np.int64).tobytes()),
-        "inputs": inputs.hexdigest(),
-        "labels": _sha256(samples.y.cpu().numpy().tobytes()),
-        **({} if samples.task is CLASSIFICATION else {"task": samples.task.name}),
-    }
-
-
-def _losses(samples: Samples, outputs: np.ndarray) -> str:
-    """What a task of the user's own gives for a few outputs: its name stays when its code changes."""
-    y = samples.y[: len(outputs)].cpu()
-    return _sha256(samples.task.loss(torch.from_numpy(outputs), y).detach().numpy().tobytes())
-
-
-def _bytes(model: Weights) -> bytes:
-    buffers = (np.ascontiguousarray(values).tobytes() for _, values in sorted(model.buffers.items()))
-    return b"".join([np.ascontiguousarray(model.parameters).tobytes(), *buffers])
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
