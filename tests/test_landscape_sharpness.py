@@ -16,7 +16,7 @@ import pytest
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.landscape import COLOURS, Curvature, Evaluator, Samples, Sharpness, save_figure, sharpness
+from fedscope.landscape import COLOURS, Compute, Curvature, Evaluator, Samples, Sharpness, save_figure, sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.landscape.curvature.flatness import Ball, mean_rise
 from fedscope.landscape.curvature.result import Measure, Spectrum
@@ -72,7 +72,9 @@ def test_every_measure_of_every_model_is_the_one_that_its_function_gives(asked: 
 
 
 def test_seeds_decide_and_workers_do_not(asked: Any) -> None:
-    one, again, other = (sharpness(*asked, **QUICK, seed=s, workers=n) for s, n in ((0, 1), (0, 3), (1, 3)))
+    one, again, other = (
+        sharpness(*asked, **QUICK, seed=s, compute=Compute(workers=n)) for s, n in ((0, 1), (0, 3), (1, 3))
+    )
     assert numbers(one) == numbers(again)
     for name in ("ball_mean", "filter_mean", "trace"):
         assert one.models[0].measure(name) != other.models[0].measure(name)

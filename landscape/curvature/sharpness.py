@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Model, Partial
+from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.fitting import fits_module
 from ..evaluation.provenance import fingerprint, provenance_of
@@ -37,8 +38,7 @@ def sharpness(
     steps: int = 20,
     seed: int = 0,
     hessian: bool = True,
-    device: str = "cpu",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Progress | None = None,
     partial: Path | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -66,7 +66,6 @@ def sharpness(
         steps: gradients of one ascent.
         seed: of all directions, probes and starts, which are the same for every model.
         hessian: whether to ask for the Hessian at all.
-        workers: threads, default one a core; the numbers do not depend on it.
         progress: told the forward passes done and in all, as far as they can be known.
         partial: where finished parts are kept; with other radii or draws, models or samples they are not used.
         provenance: goes into ``attrs``.
@@ -80,8 +79,8 @@ def sharpness(
         raise FedscopeError("there is no model to measure; give at least one")
     if hessian and density:
         require_curvlinops()
-    evaluator = Evaluator(module, samples, device=device, workers=workers)
-    derivatives = Derivatives(module, samples, device=device, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
+    derivatives = Derivatives(module, samples, compute=compute)
     fits_module(evaluator.layout, models)
     size = evaluator.layout.size
     if hessian and not top <= size:

@@ -1,16 +1,16 @@
-"""Private copies of a module, in which models are formed in place, and the arithmetic that they compute in."""
+"""Private copies of a module, in which models are formed in place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import FedscopeError, Layout, Weights
+from ...checkpoints import Layout, Weights
+from .compute import CPU, Compute
 from .first_layer import Entrance, FirstLayer
 from .normalization import re_estimate
 
@@ -18,40 +18,6 @@ from .normalization import re_estimate
 CHUNK = 65_536
 # So many models stay on the device; a plane has three.
 KEPT = 4
-
-PRECISIONS = ("float32", "tf32", "bf16")
-
-
-def known_precision(precision: str) -> str:
-    """The precision, if it is one.
-
-    Raises:
-        FedscopeError: it is none of float32, tf32, bf16.
-    """
-    if precision not in PRECISIONS:
-        raise FedscopeError(f"precision {precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
-    return precision
-
-
-@contextmanager
-def products(device: torch.device, precision: str) -> Iterator[None]:
-    """Float32 products are float32: on a GPU TF32 is on for ``tf32`` only, though torch has it on for convolutions."""
-    if device.type != "cuda":
-        yield
-        return
-    products, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
-    products.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
-    cudnn.deterministic, cudnn.benchmark = True, False  # the same numbers in a resumed run
-    try:
-        yield
-    finally:
-        products.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
-
-
-def forward(device: torch.device, precision: str) -> torch.autocast:
-    """Autocast for a forward pass in ``bf16``, nothing for the others."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 class FlatModule:
@@ -61,15 +27,12 @@ class FlatModule:
         layout: of the module.
         module: the copy.
         w: the parameters, [P], in the order of the layout.
-
-    Raises:
-        FedscopeError: an unknown precision.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
-        self.precision = known_precision(precision)
+    def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
+        self.compute = compute
         self.layout = Layout.of(module)
-        self.device = torch.device(device)
+        self.device = torch.device(self.compute.device)
         self.module = deepcopy(module).to(self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = next(iter(named.values())).dtype
@@ -115,13 +78,10 @@ class Replica(FlatModule):
 
     Attributes:
         w: the parameters, [P], in the order of ``Layout.of(module)``.
-
-    Raises:
-        FedscopeError: a precision that is none of float32, tf32, bf16.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
-        super().__init__(module, device, precision)
+    def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
+        super().__init__(module, compute)
         self.module.eval().requires_grad_(False)
         self._kept: dict[int, tuple[Weights, Tensor]] = {}
         self._entrance: tuple[FirstLayer, Entrance] | None = None
@@ -168,12 +128,12 @@ class Replica(FlatModule):
 
     def re_estimate(self, x: Tensor) -> None:
         """Measure the normalization statistics of the present parameters on inputs as :meth:`prepare` made them."""
-        with products(self.device, self.precision), forward(self.device, self.precision):
+        with self.compute.products(), self.compute.forward():
             re_estimate(self.module, x)
 
     def logits(self, x: Tensor) -> Tensor:
         """The model's outputs for inputs as :meth:`prepare` made them, [n, classes]."""
-        with torch.inference_mode(), products(self.device, self.precision), forward(self.device, self.precision):
+        with torch.inference_mode(), self.compute.products(), self.compute.forward():
             output: Tensor = self.module(x)
             return output
 

@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import Model
+from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.fitting import fits_module, same_layout
 from ..evaluation.normalization import Normalization, Points
@@ -37,7 +38,7 @@ class Options(TypedDict, total=False):
         adaptive: measure at most so great a share of the points, and interpolate the others; see :func:`refine`.
         normalization: ``interpolate``, ``re-estimate`` or ``keep``; see :class:`Normalization`.
         calibration: the samples on which statistics are re-estimated.
-        device, precision, workers: see :class:`Evaluator`.
+        compute: device, precision and workers.
         progress: called with (points done, points in all).
         preview: called after every point with a function that returns what there is so far, on the finest grid of
             which every point has been measured (of the first data set).
@@ -51,9 +52,7 @@ class Options(TypedDict, total=False):
     adaptive: float | None
     normalization: str
     calibration: Samples | None
-    device: str
-    precision: str
-    workers: int | None
+    compute: Compute
     progress: Progress | None
     preview: Callable[[SoFar], None] | None
     partial: Path | None
@@ -76,7 +75,7 @@ def plane(
         anchors: the three models, the first one at the origin and the second on the a axis.
         shown: models to project onto the plane.
         provenance: becomes part of ``Plane.attrs``.
-        options: ``grid``, ``margin``, ``device`` and so on: see :class:`Options`.
+        options: ``grid``, ``margin``, ``compute`` and so on: see :class:`Options`.
 
     Raises:
         FedscopeError: not three anchors, different layouts, anchors with NaN, identical or collinear ones, a grid of
@@ -117,13 +116,7 @@ def survey(
     exact = [*span.members, *((model, "shown") for model in shown)]
     models = [model for model, _ in exact]
     same_layout(models)
-    evaluator = Evaluator(
-        module,
-        samples,
-        device=options.get("device", "cpu"),
-        precision=options.get("precision", "float32"),
-        workers=options.get("workers"),
-    )
+    evaluator = Evaluator(module, samples, compute=options.get("compute", CPU))
     fits_module(evaluator.layout, models)
     places = span.places(models)
     a, b = grid_of(places, span.reach, options)
