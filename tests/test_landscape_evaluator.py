@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from random_models import random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
@@ -23,21 +25,11 @@ def convolutional() -> nn.Module:
 
 
 def images(n: int = 130) -> Samples:
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(n, 3, 16, 16, generator=generator)
-    return Samples(x, torch.randint(0, 5, (n,), generator=generator), 5, "toy", "test", np.arange(n))
+    return replace(random_samples(n, (3, 16, 16), 5, seed=2), name="toy")
 
 
-def random_models(module: nn.Module, count: int) -> list[Weights]:
-    layout = Layout.of(module)
-    draw = np.random.default_rng(3)
-    models = []
-    for _ in range(count):
-        buffers = {
-            entry.name: np.abs(draw.standard_normal(entry.shape)).astype(entry.dtype) for entry in layout.buffers
-        }
-        models.append(Weights(layout, (0.3 * draw.standard_normal(layout.size)).astype(np.float32), buffers))
-    return models
+def weights_of(module: nn.Module, count: int) -> list[Weights]:
+    return [model.weights for model in random_models(module, count, 0.3)]
 
 
 def direct(module: nn.Module, model: Weights, samples: Samples) -> tuple[float, float, torch.Tensor]:
@@ -52,7 +44,7 @@ def direct(module: nn.Module, model: Weights, samples: Samples) -> tuple[float, 
 
 def test_losses_errors_and_logits_are_torchs() -> None:
     module, samples = convolutional(), images()
-    models = random_models(module, 5)
+    models = weights_of(module, 5)
     evaluator = Evaluator(module, samples)
     loss, error = evaluator.models(models)
     logits = evaluator.logits(models, slice(10, 90))
@@ -67,7 +59,7 @@ def test_losses_errors_and_logits_are_torchs() -> None:
 
 def test_one_model_a_matrix_and_a_sequence_mean_the_same() -> None:
     module, samples = convolutional(), images(60)
-    models = random_models(module, 3)
+    models = weights_of(module, 3)
     matrix = Weights(
         models[0].layout,
         np.stack([model.parameters for model in models]),
@@ -80,9 +72,9 @@ def test_one_model_a_matrix_and_a_sequence_mean_the_same() -> None:
     assert np.array_equal(evaluator.models(models[1])[1], error[1:2])
 
 
-def test_numbers_hang_neither_on_workers_nor_on_order() -> None:
+def test_numbers_depend_neither_on_workers_nor_on_order() -> None:
     module, samples = convolutional(), images()
-    models = random_models(module, 7)
+    models = weights_of(module, 7)
 
     def form(i: int, replica: Replica) -> None:
         replica.load(models[i].parameters, models[i].buffers)
@@ -98,7 +90,7 @@ def test_the_callers_module_is_not_touched() -> None:
     module, samples = convolutional(), images(50)
     module.train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    Evaluator(module, samples).models(random_models(module, 2))
+    Evaluator(module, samples).models(weights_of(module, 2))
     assert module.training
     assert all(parameter.requires_grad for parameter in module.parameters())
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
@@ -119,7 +111,7 @@ def test_nan_and_infinity_are_kept() -> None:
 
 def test_combinations_are_float64_sums_rounded_once() -> None:
     module = convolutional()
-    models = random_models(module, 3)
+    models = weights_of(module, 3)
     replica = Replica(module)
     replica.combine(models, (1.7, -0.4, -0.3))
     expected = sum(
@@ -138,7 +130,7 @@ def test_combinations_are_float64_sums_rounded_once() -> None:
 
 def test_a_single_model_is_taken_over_bit_for_bit() -> None:
     module = convolutional()
-    models = random_models(module, 3)
+    models = weights_of(module, 3)
     models[0].parameters[:] = np.nan  # has coefficient 0
     models[1].parameters[0] = -0.0
     replica = Replica(module)
@@ -161,7 +153,7 @@ def test_double_precision_models_stay_double() -> None:
 
 def test_bf16_is_near_float32_and_not_the_same() -> None:
     module, samples = convolutional(), images(60)
-    models = random_models(module, 2)
+    models = weights_of(module, 2)
     exact, _ = Evaluator(module, samples).models(models)
     rough, _ = Evaluator(module, samples, compute=Compute(precision="bf16")).models(models)
     assert not np.array_equal(exact, rough)
@@ -267,7 +259,7 @@ def test_no_memory_to_form_a_model_is_one_sentence(monkeypatch: pytest.MonkeyPat
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")
 
     module, samples = convolutional(), images(20)
-    models = random_models(module, 2)
+    models = weights_of(module, 2)
     points = Points(models, lambda i: (0.5, 0.5), Normalization("re-estimate", samples.x))
     evaluator = Evaluator(module, samples)
     assert len(list(evaluator.evaluate(1, points.form))) == 1

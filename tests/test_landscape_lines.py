@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_models import interrupt_at, random_models
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
@@ -43,8 +44,7 @@ def network() -> tuple[nn.Module, Samples, list[Model]]:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
     samples = Samples(torch.randn(90, 6), torch.arange(90) % 3, 3, "toy", "test", np.arange(90))
-    draw = np.random.default_rng(1)
-    return module, samples, [model(module, draw.standard_normal(163), name) for name in "abcd"]
+    return module, samples, random_models(module, 4, 1.0)
 
 
 def test_barrier_of_a_double_well() -> None:
@@ -116,12 +116,10 @@ def test_an_interrupted_line_goes_on_bit_for_bit(tmp_path: Path, workers: int) -
     whole = line(module, samples, pairs, betas=33)
     store = tmp_path / "line.nc.partial"
 
-    def interrupt(done: int, of: int) -> None:
-        if done == 17:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        line(module, samples, pairs, betas=33, compute=Compute(workers=workers), progress=interrupt, partial=store)
+        line(
+            module, samples, pairs, betas=33, compute=Compute(workers=workers), progress=interrupt_at(17), partial=store
+        )
     assert store.exists()
     told: list[tuple[int, int]] = []
     again = line(
@@ -144,13 +142,9 @@ def test_another_question_does_not_go_on_from_the_store(tmp_path: Path) -> None:
     module, samples, (a, b, c, d) = network()
     store = tmp_path / "partial"
 
-    def interrupt(done: int, of: int) -> None:
-        if done == 5:
-            raise KeyboardInterrupt
-
     for other in ([(a, c)], [(a, b), (c, d)]):
         with pytest.raises(KeyboardInterrupt):
-            line(module, samples, [(a, b)], betas=11, progress=interrupt, partial=store)
+            line(module, samples, [(a, b)], betas=11, progress=interrupt_at(5), partial=store)
         told: list[tuple[int, int]] = []
         found = line(module, samples, other, betas=11, progress=lambda *t, told=told: told.append(t), partial=store)
         assert told[0][0] == 0

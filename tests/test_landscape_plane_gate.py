@@ -36,13 +36,6 @@ def say(**attrs: Any) -> Callable[[h5py.File], None]:
     return lambda file: file.attrs.update(attrs)
 
 
-def test_a_sound_plane_comes_back(tmp_path: Path) -> None:
-    PLANE.save(tmp_path / "p.nc")
-    again = Plane.load(tmp_path / "p.nc")
-    assert again.models == PLANE.models
-    assert again.loss.tolist() == PLANE.loss.tolist()
-
-
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [

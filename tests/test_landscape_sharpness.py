@@ -236,26 +236,6 @@ def test_what_does_not_exist_is_empty_and_never_0(tmp_path: Path) -> None:
     )
 
 
-def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"x\.sharpness\.json does not exist: .* compute it again with --force"):
-        Sharpness.load(tmp_path / "x")
-    Sharpness((Curvature("a", 1, "global", (Measure("sam", 1.0),)),), {}).save(tmp_path / "x")
-    main = tmp_path / "x.sharpness.json"
-    info = json.loads(main.read_text())
-    for text, message in (
-        ("{", r"is not JSON"),
-        (json.dumps({**info, "format": "other"}), r'does not say "format": "fedscope-sharpness"'),
-        (json.dumps({**info, "version": 9}), r"has version 9, but this fedscope reads version 1; upgrade it"),
-    ):
-        main.write_text(text)
-        with pytest.raises(FedscopeError, match=message):
-            Sharpness.load(tmp_path / "x")
-    main.write_text(json.dumps(info))
-    (tmp_path / "x.sharpness.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(FedscopeError, match=r"is not a table of `fedscope sharpness`: its columns must be run, round"):
-        Sharpness.load(tmp_path / "x")
-
-
 # --- the figure ---
 
 
