@@ -10,6 +10,8 @@ from .drawing.paper import paper_style as paper_style
 from .drawing.paper import save_figure as save_figure
 from .drawing.paper import shortened as shortened
 from .evaluation.compute import Compute as Compute
+from .evaluation.compute import cores as cores
+from .evaluation.compute import run_in_workers as run_in_workers
 from .evaluation.evaluator import Evaluator as Evaluator
 from .evaluation.known_tasks import Classification as Classification
 from .evaluation.known_tasks import Regression as Regression
@@ -17,8 +19,6 @@ from .evaluation.known_tasks import Sequences as Sequences
 from .evaluation.replica import Replica as Replica
 from .evaluation.samples import Samples as Samples
 from .evaluation.tasks import Task as Task
-from .evaluation.workers import cores as cores
-from .evaluation.workers import run_in_workers as run_in_workers
 from .interchange.garipov import read_plane as read_plane
 from .interchange.goldstein import read_surface as read_surface
 from .interchange.goldstein import write_surface as write_surface

@@ -70,7 +70,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ..landscape.evaluation.provenance import digest
+    from ..landscape.evaluation.measuring import digest
     from ..training import data_of, module_of
 
     addresses = [model for model in models if isinstance(model, str | Path)]

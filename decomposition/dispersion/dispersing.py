@@ -8,8 +8,7 @@ from threading import Event
 import numpy as np
 
 from ...checkpoints import FedscopeError, Piece, Round, read_pieces
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from .moments import column_moments
 from .records import WHOLE, LayerDispersion, RoundDispersion
 from .sums import Layer, Sums

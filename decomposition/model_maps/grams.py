@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Partial, Run
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import cores
+from ...landscape.evaluation.compute import CPU, Compute, cores
 from .blocks import refuse_too_many
 from .points import Point, known_layers, models_of
 from .products import NUMBERS, Array, block_products

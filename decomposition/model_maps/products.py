@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from .blocks import Block, read_blocks
 from .points import Models
 

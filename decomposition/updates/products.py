@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ...checkpoints import Piece, Round, read_pieces
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 
 Array = npt.NDArray[np.float64]
 

@@ -14,9 +14,8 @@ from ...checkpoints import FedscopeError, Model, Partial
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.fitting import fits_module
-from ..evaluation.provenance import fingerprint, provenance_of
+from ..evaluation.measuring import Progress, fingerprint, provenance_of
 from ..evaluation.samples import Samples
-from ..evaluation.visits import Progress
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
 from .measures import About, Asked, measured, parts_of, remembered

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
-from .compute import CPU, Compute
+from .compute import CPU, Compute, Item, Result, run_in_workers
 from .fitting import refuse_shapeless, try_out
 from .replica import Replica, Replicas
 from .samples import Samples
 from .tasks import Tally
-from .workers import Item, Result, run_in_workers
 
 if TYPE_CHECKING:
     from .spanning import Spanning

@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from ...checkpoints import Weights
+from .compute import run_in_workers
 from .first_layer import GROUP, FirstLayer, Spanned, first_layer, worth
-from .workers import run_in_workers
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator

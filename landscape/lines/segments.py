@@ -13,11 +13,18 @@ from ...checkpoints import FedscopeError, Model
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.fitting import fits_module, same_layout
+from ..evaluation.measuring import (
+    Progress,
+    Visits,
+    calibration_identity,
+    coarse_to_fine,
+    fingerprint,
+    precision_errors,
+    provenance_of,
+)
 from ..evaluation.normalization import Normalization, Points
-from ..evaluation.provenance import calibration_identity, fingerprint, precision_errors, provenance_of
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
-from ..evaluation.visits import Progress, Visits, coarse_to_fine
 from .result import Line
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ..evaluation.measuring import Visits, coarse_to_fine
 from ..evaluation.spanning import Spanning
-from ..evaluation.visits import Visits, coarse_to_fine
 from .spans import Place
 
 if TYPE_CHECKING:

@@ -14,12 +14,11 @@ from ...checkpoints import Model
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.fitting import fits_module, same_layout
+from ..evaluation.measuring import Progress, Visits, calibration_identity, fingerprint, precision_errors, provenance_of
 from ..evaluation.normalization import Normalization, Points
-from ..evaluation.provenance import calibration_identity, fingerprint, precision_errors, provenance_of
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
 from ..evaluation.spanning import Spanning, replaceable_layer
-from ..evaluation.visits import Progress, Visits
 from .grids import Range, expected, finest, grid_of, surfaces_of
 from .result import Plane, PlaneModel
 from .spans import Span, through_models
