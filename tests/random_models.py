@@ -38,6 +38,16 @@ def random_samples(
     return Samples(x, torch.randint(0, classes, (n,), generator=draw), classes, f"toy{seed}", split, np.arange(n))
 
 
+def measured_directly(module: nn.Module, model: Weights, samples: Samples) -> tuple[float, float, torch.Tensor]:
+    """Loss, error and outputs of a model, by torch alone; the module then holds its values."""
+    module.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in model.arrays().items()})
+    module.eval()
+    with torch.no_grad():
+        outputs = module(samples.x)
+    loss = nn.functional.cross_entropy(outputs.double(), samples.y)
+    return float(loss), float((outputs.argmax(1) != samples.y).double().mean()), outputs
+
+
 def interrupt_at(count: int) -> Callable[[int, int], None]:
     """A progress that presses Ctrl-C when so many points are done."""
 

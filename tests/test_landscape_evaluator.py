@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from random_models import random_models, random_samples
+from random_models import measured_directly, random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
@@ -32,16 +32,6 @@ def weights_of(module: nn.Module, count: int) -> list[Weights]:
     return [model.weights for model in random_models(module, count, 0.3)]
 
 
-def direct(module: nn.Module, model: Weights, samples: Samples) -> tuple[float, float, torch.Tensor]:
-    state = {name: torch.from_numpy(np.array(values)) for name, values in model.arrays().items()}
-    module.load_state_dict(state)
-    module.eval()
-    with torch.no_grad():
-        logits = module(samples.x)
-    loss = nn.functional.cross_entropy(logits.double(), samples.y)
-    return float(loss), float((logits.argmax(1) != samples.y).double().mean()), logits
-
-
 def test_losses_errors_and_logits_are_torchs() -> None:
     module, samples = convolutional(), images()
     models = weights_of(module, 5)
@@ -51,7 +41,7 @@ def test_losses_errors_and_logits_are_torchs() -> None:
     assert logits.shape == (5, 80, 5)
     assert logits.dtype == torch.float32
     for i, model in enumerate(models):
-        own_loss, own_error, own_logits = direct(module, model, samples)
+        own_loss, own_error, own_logits = measured_directly(module, model, samples)
         assert loss[i] == pytest.approx(own_loss, rel=1e-6)
         assert error[i] == own_error
         torch.testing.assert_close(logits[i], own_logits[10:90], rtol=1e-4, atol=1e-5)
@@ -137,18 +127,6 @@ def test_a_single_model_is_taken_over_bit_for_bit() -> None:
     replica.combine(models, (0.0, 1.0, 0.0))
     assert replica.w.numpy().tobytes() == models[1].parameters.tobytes()
     assert replica.module.state_dict()["1.num_batches_tracked"] == models[1].buffers["1.num_batches_tracked"]
-
-
-def test_double_precision_models_stay_double() -> None:
-    module = nn.Linear(3, 4).double()
-    samples = Samples(torch.randn(20, 3), torch.arange(20) % 4, 4, "toy", "test", np.arange(20))
-    layout = Layout.of(module)
-    model = Weights(layout, np.random.default_rng(0).standard_normal(layout.size), {})
-    loss, _ = Evaluator(module, samples).models(model)
-    w = model.parameters[:12].reshape(4, 3)
-    z = samples.x.double().numpy() @ w.T + model.parameters[12:]
-    expected = np.mean(np.log(np.exp(z).sum(1)) - z[np.arange(20), np.arange(20) % 4])
-    assert loss[0] == pytest.approx(expected, rel=1e-13)
 
 
 def test_bf16_is_near_float32_and_not_the_same() -> None:
@@ -241,16 +219,17 @@ def test_every_set_of_samples_is_tried() -> None:
         Evaluator(nn.Linear(2, 3), [flat(), wide])
 
 
-def test_half_precision_weights_are_evaluated_in_half_precision() -> None:
-    module, samples = nn.Linear(2, 3).half(), flat()
-    model = Weights(Layout.of(module), np.linspace(-1, 1, 9).astype(np.float16), {})
+@pytest.mark.parametrize(("dtype", "off"), [(np.float64, 1e-13), (np.float16, 3e-3)])
+def test_models_of_another_precision_are_evaluated_in_it(dtype: type, off: float) -> None:
+    """In half precision inputs and outputs are rounded to 11 bits: 2^-11 of numbers up to 3."""
+    module, samples = nn.Linear(2, 3).to(torch.from_numpy(np.zeros(0, dtype)).dtype), flat()
+    model = Weights(Layout.of(module), np.linspace(-1, 1, 9).astype(dtype), {})
     loss, error = Evaluator(module, samples).models(model)
     w = model.parameters.astype(np.float64)
     z = samples.x.double().numpy() @ w[:6].reshape(3, 2).T + w[6:]
     expected = np.mean(np.log(np.exp(z).sum(1)) - z[np.arange(12), samples.y.numpy()])
-    # inputs and outputs rounded to 11 bits: 2^-11 of numbers up to 3
-    assert loss[0] == pytest.approx(expected, abs=3e-3)
-    assert loss[0] != pytest.approx(expected, abs=1e-9)
+    assert loss[0] == pytest.approx(expected, abs=off)
+    assert (loss[0] == pytest.approx(expected, abs=1e-9)) == (dtype is np.float64)
     assert error[0] == np.mean(z.argmax(1) != samples.y.numpy())
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from random_models import interrupt_at, random_models
+from random_models import interrupt_at, measured_directly, random_models
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
@@ -76,26 +76,19 @@ def test_values_are_those_of_the_models_on_the_plane(normalised: bool) -> None:
     q, r = np.linalg.qr(np.stack([w[1] - w[0], w[2] - w[0]]).T)
     q = q * np.sign(np.diag(r))
     draw = np.random.default_rng(5)
-    module.eval()
     for row, column in draw.integers(0, 11, (12, 2)):
         point = w[0] + q @ np.array([found.a[column], found.b[row]])
         # affine coordinates of the point in the anchors, by least squares: buffers are combined with them
         system = np.vstack([np.stack(w, axis=1), 1e3 * np.ones(3)])
         share = np.linalg.lstsq(system, np.append(point, 1e3), rcond=None)[0]
-        state = {k: torch.from_numpy(np.array(v)) for k, v in a.weights.arrays().items()}
-        for name, values in a.weights.layout.views(point.astype(np.float32)).items():
-            state[name] = torch.from_numpy(values)
-        if normalised:
-            for name in ("1.running_mean", "1.running_var"):
-                value = sum(s * m.weights.buffers[name].astype(float) for s, m in zip(share, (a, b, c), strict=True))
-                value = np.maximum(value, 0) if name.endswith("var") else value
-                state[name] = torch.from_numpy(value.astype(np.float32))
-        module.load_state_dict(state)
-        with torch.no_grad():
-            logits = module(samples.x)
-        direct = float(nn.functional.cross_entropy(logits.double(), samples.y))
-        assert found.loss[row, column] == pytest.approx(direct, rel=1e-6)
-        assert found.error[row, column] == float((logits.argmax(1) != samples.y).double().mean())
+        buffers = dict(a.weights.buffers)
+        for name in ("1.running_mean", "1.running_var") if normalised else ():
+            value = sum(s * m.weights.buffers[name].astype(float) for s, m in zip(share, (a, b, c), strict=True))
+            buffers[name] = np.maximum(value, 0 if name.endswith("var") else -np.inf).astype(np.float32)
+        there = Weights(a.weights.layout, point.astype(np.float32), buffers)
+        loss, error, _ = measured_directly(module, there, samples)
+        assert found.loss[row, column] == pytest.approx(loss, rel=1e-6)
+        assert found.error[row, column] == error
     assert found.normalization_policy == ("interpolate" if normalised else "none")
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_models import random_models, random_samples
+from random_models import measured_directly, random_models, random_samples
 from sklearn.decomposition import PCA
 from torch import nn
 
-from fedscope.checkpoints import FedscopeError, Model, Weights
+from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.landscape import Samples, along_trajectory, basin_of, near_clients, random_directions, survey
 from fedscope.landscape.planes import axes
 from fedscope.landscape.planes.axes import principal_components
@@ -25,10 +27,8 @@ def network() -> tuple[nn.Module, Samples]:
 
 
 def direct(module: nn.Module, w: np.ndarray, samples: Samples) -> float:
-    module.double()
-    nn.utils.vector_to_parameters(torch.from_numpy(w), module.parameters())
-    with torch.no_grad():
-        loss = float(nn.functional.cross_entropy(module(samples.x.double()), samples.y))
+    exact = replace(samples, x=samples.x.double())
+    loss, *_ = measured_directly(module.double(), Weights(Layout.of(module), w, {}), exact)
     module.float()
     return loss
 
