@@ -10,6 +10,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
+from random_models import random_samples
 from torch import nn
 
 from fedscope import FedscopeError
@@ -136,7 +137,8 @@ def test_titles_that_are_too_long_are_cut_where_they_stay_distinct() -> None:
 def test_statistics_of_one_sample_are_refused() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     buffers = {name: values.numpy() for name, values in module.named_buffers()}
+    one, two = (random_samples(n, (2,)) for n in (1, 2))
     with pytest.raises(FedscopeError, match=r"need at least 2 samples, but got 1; give --limit 2 or more"):
-        Normalization.of(module, buffers, "re-estimate", torch.zeros(1, 2))
-    assert Normalization.of(module, buffers, "re-estimate", torch.zeros(2, 2)).policy == "re-estimate"
-    assert Normalization.of(module, buffers, "keep", torch.zeros(1, 2)).policy == "keep"
+        Normalization.of(module, buffers, "re-estimate", one, torch.clone)
+    assert Normalization.of(module, buffers, "re-estimate", two, torch.clone).policy == "re-estimate"
+    assert Normalization.of(module, buffers, "keep", one, torch.clone).policy == "keep"

@@ -18,7 +18,7 @@ from torch.nn.modules.conv import _ConvNd
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from .compute import CPU, Compute, Item, Result, run_in_workers
 from .fitting import refuse_shapeless, try_out
-from .replica import Replica, Replicas
+from .replica import Replica
 from .samples import Samples
 from .tasks import Tally
 
@@ -85,7 +85,8 @@ class Evaluator:
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
         # not a method of this object: a cycle would keep it and its models in memory until it is looked for
         self._new = partial(Replica, module, self.compute)
-        self._idle = [Replicas(self._new, [first])]
+        # of each worker as many as it was ever asked for
+        self._idle = [[first]]
         self._data = [(first.prepare(part.x), part.y.to(first.device)) for part in self.parts]
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
 
@@ -107,8 +108,8 @@ class Evaluator:
         """
         order = list(range(count) if indices is None else indices)
 
-        def task(group: list[int], replicas: Replicas, stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
-            formed = replicas.first(len(group))
+        def task(group: list[int], replicas: list[Replica], stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
+            formed = self._first(len(group), replicas)
             for i, replica in zip(group, formed, strict=True):
                 self._form(form, i, replica)
             if spanning is None or not spanning.combines(group[0]):
@@ -146,8 +147,8 @@ class Evaluator:
         """Outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
         x = self._data[0][0][rows]
 
-        def task(model: Weights, replicas: Replicas, stop: Event) -> Tensor:
-            (replica,) = replicas.first(1)
+        def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
+            (replica,) = self._first(1, replicas)
             replica.load(model.parameters, model.buffers)
             parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
             return torch.cat(parts)
@@ -159,7 +160,7 @@ class Evaluator:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            (replica,) = self._idle[0].first(1)
+            (replica,) = self._first(1, self._idle[0])
             replica.load(model.parameters, model.buffers)
             return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
         finally:
@@ -171,7 +172,12 @@ class Evaluator:
 
     def prepare(self, x: Tensor) -> Tensor:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
-        return self._idle[0].first(1)[0].prepare(x)
+        return self._first(1, self._idle[0])[0].prepare(x)
+
+    def _first(self, count: int, replicas: list[Replica]) -> list[Replica]:
+        while len(replicas) < count:
+            replicas.append(self._new())
+        return replicas[:count]
 
     def _form(self, form: Callable[[int, Replica], None], i: int, replica: Replica) -> None:
         try:
@@ -224,15 +230,15 @@ class Evaluator:
         return [(loss, error) for loss, error in means]
 
     def _run(
-        self, task: Callable[[Item, Replicas, Event], Result], items: Sequence[Item]
+        self, task: Callable[[Item, list[Replica], Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
-        used: list[Replicas] = []
+        used: list[list[Replica]] = []
 
-        def make() -> Replicas:
+        def make() -> list[Replica]:
             try:
                 replicas = self._idle.pop()
             except IndexError:
-                replicas = Replicas(self._new, [])
+                replicas = []
             used.append(replicas)
             return replicas
 

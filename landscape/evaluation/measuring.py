@@ -16,6 +16,7 @@ from torch import nn
 from ...checkpoints import Model, Partial, Weights, versions
 from .evaluator import Evaluator
 from .known_tasks import CLASSIFICATION, is_own
+from .normalization import Normalization
 from .replica import Replica
 from .samples import Samples
 from .spanning import Spanning
@@ -177,9 +178,10 @@ def digest(model: Weights) -> str:
     return sha256.hexdigest()
 
 
-def calibration_identity(policy: str, calibration: Samples | None) -> dict[str, Any] | None:
-    """The data on which normalization statistics are re-estimated; None for other policies."""
-    return data_identity(calibration) if policy == "re-estimate" and calibration is not None else None
+def statistics_identity(normalization: Normalization) -> dict[str, Any]:
+    """Where points have their normalization statistics from; a part of their :func:`fingerprint`."""
+    samples = normalization.calibration
+    return {"normalization": normalization.policy, "calibration": samples and data_identity(samples)}
 
 
 def data_identity(samples: Samples) -> dict[str, Any]:

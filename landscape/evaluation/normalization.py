@@ -38,27 +38,36 @@ class Normalization:
             model's; ``re-estimate``: measured anew on ``x``, as Izmailov et al., "Averaging Weights Leads to Wider
             Optima and Better Generalization", UAI 2018, section 3.2, do for an average; ``none``: the module has none.
         x: inputs as the evaluator keeps them, [n, ...], for ``re-estimate``.
+        calibration: the samples that these are of.
     """
 
     policy: str
     x: Tensor | None = None
+    calibration: Samples | None = None
 
     @property
     def leaves_own(self) -> bool:
         """Whether a model keeps its own statistics, being the combination that has a share of 1 of it alone."""
         return self.policy in ("none", "interpolate")
 
-    def provenance(self, calibration: Samples | None, kept_from: str) -> dict[str, Any]:
+    def provenance(self, kept_from: str) -> dict[str, Any]:
         """What a result's attributes say beside the policy: the samples measured on, or whose statistics were kept."""
         if self.policy == "keep":
             return {"statistics_of": kept_from}
-        if self.policy != "re-estimate" or calibration is None:
+        if self.calibration is None:
             return {}
-        return {"calibration_samples": len(calibration), "calibration_split": calibration.split}
+        return {"calibration_samples": len(self.calibration), "calibration_split": self.calibration.split}
 
     @classmethod
-    def of(cls, module: nn.Module, buffers: Mapping[str, np.ndarray], policy: str, x: Tensor | None) -> Normalization:
-        """The policy for a module, ``none`` where its models keep no statistics.
+    def of(
+        cls,
+        module: nn.Module,
+        buffers: Mapping[str, np.ndarray],
+        policy: str,
+        calibration: Samples | None,
+        prepare: Callable[[Tensor], Tensor],
+    ) -> Normalization:
+        """The policy for a module, ``none`` where its models keep no statistics; ``prepare`` is the evaluator's.
 
         Raises:
             FedscopeError: an unknown policy; ``re-estimate`` without two samples, or without a layer that could.
@@ -74,14 +83,14 @@ class Normalization:
                 "the model's statistics are in no BatchNorm layer, so they cannot be measured anew; "
                 "take --normalization interpolate or keep"
             )
-        if x is None:
+        if calibration is None:
             raise FedscopeError("re-estimated statistics need inputs to measure them on; give calibration samples")
-        if len(x) < 2:  # one sample has no variance
+        if len(calibration) < 2:  # one sample has no variance
             raise FedscopeError(
-                f"re-estimated statistics need at least 2 samples, but got {len(x)}; "
+                f"re-estimated statistics need at least 2 samples, but got {len(calibration)}; "
                 "give --limit 2 or more, or more calibration samples"
             )
-        return cls(policy, x)
+        return cls(policy, prepare(calibration.x), calibration)
 
 
 def statistics_of(module: nn.Module) -> list[_BatchNorm]:

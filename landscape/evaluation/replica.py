@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -143,19 +143,6 @@ class Replica(FlatModule):
             self._entrance = first, Entrance(self.module, first)
         with torch.inference_mode():
             return self._entrance[1](h, x)
-
-
-class Replicas:
-    """A worker's own copies of the module, as many as it was ever asked for."""
-
-    def __init__(self, make: Callable[[], Replica], made: list[Replica]) -> None:
-        self._make, self._made = make, made
-
-    def first(self, count: int) -> list[Replica]:
-        """So many of them, the same ones each time."""
-        while len(self._made) < count:
-            self._made.append(self._make())
-        return self._made[:count]
 
 
 def _weighted_sum(terms: Sequence[tuple[float, Tensor]]) -> Tensor:

@@ -16,11 +16,11 @@ from ..evaluation.fitting import fits_module, same_layout
 from ..evaluation.measuring import (
     Progress,
     Visits,
-    calibration_identity,
     coarse_to_fine,
     fingerprint,
     precision_errors,
     provenance_of,
+    statistics_identity,
 )
 from ..evaluation.normalization import Normalization, Points
 from ..evaluation.replica import Replica
@@ -77,8 +77,7 @@ def line(
     shape = (len(pairs), len(beta))
     order = [pair * shape[1] + point for point in coarse_to_fine(shape[1:]) for pair in range(shape[0])]
 
-    inputs = evaluator.prepare(calibration.x) if calibration is not None else None
-    policy = Normalization.of(module, models[0].weights.buffers, normalization, inputs)
+    policy = Normalization.of(module, models[0].weights.buffers, normalization, calibration, evaluator.prepare)
 
     at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
     # the curves' points, then the ends with their own statistics where the policy gives them others
@@ -102,8 +101,7 @@ def line(
         evaluator,
         [model.weights for model in models],
         beta=beta.tolist(),
-        normalization=policy.policy,
-        calibration=calibration_identity(policy.policy, calibration),
+        **statistics_identity(policy),
         **({"models_last": len(own)} if own else {}),
     )
     count = len(order) + len(own)
@@ -128,7 +126,7 @@ def line(
         attrs={
             **provenance_of(evaluator, samples, models, provenance),
             "normalization_policy": policy.policy,
-            **policy.provenance(calibration, "the model at beta = 1"),
+            **policy.provenance("the model at beta = 1"),
             **precise,
         },
         own_loss=own_loss,

@@ -14,7 +14,7 @@ from ...checkpoints import Model
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.fitting import fits_module, same_layout
-from ..evaluation.measuring import Progress, Visits, calibration_identity, fingerprint, precision_errors, provenance_of
+from ..evaluation.measuring import Progress, Visits, fingerprint, precision_errors, provenance_of, statistics_identity
 from ..evaluation.normalization import Normalization, Points
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
@@ -121,7 +121,7 @@ def survey(
     a, b = grid_of(places, span.reach, options)
     normalization = _normalization(module, evaluator, span, options)
     kept_from = str(span.about.get("origin", span.members[0][0].label)) if span.kind != "clients" else "their mean"
-    statistics = normalization.provenance(options.get("calibration"), kept_from)
+    statistics = normalization.provenance(kept_from)
     points = Points(span.bases, lambda i: span.coefficients(float(a[i % len(a)]), float(b[i // len(a)])), normalization)
 
     layer = replaceable_layer(evaluator, module, span.bases)
@@ -185,8 +185,7 @@ def survey(
             span=[span.kind, span.about],
             a=a.tolist(),
             b=b.tolist(),
-            normalization=normalization.policy,
-            calibration=calibration_identity(normalization.policy, options.get("calibration")),
+            **statistics_identity(normalization),
             combined=layer.layer if layer is not None else None,
             **({} if normalization.leaves_own else {"models_first": first}),
         ),
@@ -229,9 +228,8 @@ def survey(
 
 
 def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options: Options) -> Normalization:
-    calibration, policy = options.get("calibration"), options.get("normalization", "interpolate")
-    x = None if calibration is None or policy != "re-estimate" else evaluator.prepare(calibration.x)
-    normalization = Normalization.of(module, span.bases[0].buffers, policy, x)
+    policy, calibration = options.get("normalization", "interpolate"), options.get("calibration")
+    normalization = Normalization.of(module, span.bases[0].buffers, policy, calibration, evaluator.prepare)
     # directions have no statistics that could be combined
     if normalization.policy == "interpolate" and span.kind != "models":
         return Normalization("keep")
