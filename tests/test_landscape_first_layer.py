@@ -75,34 +75,6 @@ FOUND: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module], str, tuple[str,
         "first",
         (),
     ),
-    "seen twice": (  # what stands between the layer and the pooling is used again
-        IMAGE,
-        lambda: Net(
-            lambda net, x: (h := net.first(x)).flatten(1)[:, :20] + net.pool(h).flatten(1)[:, :20],
-            first=conv(4, 5, 2),
-            pool=nn.MaxPool2d(2),
-        ),
-        "first",
-        (),
-    ),
-    "seen twice, too faintly for the trial": (
-        IMAGE,
-        lambda: Net(
-            lambda net, x: net.pool(h := net.first(x)).flatten(1) + 1e-40 * h.mean(),
-            first=conv(4, 5, 2),
-            pool=nn.MaxPool2d(2),
-        ),
-        "first",
-        (),
-    ),
-    "a function in between": (
-        IMAGE,
-        lambda: Net(
-            lambda net, x: net.pool(net.first(x).clamp(max=99)).flatten(1), first=conv(4, 5, 2), pool=nn.MaxPool2d(2)
-        ),
-        "first",
-        (),
-    ),
     "one pooling for all": (
         IMAGE,
         lambda: Net(
@@ -115,6 +87,13 @@ FOUND: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module], str, tuple[str,
         (),
     ),
 }
+BETWEEN: dict[str, Callable[[Net, Tensor], Tensor]] = {  # a layer and a pooling with something between them
+    "seen twice": lambda net, x: (h := net.first(x)).flatten(1)[:, :20] + net.pool(h).flatten(1)[:, :20],
+    "seen twice, too faintly for the trial": lambda net, x: net.pool(h := net.first(x)).flatten(1) + 1e-40 * h.mean(),
+    "a function in between": lambda net, x: net.pool(net.first(x).clamp(max=99)).flatten(1),
+}
+for name, run in BETWEEN.items():
+    FOUND[name] = IMAGE, lambda run=run: Net(run, first=conv(4, 5, 2), pool=nn.MaxPool2d(2)), "first", ()
 NONE: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "shared weights": (VECTOR, tied),
     "used twice": (
