@@ -128,6 +128,7 @@ def run_in_workers(
     *,
     make: Callable[[], Any] | None = None,
     workers: int | None = None,
+    idle: list[Any] | None = None,
 ) -> Generator[Result, None, None]:
     """Yield ``task(item, context, stop)`` for every item, in the order of the items, whatever the number of workers.
 
@@ -140,6 +141,7 @@ def run_in_workers(
         items: taken as they are needed, at most ``AHEAD`` a worker before the one that the caller waits for.
         make: makes a worker's context, in the worker and once; without it the context is ``None``.
         workers: at most so many threads; default one a core.
+        idle: contexts of earlier calls, which are used before new ones are made; afterwards this call's are there, too.
 
     Raises:
         the first exception of a task, after the others have stopped. When the caller leaves the loop or presses
@@ -153,8 +155,17 @@ def run_in_workers(
         count = max(1, min(count, len(items)))
     import torch
 
-    stop, own = Event(), local()
+    stop, own, kept = Event(), local(), idle if idle is not None else []
     failures: list[BaseException] = []
+    used: list[Any] = []
+
+    def context() -> Any:
+        try:
+            taken = kept.pop()
+        except IndexError:
+            taken = make() if make is not None else None
+        used.append(taken)
+        return taken
 
     def work(item: Item) -> Result:
         if stop.is_set():
@@ -162,7 +173,7 @@ def run_in_workers(
         try:
             if not hasattr(own, "context"):
                 torch.set_num_threads(1)
-                own.context = make() if make is not None else None
+                own.context = context()
             return task(item, own.context, stop)
         except BaseException as error:
             # what the others raise once they are told to stop is a consequence
@@ -192,5 +203,6 @@ def run_in_workers(
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
+        kept.extend(used)
         # The setting is a thread's own, but torch hands the latest one to threads that start later.
         torch.set_num_threads(threads_before)

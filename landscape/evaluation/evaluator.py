@@ -232,20 +232,7 @@ class Evaluator:
     def _run(
         self, task: Callable[[Item, list[Replica], Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
-        used: list[list[Replica]] = []
-
-        def make() -> list[Replica]:
-            try:
-                replicas = self._idle.pop()
-            except IndexError:
-                replicas = []
-            used.append(replicas)
-            return replicas
-
-        try:
-            yield from run_in_workers(task, items, make=make, workers=self.compute.workers)
-        finally:
-            self._idle.extend(used)
+        return run_in_workers(task, items, make=list, workers=self.compute.workers, idle=self._idle)
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:

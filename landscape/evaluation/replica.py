@@ -75,9 +75,6 @@ class Replica(FlatModule):
     """A private copy of ``module`` in evaluation mode, whose parameters are views of one vector.
 
     Writing to :attr:`w` changes the model, so forming one costs a pass over [P] and no copies of layers.
-
-    Attributes:
-        w: the parameters, [P], in the order of ``Layout.of(module)``.
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
