@@ -49,30 +49,18 @@ FEDSA: dict[str, dict[str, float]] = {
 
 def resnet18() -> Any:
     """ResNet-18 as federated papers use it for images of 32 x 32."""
+    from importlib import import_module
+
     from torch import nn
 
-    module = torchvision_models().resnet18(num_classes=CLASSES, norm_layer=lambda channels: nn.GroupNorm(2, channels))
+    from fedscope.training.vision import torchvision_datasets
+
+    torchvision_datasets()  # so that torchvision can be imported beside any build of torch
+    models = import_module("torchvision.models")
+    module = models.resnet18(num_classes=CLASSES, norm_layer=lambda channels: nn.GroupNorm(2, channels))
     module.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     module.maxpool = nn.Identity()
     return module
-
-
-def torchvision_models() -> Any:
-    """``torchvision.models``; beside a torch of another build its compiled operators are only declared."""
-    from importlib import import_module
-
-    import torch
-
-    try:
-        return import_module("torchvision.models")
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        # a half-imported torchvision stays in sys.modules and would be taken for a whole one
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        return import_module("torchvision.models")
 
 
 def local_step(steps: int) -> float:

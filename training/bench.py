@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import Weights
 from ..landscape.evaluation.compute import CPU, Compute
-from ..landscape.evaluation.flat import FlatModule
+from ..landscape.evaluation.replica import FlatModule
 from ..landscape.evaluation.tasks import Task
 from .randomness import torch_generator
 

@@ -83,7 +83,7 @@ class Dataset:
         import torch
 
         from ..landscape import Samples
-        from ..landscape.evaluation.flat import channels_last
+        from ..landscape.evaluation.replica import channels_last
 
         if split in self._samples:
             return self._samples[split]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..checkpoints import FedscopeError, Weights
-from ..landscape.evaluation.flat import channels_last
+from ..landscape.evaluation.replica import channels_last
 from .bench import Objective, Workbench, mean_loss
 from .randomness import generator, torch_generator
 

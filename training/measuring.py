@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from ..checkpoints import Weights
 from ..landscape import Evaluator, Samples, run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute
-from ..landscape.evaluation.flat import FlatModule
-from ..landscape.evaluation.tally import Tally
-from ..landscape.evaluation.tasks import Task
+from ..landscape.evaluation.replica import FlatModule
+from ..landscape.evaluation.tasks import Tally, Task
 from .engine import Engine
 
 #: test loss and error (share misclassified) of a round's models; NaN where there was nothing to measure, and where the

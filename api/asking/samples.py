@@ -259,7 +259,7 @@ def refuse_without_partition(run: Run, source: Source) -> None:
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
     """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
-    from ..landscape.evaluation.provenance import task_of
+    from ..landscape.evaluation.measuring import task_of
 
     return {
         "data": samples.name,

@@ -32,7 +32,7 @@ def sharpness(
 ) -> Question[Sharpness]:
     """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
-    See :func:`~fedscope.landscape.curvature.sharpness` for the measures.
+    See :func:`~fedscope.landscape.sharpness` for the measures.
 
     Args:
         models: addresses (``runs/ima@40``, ``runs/ima@last/global``), files, ``nn.Module`` s or state dicts; a run
@@ -46,7 +46,7 @@ def sharpness(
         density: the spectral density too, in so many steps, as in 64; needs ``pip install 'fedscope[hessian]'``.
         hessian: False measures rises of the loss only: no eigenvalues, trace and density.
         measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``train``, the loss of which methods like
-            FedSAM say that it becomes flatter; ``precision`` is ``float32``.
+            FedSAM say that it becomes flatter (of a pair of arrays it is the only one); ``precision`` is ``float32``.
 
     Raises:
         FedscopeError: rounds that a run does not have; a model that is named twice; radii or counts that make no sense.
@@ -63,7 +63,7 @@ def sharpness(
     }
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Sharpness]]:
-        posed = pose(given, source)
+        posed = pose(given, source, any_split="split" not in measured)
 
         def compute(attrs: dict[str, Any], work: Work) -> Sharpness:
             from .. import landscape

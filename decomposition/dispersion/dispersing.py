@@ -10,8 +10,7 @@ from threading import Event, Lock
 import numpy as np
 
 from ...checkpoints import FedscopeError, Piece, Round, read_pieces
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from ..synergy.classes import TINY, high_entries
 from .layer_maps import NUMBERS, count_clients
 from .result import WHOLE, LayerDispersion, RoundDispersion

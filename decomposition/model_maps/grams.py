@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Partial, Run
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import cores, run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, cores, run_in_workers
 from .models import Block, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 
 if TYPE_CHECKING:

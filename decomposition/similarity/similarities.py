@@ -12,14 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
-from ...landscape.evaluation.compute import CPU, Compute
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from ...landscape.evaluation.evaluator import Evaluator
-from ...landscape.evaluation.geometry import fits_module
+from ...landscape.evaluation.fitting import fits_module
 from ...landscape.evaluation.known_tasks import Sequences
-from ...landscape.evaluation.provenance import provenance_of
+from ...landscape.evaluation.measuring import provenance_of
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import Task
-from ...landscape.evaluation.workers import run_in_workers
 from .activations import Activations, refuse_unknown
 from .estimators import Array, Estimator, cka, gram, hsic, jackknife, minibatches
 from .model_result import ModelCKA

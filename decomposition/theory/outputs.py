@@ -13,13 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluation.compute import CPU, Compute
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from ...landscape.evaluation.evaluator import default_batch
+from ...landscape.evaluation.fitting import refuse_shapeless, try_out
 from ...landscape.evaluation.replica import Replica
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
-from ...landscape.evaluation.trial import refuse_shapeless, try_out
-from ...landscape.evaluation.workers import run_in_workers
 from ..cohort.draws import P_TOLERANCE, CohortDraws
 from ..factors.round_factors import Outputs
 from ..factors.streaming import CHUNK, stream_outputs

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from ...checkpoints import Piece, Round, read_pieces
 from ...checkpoints.results import Kept
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 
 if TYPE_CHECKING:
     import torch

@@ -200,8 +200,6 @@ def _kept(attrs: Mapping[str, Any]) -> dict[str, Any]:
 def _directions(file: Any) -> dict[str, str]:
     """The file of the directions, as their code names it."""
     found = file.get("dir_file")
-    if not isinstance(found, h5py.Dataset) or found.shape is None or not h5py.check_string_dtype(found.dtype):
-        return {}
-    if found.shape != ():
+    if not isinstance(found, h5py.Dataset) or found.shape != () or not h5py.check_string_dtype(found.dtype):
         return {}
     return {"dir_file": str(found.asstr(errors="replace")[()])}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..drawing.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style, statistics_of
-from .connections import connectivity
+from .result import connectivity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ..drawing.paper import CHARACTER, GREY, SMALL, paper_style, shortened
 from ..drawing.sheet import Sheet
 from .basins import basin_of
-from .keys import flow, keys_of
-from .marks import mark
+from .marks import LINE, draw_table, flow, keys_of, mark, rows_of, table_height
 from .result import Plane
 from .surface import (
     DISTANCE,
@@ -25,7 +24,6 @@ from .surface import (
     tick_room,
     ticks,
 )
-from .table import LINE, draw_table, rows_of, table_height
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

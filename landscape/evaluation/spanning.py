@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor, nn
 
 from ...checkpoints import Weights
-from ..evaluation.workers import run_in_workers
-from .combined import GROUP, FirstLayer, Spanned, first_layer, worth
+from .compute import run_in_workers
+from .first_layer import GROUP, FirstLayer, Spanned, first_layer, worth
 
 if TYPE_CHECKING:
-    from ..evaluation.evaluator import Evaluator
-    from ..evaluation.replica import Replica
+    from .evaluator import Evaluator
+    from .replica import Replica
 
 # Bytes for the outputs, and for the models that each worker holds. Constants and not what this machine has free, so
 # that an interrupted surface goes on to the same numbers elsewhere. Beyond them samples are evaluated the plain way.

@@ -48,10 +48,10 @@ class FirstLayer:
 def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
     """The module's first layer, where its outputs may be put in its place; tried out on the inputs ``x``.
 
-    A plain linear or convolutional layer, called once. What it is given hangs on no weight: all are made NaN, and it is
-    given the same. Its weights, and what lies between it and the last module ``behind``, serve nothing else: they are
-    made NaN, and the module returns the same. So there is none (``None``) where layers share weights, where one is used
-    twice, and where the weights are computed from others.
+    A plain linear or convolutional layer, called once. What it is given depends on no weight: all are made NaN, and it
+    is given the same. Its weights, and what lies between it and the last module ``behind``, serve nothing else: they
+    are made NaN, and the module returns the same. So there is none (``None``) where layers share weights, where one is
+    used twice, and where the weights are computed from others.
 
     >>> first_layer(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(5, 2, 2))
     FirstLayer(layer='1', behind=())
@@ -81,7 +81,7 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
             outputs = after
         while behind and not _pools(leaves[behind[-1]]):  # in the rest of the module it costs the same
             behind.pop()
-        if not _hangs_on_no_weight(trial, layer, x, given):
+        if not _depends_on_no_weight(trial, layer, x, given):
             return None
         candidates = [FirstLayer(layer, tuple(behind)), FirstLayer(layer, ())]
         return next((found for found in candidates if _may_be_replaced(trial, found, x, given, expected)), None)
@@ -224,7 +224,7 @@ def _given(module: nn.Module, layer: str, x: Tensor) -> Tensor:
     raise RuntimeError(f"layer {layer!r} was not reached")
 
 
-def _hangs_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor) -> bool:
+def _depends_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor) -> bool:
     broken = deepcopy(trial)
     for values in broken.state_dict().values():
         if values.is_floating_point():

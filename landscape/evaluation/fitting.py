@@ -1,16 +1,15 @@
-"""Whether a module can be evaluated at all, said before anything is."""
+"""Whether models fit each other, the module and the data, said before anything is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, Layout, Model
 from .known_tasks import is_own
 from .replica import Replica
 from .samples import Samples
@@ -34,6 +33,33 @@ def refuse_shapeless(module: nn.Module) -> None:
                 f"the module's {name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
                 "module once on a sample first"
             )
+
+
+def same_layout(models: Sequence[Model]) -> None:
+    """Refuse models that do not have the same parameters and buffers.
+
+    Raises:
+        FedscopeError: the first two that differ, and where.
+    """
+    for model in models[1:]:
+        difference = models[0].weights.layout.difference(model.weights.layout)
+        if difference is not None:
+            raise FedscopeError(
+                f"{models[0].label} and {model.label} are models of different architectures: {difference}; "
+                "a line or a plane needs models with the same layout"
+            )
+
+
+def fits_module(layout: Layout, models: Sequence[Model]) -> None:
+    """Refuse models whose parameters are not the module's.
+
+    Raises:
+        FedscopeError: the first that does not fit, and where.
+    """
+    for model in models:
+        difference = layout.difference(model.weights.layout)
+        if difference is not None:
+            raise FedscopeError(f"{model.label} does not fit the module: {difference}; build the module it was made by")
 
 
 def try_out(replica: Replica, data: Sequence[tuple[Samples, Tensor, Tensor]]) -> None:
@@ -70,10 +96,9 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             f"{replica.device} has no memory left for {few} of {part.label}; --device cpu always can"
         ) from None
     except Exception as error:  # whatever the user's code or torch raises
-        why = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise FedscopeError(
             f"the module fails on {len(x)} of {part.label}, each of shape {list(x.shape[1:])} "
-            f"({type(error).__name__}: {why}); give data that it takes, or a module that takes these (nn.Flatten() "
+            f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
             "makes a vector of an image)"
         ) from error
     if not isinstance(output, Tensor):
@@ -92,29 +117,30 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
         FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1.
     """
     for name, call in (("loss", task.loss), ("error", task.error)):
-        values: Any = _tried(partial(call, outputs, y), f"the {name} of task {task.name}", outputs, label)
+        what = f"the {name} of task {task.name}"
+        try:
+            values: Any = call(outputs, y)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever the user's code or torch raises
+            raise FedscopeError(
+                f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
+            ) from error
         if values is None and name == "error":
             continue
         if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
             got = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             raise FedscopeError(
-                f"the {name} of task {task.name} is {got} for {f'{len(y)} samples'} of {label}; return one "
-                f"number a sample, [{len(y)}] (a mean over samples is taken by fedscope)"
+                f"{what} is {got} for {len(y)} samples of {label}; return one number a sample, [{len(y)}] (a mean over "
+                "samples is taken by fedscope)"
             )
         if name == "error" and bool(((values < 0) | (values > 1)).any()):
             raise FedscopeError(
-                f"the error of task {task.name} is {float(values.double().max()):g} for a sample of {label}; an error "
-                "is a share, 0 to 1 (return None where there is none)"
+                f"{what} is {float(values.double().max()):g} for a sample of {label}; an error is a share, 0 to 1 "
+                "(return None where there is none)"
             )
 
 
-def _tried(call: Callable[[], Any], what: str, outputs: Tensor, label: str) -> Any:
-    try:
-        return call()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # whatever the user's code or torch raises
-        why = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise FedscopeError(
-            f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({type(error).__name__}: {why})"
-        ) from error
+def _reason(error: Exception) -> str:
+    """The class and the first line of what was raised."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no reason given'])[0]}"
