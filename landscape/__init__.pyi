@@ -26,7 +26,7 @@ from .lines.betas import barrier_of as barrier_of
 from .lines.betas import betas_on as betas_on
 from .lines.connections import Connectivity as Connectivity
 from .lines.connections import connectivity as connectivity
-from .lines.connectivity_figure import draw_connectivity as draw_connectivity
+from .lines.figure import draw_connectivity as draw_connectivity
 from .lines.figure import draw_line as draw_line
 from .lines.result import Line as Line
 from .lines.segments import line as line

@@ -29,7 +29,7 @@ from fedscope.decomposition.similarity import (
     model_similarity,
     round_similarity,
 )
-from fedscope.decomposition.similarity.panels import scale_of
+from fedscope.decomposition.similarity.figure import scale_of
 from fedscope.landscape import Samples, save_figure
 
 BOTH = ("unbiased", "biased")

@@ -15,7 +15,7 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.factors.panels import group_factors
 from fedscope.decomposition.factors.records import FACTORS, MEASURED
-from fedscope.landscape.drawing.end_labels import spread
+from fedscope.landscape.drawing.axes import spread
 from fedscope.landscape.drawing.paper import save_figure
 
 # As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.

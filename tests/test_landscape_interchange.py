@@ -23,8 +23,8 @@ from fedscope.cli.main import run
 from fedscope.landscape import Plane, PlaneModel, draw_panels, write_surface
 from fedscope.landscape.interchange.garipov import read_plane
 from fedscope.landscape.interchange.goldstein import read_surface
+from fedscope.landscape.planes.marks import rows_of
 from fedscope.landscape.planes.surface import axis_labels, remarks, scale_of
-from fedscope.landscape.planes.table import rows_of
 from fedscope.questions.imported import imported
 
 X, Y = np.linspace(-1, 1, 7), np.linspace(-0.5, 1, 4)

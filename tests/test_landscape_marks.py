@@ -15,11 +15,9 @@ from torch import nn
 from fedscope import FedscopeError
 from fedscope.landscape import Plane, PlaneModel, draw_panels
 from fedscope.landscape.evaluation.normalization import Normalization
-from fedscope.landscape.planes.keys import keys_of
-from fedscope.landscape.planes.marks import ANCHOR, OWNER, is_owner
+from fedscope.landscape.planes.marks import ANCHOR, OWNER, is_owner, keys_of, rows_of
 from fedscope.landscape.planes.page import _groups
 from fedscope.landscape.planes.surface import remarks
-from fedscope.landscape.planes.table import rows_of
 
 
 def own_data(client: int, clients: tuple[int, ...] = (3, 8, 13, 11), **attrs: Any) -> Plane:

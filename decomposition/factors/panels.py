@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...landscape.drawing.axes import even
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL
 from .records import ClientRow, RoundFactors
 
@@ -185,18 +186,18 @@ def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
 
 def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> None:
     """An axis of whole rounds, `wide` in inches; with `two` numbers alone, of the first and of the last round."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator
+    from matplotlib.ticker import FixedLocator
 
     first, last = min(rounds, default=0), max(rounds, default=1)
     # Room for what stands beside its round, and for half a marker.
     beside = max(0.04, 0.03 / wide) * (last - first) or 0.5
     ax.set_xlim(first - beside, last + beside)
-    # More digits than these would run into each other.
-    fit = len(f"{first}{last}") * CHARACTER / 2 < wide
-    ends = FixedLocator([first, last] if fit else [last])
-    ax.xaxis.set_major_locator(
-        ends if two else MaxNLocator(int(min(9, max(2, wide / 0.3))), integer=True, steps=[1, 2, 5, 10])
-    )
+    if two:
+        # More digits than these would run into each other.
+        fit = len(f"{first}{last}") * CHARACTER / 2 < wide
+        ax.xaxis.set_major_locator(FixedLocator([first, last] if fit else [last]))
+    else:
+        even(ax.xaxis, int(min(9, max(2, wide / 0.3))), integer=True)
 
 
 def say_where_empty(axes: Sequence[Axes], wide: float) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, shortened
+from ...landscape.drawing.paper import COLOURS, DASHES, GREY, MARKERS, shortened
 from .reading import Array, RunValues
-
-#: inches of a legend's entry before its words, and after them
-KEY, AFTER = 0.3, 0.14
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,19 +50,4 @@ def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
                 "marker": MARKERS[i % len(MARKERS)],
             }
         made.append(Mark(label, values, look))
-    return made
-
-
-def rows_of(marks: Sequence[Mark], width: float, begin: float) -> list[list[tuple[Mark, float]]]:
-    """Entries of the legend with their place across in inches, by row: as many side by side as fit."""
-    made: list[list[tuple[Mark, float]]] = [[]]
-    across = begin
-    for mark in marks:
-        mark = replace(mark, label=shortened(mark.label, int((width - begin - KEY) / CHARACTER)))
-        needs = KEY + len(mark.label) * CHARACTER
-        if made[-1] and across + needs > width:
-            made.append([])
-            across = begin
-        made[-1].append((mark, across))
-        across += needs + AFTER
     return made

@@ -1,4 +1,4 @@
-"""How every figure of the package looks, and files that come out the same byte for byte."""
+"""How every figure and every page of the package looks, and files that come out the same byte for byte."""
 
 from __future__ import annotations
 
@@ -97,6 +97,15 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         yield
 
 
+def look_of(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th line; those of few lines are told apart also without colour.
+
+    >>> look_of(8)["color"] == COLOURS[1]
+    True
+    """
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure in inches, of no window system and no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -129,6 +138,25 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
                 temporary.write_bytes(drawn.getvalue())
             written.append(path)
     return tuple(written)
+
+
+def as_page(figure: Any, name: str) -> str:
+    """A plotly figure as a page with plotly.js inside, the same text for the same figure."""
+    # a fixed name in place of a random one keeps the page the same
+    html: str = figure.to_html(
+        include_plotlyjs=True, full_html=True, div_id=name, default_height="92vh", config={"displaylogo": False}
+    )
+    return html
+
+
+def heading(title: str, remark: str) -> dict[str, str]:
+    """A page's title with its remark below, as plotly takes it."""
+    return {"text": f"{title}<br><sup>{remark}</sup>"}
+
+
+def markup(words: str) -> str:
+    """What matplotlib writes as mathematics, in a page's words."""
+    return words.replace("$L_2$", "L<sub>2</sub>")
 
 
 def shortened(label: str, length: int) -> str:
