@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from legible import assert_inside
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
 from fedscope.cli.main import fedscope, run
@@ -452,14 +453,7 @@ def test_of_many_entries_some_are_shown_and_that_is_said() -> None:
     ids=["few", "many", "layer", "two"],
 )
 def test_nothing_is_cut_off(result: Synergy, width: float) -> None:
-    figure = result.figure(width, title="round 40")
-    assert math.isclose(figure.get_figwidth(), width)
-    figure.canvas.draw()
-    box = figure.get_tightbbox(figure.canvas.get_renderer())  # type: ignore[attr-defined]
-    assert box.x0 >= -0.01
-    assert box.y0 >= -0.01
-    assert box.x1 <= width + 0.01
-    assert box.y1 <= figure.get_figheight() + 0.01
+    assert_inside(result.figure(width, title="round 40"), width)
 
 
 def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

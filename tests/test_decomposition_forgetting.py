@@ -285,11 +285,3 @@ def test_many_clients_and_one_alone_can_be_drawn(tmp_path) -> None:
     alone = Forgetting.of([Answers.from_json({**one, "round": 4})])
     save_figure(alone.figure(), tmp_path / "one", ("png",))
     assert np.isnan(mean_over_clients(alone.own_gain)[1]).all()
-
-
-def test_the_figure_is_the_same_byte_for_byte(tmp_path) -> None:
-    result = Forgetting.of([by_hand(), by_hand(9)], {"split": "train", "data": "digits", "samples": 25})
-    first = save_figure(result.figure(), tmp_path / "a")
-    result.save(tmp_path / "r.nc")
-    second = save_figure(Forgetting.load(tmp_path / "r.nc").figure(), tmp_path / "b")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

@@ -344,10 +344,3 @@ def test_the_smallest_results_can_be_drawn_and_none_cannot(tmp_path) -> None:
         save_figure(figure, tmp_path / "one", ("png",))
     with pytest.raises(FedscopeError, match="no round to draw"):
         Subsets((), "samples").figure()
-
-
-def test_the_figure_is_the_same_byte_for_byte(tmp_path) -> None:
-    first = save_figure(result().figure(), tmp_path / "a")
-    result().save(tmp_path / "r")
-    second = save_figure(Subsets.load(tmp_path / "r").figure(), tmp_path / "b")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from legible import assert_apart, assert_inside
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
@@ -386,28 +384,10 @@ def kinds(folder: Path) -> dict[str, Figure]:
 
 
 def test_no_label_lies_over_another_or_outside(tmp_path: Path) -> None:
-    for name, figure in kinds(tmp_path).items():
-        canvas = figure.canvas
-        assert isinstance(canvas, FigureCanvasAgg)
-        canvas.draw()
-        beyond = set()  # labels of ticks that lie outside the axes or are switched off
-        for axis in itertools.chain.from_iterable((axes.xaxis, axes.yaxis) for axes in figure.axes):
-            low, high = sorted(axis.get_view_interval())
-            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-                if not low - 1e-9 <= tick.get_loc() <= high + 1e-9:
-                    beyond |= {tick.label1, tick.label2}
-        texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-        boxes = [(t.get_text(), t.get_window_extent(canvas.get_renderer())) for t in texts if t not in beyond]
+    for figure in kinds(tmp_path).values():
+        boxes = assert_inside(figure, figure.get_figwidth())
         assert len(boxes) > 8
-        for label, box in boxes:
-            inside = (box.x0 >= -0.5, box.y0 >= -0.5, box.x1 <= figure.bbox.x1 + 0.5, box.y1 <= figure.bbox.y1 + 0.5)
-            assert all(inside), (name, label, inside)
-        for (one, first), (other, second) in itertools.combinations(boxes, 2):
-            shared = (
-                min(first.x1, second.x1) - max(first.x0, second.x0),
-                min(first.y1, second.y1) - max(first.y0, second.y0),
-            )
-            assert min(shared) < 1.5, (name, one, other, shared)
+        assert_apart(boxes)
 
 
 def test_rows_of_many_models_are_few_and_whole() -> None:

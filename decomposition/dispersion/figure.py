@@ -69,8 +69,7 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
                 axes.tick_params(labelleft=column == 0, labelbottom=row == len(quantities) - 1)
             _draw_bar(sheet.axes(width - BAR_LABELS - BAR, panel, BAR, high), image, name)
         sheet.text((left + width - BAR_LABELS - BAR - GAP) / 2, below - 0.12, "round", ha="center")
-        sheet.remarks(said)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
@@ -177,8 +176,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             image = _draw_cells(sheet.axes(across, panel, second, high), layer.cells, scale)
             bar = sheet.axes(across + second + BAR_GAP, panel, THIN_BAR, high)
             colour_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
-        sheet.remarks(said)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _draw_histogram(axes: Axes, histogram: SkewHistogram) -> None:
@@ -191,8 +189,7 @@ def _draw_histogram(axes: Axes, histogram: SkewHistogram) -> None:
     axes.set_ylim(bottom=0)
     even(axes.xaxis, 4)
     even(axes.yaxis, 4, quarters=True)
-    axes.set_xlabel("skewness over clients")
-    axes.set_ylabel("density")
+    axes.set(xlabel="skewness over clients", ylabel="density")
 
 
 def _reach(edges: Array, weights: Array | np.ndarray) -> float:
@@ -229,8 +226,7 @@ def _draw_cells(axes: Axes, cells: Cells, scale: float) -> Any:
         axes.yaxis.set_minor_locator(NullLocator())
     else:
         decades(axes.yaxis, numticks=6, plain=False)
-    axes.set_xlabel("mean over clients, μ")
-    axes.set_ylabel("deviation, σ")
+    axes.set(xlabel="mean over clients, μ", ylabel="deviation, σ")
     return image
 
 

@@ -60,8 +60,7 @@ def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = 
         _name_cells(axes, result, change.shape[1], (wide / change.shape[1], high / len(change)))
         if dot >= SMALLEST:
             _draw_dots(axes, result, dot)
-        sheet.remarks(said)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _change(result: Forgetting) -> np.ndarray:
@@ -82,8 +81,7 @@ def _draw_means(axes: Axes, result: Forgetting) -> None:
     axes.margins(x=0.04)
     even(axes.xaxis, 6, integer=True)
     even(axes.yaxis, 5)
-    axes.set_xlabel("round")
-    axes.set_ylabel("change (points)")
+    axes.set(xlabel="round", ylabel="change (points)")
 
 
 def _name_cells(axes: Axes, result: Forgetting, classes: int, cell: tuple[float, float]) -> None:
@@ -93,8 +91,7 @@ def _name_cells(axes: Axes, result: Forgetting, classes: int, cell: tuple[float,
     step = max(1, ceil(0.13 / cell[1]))
     clients = [str(k) for k in result.client_ids[-1].tolist()]
     axes.set_yticks(range(0, len(clients), step), clients[::step])
-    axes.set_xlabel("class")
-    axes.set_ylabel("client")
+    axes.set(xlabel="class", ylabel="client")
 
 
 def _draw_dots(axes: Axes, result: Forgetting, size: float) -> None:

@@ -70,8 +70,7 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
             _label_axes(axes, result, wide, high, first=i % columns == 0, last=last)
         if len(result.rounds) > 1:
             _round_bar(sheet.axes(width - right + GAP, top + TITLE, BAR, high), result, colours, high)
-        sheet.remarks(said, 0.08)
-    return sheet.figure
+        return sheet.finished(said, 0.08)
 
 
 def round_colours() -> Colormap:
@@ -117,8 +116,7 @@ def _panel(axes: Axes, result: Embedding, run: str, colours: Colormap, limits: S
         above = 4 if which == "global" else 5
         axes.plot(x, y, **line, solid_joinstyle="round", zorder=above)
         axes.plot(x[-1:], y[-1:], color=line["color"], linestyle="", zorder=above + 2, **END)
-    axes.set_xlim(limits[0], limits[1])
-    axes.set_ylim(limits[2], limits[3])
+    axes.set(xlim=(limits[0], limits[1]), ylim=(limits[2], limits[3]))
     for spine in axes.spines.values():
         spine.set_visible(True)
         spine.set_color("#9a9a9a")

@@ -68,8 +68,7 @@ def draw_parameters(result: Parameters, width: float = 3.5, title: str | None = 
         sheet.text(LEFT + room / 2, below - 0.05 - LABEL / 2, "parameter value", ha="center")
         for mark, label, (across, line) in zip(marks, labels, places, strict=True):
             sheet.entry(across, legend + LINE * (line + 0.5), label, mark.look, KEY - 0.06, 3.2)
-        sheet.remarks(said)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _limits_of(values: Array, marked: Sequence[float]) -> tuple[float, float]:
@@ -99,8 +98,7 @@ def _panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: float
     density, finite = density_of(values), values[np.isfinite(values)]
     marked = [float(mark.values[i]) for mark in marks]
     low, high = _limits_of(values, marked)
-    axes.set_xlim(low, high)
-    axes.set_ylim(0, 1)
+    axes.set(xlim=(low, high), ylim=(0, 1))
     if density is not None:
         axes.fill_between(density.at, density.density, color="#e4e4e4", linewidth=0, zorder=1)
         axes.plot(density.at, density.density, color="#404040", linewidth=0.9, zorder=2)

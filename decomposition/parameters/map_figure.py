@@ -55,8 +55,7 @@ def draw_map(result: ParameterMap, width: float = 3.5, title: str | None = None,
                 sheet.text(across + KEY, at, label, fontsize=SMALL)
         else:
             _bar(sheet.axes(left + side + BAR_GAP, top, BAR, 0.85 * side), dots, colour, names)
-        sheet.remarks(said)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side: float) -> Any:
@@ -112,8 +111,7 @@ def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side:
     axes.margins(0.03)
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_xlabel("t-SNE 1")
-    axes.set_ylabel("t-SNE 2")
+    axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
     return dots
 
 

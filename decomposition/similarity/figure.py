@@ -100,8 +100,7 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
             _means_over_rounds(axes, results)
             axes.yaxis.set_label_coords(-0.36 / across, 0.5)
             label_ends(axes, CURVES)
-        sheet.remarks(remark, 0.08)
-    return sheet.figure
+        return sheet.finished(remark, 0.08)
 
 
 def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) -> Figure:
@@ -125,8 +124,7 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
             axes.set_xticks(at, [names[i] for i in at], fontsize=6, rotation=90)
             axes.set_yticks(at, [names[i] for i in at], fontsize=6)
         _bar(sheet, image, margin + side + GAP, top, side)
-        sheet.remarks(remark, 0.08)
-    return sheet.figure
+        return sheet.finished(remark, 0.08)
 
 
 def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:

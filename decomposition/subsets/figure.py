@@ -46,8 +46,7 @@ def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) 
         _finish(axes, result)
         for (across, row), i in zip(places, shown, strict=False):
             sheet.entry(across, top + (row + 0.5) * LINE, labels[i], looks[i], 0.3)
-        sheet.remarks(said)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -> None:

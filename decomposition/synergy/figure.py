@@ -70,8 +70,7 @@ def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) 
             leaves.yaxis.set_label_coords(-0.36 / wide, 0.5)
         if masks is not None:
             draw_maps(sheet, masks, maps, of_maps, result.classes, [last for _, _, last in spans[:-1]])
-        sheet.remarks(said, EDGE + 0.04)
-    return sheet.figure
+        return sheet.finished(said, EDGE + 0.04)
 
 
 def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: float) -> None:
@@ -92,8 +91,7 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: fl
         axes.bar(at, shares, width=0.8, color=COLOURS[0])
         axes.set_xlim(0, len(shares) + 1)
         axes.set_xticks([1, *range(10, len(shares) + 1, 10 * (1 + len(shares) // 100))])
-        axes.set_xlabel("layer, in the order of the model" if wide > 1.8 else "layer")
-        axes.set_ylabel("high entries (%)")
+        axes.set(xlabel="layer, in the order of the model" if wide > 1.8 else "layer", ylabel="high entries (%)")
     axis = axes.xaxis if named else axes.yaxis
     drawn = shares[shares > 0]
     if drawn.size and drawn.max() > 20 * drawn.min():

@@ -58,8 +58,7 @@ def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int)
     links = [np.column_stack([(np.array(x) - 5) / 10, y]) for x, y in zip(tree["icoord"], tree["dcoord"], strict=True)]
     axes.add_collection(LineCollection(links, colors="black", linewidths=0.7))
     leaves, count = list(tree["leaves"] or ()), len(distance)
-    axes.set_xlim(-0.5, count - 0.5)
-    axes.set_ylim(0, 1.05 * max(link[:, 1].max() for link in links))
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(0, 1.05 * max(link[:, 1].max() for link in links)))
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     even(axes.yaxis, 4, quarters=True)
@@ -73,8 +72,7 @@ def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int)
             words = str(s + 1) if s >= 0 else "–"
             look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
             strip.text(place, 0.48, words, color="white" if s >= 0 else "black", **look)
-    strip.set_xlim(-0.5, count - 0.5)
-    strip.set_ylim(0, 1)
+    strip.set(xlim=(-0.5, count - 0.5), ylim=(0, 1))
     for spine in strip.spines.values():
         spine.set_visible(False)
     strip.set_yticks([])

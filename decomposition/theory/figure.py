@@ -105,8 +105,7 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
             row, column = divmod(i, columns)
             panel = top + GAPS + LABELS + row * (TITLE + VARIANCE + LABELS) + TITLE
             _draw_variance(sheet.axes(LEFT + column * (each + BETWEEN), panel, each, VARIANCE), result, name, colours)
-        sheet.remarks(remark, 0.08)
-    return sheet.figure
+        return sheet.finished(remark, 0.08)
 
 
 def _legend_of(result: Theory) -> list[tuple[str, str]]:

@@ -81,8 +81,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
             name_columns(axes, names, side)
         sheet.text(left - 0.12, begins + TITLE + side / 2, "client", rotation=90, ha="center", fontsize=SMALL)
         sheet.text(left + side / 2, begins + TITLE + side + ids + 0.09, "client", ha="center", fontsize=SMALL)
-        sheet.remarks(said, EDGE + 0.03)
-    return sheet.figure
+        return sheet.finished(said, EDGE + 0.03)
 
 
 def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
@@ -111,8 +110,7 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         shown = np.ma.masked_invalid(across)
         axes.plot(at, shown, color=COLOURS[i % len(COLOURS)], label="_orthogonal", **dots, **marks)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("round")
-    axes.set_ylabel("length kept")
+    axes.set(xlabel="round", ylabel="length kept")
     _rounds(axes, results)
 
 

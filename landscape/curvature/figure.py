@@ -89,8 +89,7 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
             axes = sheet.axes(LEFT, top + body + 0.06 + TITLE, width - LEFT - RIGHT, DENSITY)
             axes.set_title(f"spectral density{f' (1/{nats})' if nats else ''}", fontsize=SMALL, loc="left", pad=3)
             _densities(axes, spectra, result)
-        sheet.remarks(remark, 0.08)
-    return sheet.figure
+        return sheet.finished(remark, 0.08)
 
 
 def _by_run(models: Sequence[Curvature]) -> dict[str, list[Curvature]]:

@@ -56,8 +56,6 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "axes.titlesize": SIZE,
         "axes.labelsize": SIZE,
         "legend.fontsize": SMALL,
-        "xtick.labelsize": SMALL,
-        "ytick.labelsize": SMALL,
         "axes.linewidth": 0.6,
         "axes.labelpad": 2.5,
         "axes.titlepad": 4.0,
@@ -69,16 +67,6 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "lines.markersize": 4.0,
         "patch.linewidth": 0.5,
         "hatch.linewidth": 0.4,
-        "xtick.major.width": 0.6,
-        "ytick.major.width": 0.6,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "xtick.minor.width": 0.4,
-        "ytick.minor.width": 0.4,
-        "xtick.minor.size": 1.5,
-        "ytick.minor.size": 1.5,
-        "xtick.major.pad": 2.0,
-        "ytick.major.pad": 2.0,
         "legend.frameon": False,
         "legend.handlelength": 1.8,
         "legend.handletextpad": 0.5,
@@ -91,6 +79,9 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "savefig.dpi": DPI,
         "text.usetex": False,
     }
+    ticks = {"major.width": 0.6, "major.size": 2.5, "minor.width": 0.4, "minor.size": 1.5, "major.pad": 2.0}
+    for axis in ("xtick", "ytick"):
+        settings |= {f"{axis}.labelsize": SMALL, **{f"{axis}.{name}": value for name, value in ticks.items()}}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(settings)

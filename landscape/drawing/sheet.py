@@ -10,6 +10,7 @@ from .paper import CHARACTER, GREY, SMALL, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: inches: round what is drawn; of a line of small type
 EDGE, LINE = 0.05, 0.135
@@ -31,7 +32,7 @@ class Sheet:
 
     def axes(self, left: float, top: float, width: float, height: float, **shared: Any) -> Axes:
         """Axes with their upper left corner at (left, top)."""
-        box = (left / self.width, (self.height - top - height) / self.height, width / self.width, height / self.height)
+        box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box, **shared)
 
     def text(self, left: float, top: float, words: str, **style: Any) -> None:
@@ -59,11 +60,12 @@ class Sheet:
         self.key(left + long / 2, top, marker)
         self.text(left + long + 0.06, top, label, fontsize=SMALL)
 
-    def remarks(self, lines: Sequence[str], left: float = EDGE + 0.04) -> None:
-        """What must be known besides the panels, in lines of small type at the bottom."""
-        for i, line in enumerate(lines):
-            top = self.height - self.edge - LINE * (len(lines) - i - 0.5)
+    def finished(self, remarks: Sequence[str], left: float = EDGE + 0.04) -> Figure:
+        """The figure, at its bottom what must be known besides the panels, in lines of small type."""
+        for i, line in enumerate(remarks):
+            top = self.height - self.edge - LINE * (len(remarks) - i - 0.5)
             self.text(left, top, line, color=GREY, fontsize=SMALL)
+        return self.figure
 
 
 def wrapped(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:

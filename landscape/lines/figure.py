@@ -58,8 +58,7 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
             for which in words:
                 sheet.text(0.5, below + 0.5 * LINE, which, fontsize=SMALL)
                 below += LINE
-        sheet.remarks(said, 0.1)
-    return sheet.figure
+        return sheet.finished(said, 0.1)
 
 
 def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
@@ -79,12 +78,10 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
         image = signed_heat_map(axes, middles)  # grey: no pair, or no number
         name_cells(axes, names, side)
         if all("client-" in label for label in labels):
-            axes.set_xlabel("client")
-            axes.set_ylabel("client")
+            axes.set(xlabel="client", ylabel="client")
         label = f"excess loss in the middle{_nats(line)}"
         colour_bar(sheet.axes(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
-        sheet.remarks(said, 0.1)
-    return sheet.figure
+        return sheet.finished(said, 0.1)
 
 
 def _curves(axes: Axes, line: Line, name: str) -> None:

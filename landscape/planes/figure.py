@@ -69,8 +69,7 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
             sheet.text(left - margin + 0.09, at + high / 2, _fitting(up, tall), rotation=90, ha="center")
             colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale, height=tall)
         draw_table(sheet, below, rows)
-        sheet.remarks(said, TEXT)
-    return sheet.figure
+        return sheet.finished(said, TEXT)
 
 
 def _extent(plane: Plane, size: float) -> tuple[float, float]:
@@ -137,8 +136,7 @@ def draw_panels(
         for (look, words), (left, line) in zip(keys, places, strict=True):
             sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
             sheet.text(left, high + LINE * (line + 0.5), words, fontsize=SMALL)
-        sheet.remarks(said, TEXT)
-    return sheet.figure
+        return sheet.finished(said, TEXT)
 
 
 def _strip(
