@@ -161,14 +161,9 @@ def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
 def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
     """The measured test error of every round, in per cent; the average over rounds, where there is one, in front."""
     for number, curve in enumerate(curves):
-        ax.plot(
-            curve.rounds,
-            [100 * value for value in curve.error],
-            color=(GREY, BLACK, BLUE, VERMILION)[number % 4],
-            linewidth=0.8 if number == 0 else 1.2,
-            label=curve.label,
-            zorder=2 + number,
-        )
+        colour, wide = (GREY, BLACK, BLUE, VERMILION)[number % 4], 0.8 if number == 0 else 1.2
+        error = [100 * value for value in curve.error]
+        ax.plot(curve.rounds, error, color=colour, linewidth=wide, label=curve.label, zorder=2 + number)
 
 
 def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> None:

@@ -35,12 +35,8 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
     runs = result.runs
     rows = -(-len(runs) // ROW)
     columns = -(-len(runs) // rows)
-    figure = make_subplots(
-        rows=rows,
-        cols=columns,
-        subplot_titles=[escape(run) for run in runs],
-        horizontal_spacing=0.05 / columns,
-    )
+    titles = [escape(run) for run in runs]
+    figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, horizontal_spacing=0.05 / columns)
     shown: list[tuple[Point, ...]] = []
     for panel, run in enumerate(runs):
         for which, look in _looks():

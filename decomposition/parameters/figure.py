@@ -113,17 +113,8 @@ def _panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: float
         elif np.isfinite(value):
             arrows[value > high] += 1
             _arrow(axes, value > high, 0.965 - 0.1 * arrows[value > high], mark)
-    axes.plot(
-        finite,
-        np.full(len(finite), 0.035),
-        transform=axes.get_xaxis_transform(),
-        color="black",
-        linestyle="none",
-        marker="|",
-        markersize=4.5,
-        markeredgewidth=0.7,
-        zorder=4,
-    )
+    tick: dict[str, Any] = {"color": "black", "markersize": 4.5, "markeredgewidth": 0.7, "zorder": 4}
+    axes.plot(finite, np.full(len(finite), 0.035), "|", transform=axes.get_xaxis_transform(), **tick)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     _number(axes, wide)
@@ -142,30 +133,16 @@ def _level(shown: list[list[float]], value: float, apart: float) -> int:
 def _line(axes: Axes, value: float, mark: Mark, up: float) -> None:
     look = {name: part for name, part in mark.look.items() if name != "marker"}
     axes.axvline(value, ymax=0.94, zorder=3, **{**look, "linewidth": 1.0})
-    axes.plot(
-        [value],
-        [up],
-        transform=axes.get_xaxis_transform(),
-        color=mark.look["color"],
-        marker=mark.look["marker"],
-        markersize=3.2,
-        clip_on=False,
-        zorder=5,
-    )
+    dot: dict[str, Any] = {"color": look["color"], "marker": mark.look["marker"], "markersize": 3.2}
+    axes.plot([value], [up], transform=axes.get_xaxis_transform(), clip_on=False, zorder=5, **dot)
 
 
 def _arrow(axes: Axes, right: bool, up: float, mark: Mark) -> None:
     """A mark that lies outside: an arrow of its colour at the edge."""
     end, towards = (0.995, 9) if right else (0.005, -9)
-    axes.annotate(
-        "",
-        (end, up),
-        (-towards, 0),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        arrowprops={"arrowstyle": "-|>,head_width=0.13,head_length=0.22", "color": mark.look["color"], "shrinkB": 0},
-        annotation_clip=False,
-    )
+    arrow = {"arrowstyle": "-|>,head_width=0.13,head_length=0.22", "color": mark.look["color"], "shrinkB": 0}
+    places = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate("", (end, up), (-towards, 0), **places, arrowprops=arrow, annotation_clip=False)
 
 
 def _number(axes: Axes, wide: float) -> None:

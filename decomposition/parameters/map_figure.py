@@ -70,48 +70,36 @@ def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side:
         size = np.where(counts < n / 20, 3 * size, size)
         order = order[np.argsort(-counts[order], kind="stable")]
     if colour == "layer" and len(names) <= len(COLOURS):
-        look: dict[str, Any] = {
-            "cmap": ListedColormap(COLOURS[: len(names)]),
-            "norm": Normalize(-0.5, len(names) - 0.5),
-        }
+        shades: Any = ListedColormap(COLOURS[: len(names)])
+        norm: Any = Normalize(-0.5, len(names) - 0.5)
     elif colour == "layer":
-        look = {"cmap": SURFACE, "norm": Normalize(0, len(names) - 1)}
+        shades, norm = SURFACE, Normalize(0, len(names) - 1)
     elif colour == "skewness":
         values = result.skewness
         greatest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-        look = {
-            "cmap": LinearSegmentedColormap.from_list("skewness", DIVERGING),
-            "norm": Normalize(-greatest, greatest),
-        }
+        shades = LinearSegmentedColormap.from_list("skewness", DIVERGING)
+        norm = Normalize(-greatest, greatest)
     else:
         values = np.where(result.cv > 0, result.cv, np.nan)
         there = values[np.isfinite(values)]
         # the ends would belong to a few means near 0 and a few parameters that nobody moved
         low, high = np.quantile(there, [0.01, 0.99]) if len(there) else (0.1, 1.0)
-        look = {"cmap": SURFACE, "norm": LogNorm(low, max(high, 1.01 * low))}
+        shades, norm = SURFACE, LogNorm(low, max(high, 1.01 * low))
     at, values, size = result.at[order], values[order], size[order]
     without = np.isnan(values)
     x, y = at.T
-    axes.scatter(x[without], y[without], s=size[without], c="#bbbbbb", linewidths=0, rasterized=True, zorder=1)
+    dot: dict[str, Any] = {"linewidths": 0, "rasterized": True}
+    axes.scatter(x[without], y[without], s=size[without], c="#bbbbbb", zorder=1, **dot)
     dots = axes.scatter(
-        x[~without], y[~without], s=size[~without], c=values[~without], linewidths=0, rasterized=True, zorder=2, **look
+        x[~without], y[~without], s=size[~without], c=values[~without], zorder=2, cmap=shades, norm=norm, **dot
     )
     if colour == "dispersion":
-        high_ones = result.at[result.high]
-        axes.scatter(
-            high_ones[:, 0],
-            high_ones[:, 1],
-            s=4 * size.max() + 6,
-            facecolors="none",
-            edgecolors="black",
-            linewidths=0.5,
-            zorder=3,
-        )
+        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "linewidths": 0.5}
+        x, y = result.at[result.high].T
+        axes.scatter(x, y, s=4 * size.max() + 6, zorder=3, **ring)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.03)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
+    axes.set(xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
     return dots
 
 

@@ -66,14 +66,8 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
         remark = wrapped(_remark(results, curves, errors), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL
-        height = (
-            top
-            + row * len(results)
-            + (0.14 + CURVES + BELOW if curves else 0)
-            + (GAP + CURVES + BELOW if errors else 0)
-            + LINE * len(remark)
-            + EDGE
-        )
+        panels = (0.14 + CURVES + BELOW if curves else 0) + (GAP + CURVES + BELOW if errors else 0)
+        height = top + row * len(results) + panels + LINE * len(remark) + EDGE
         sheet = Sheet(width, height, title)
         for r, (result, rounds) in enumerate(zip(results, shown, strict=True)):
             down = top + r * row + TITLE
@@ -186,16 +180,9 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
             spread = np.array([getattr(one, f"{kind}_stderr") for one in result.rounds])
             if kind == "mean_global" and not np.isfinite(values).any():
                 continue
-            axes.plot(
-                rounds,
-                np.ma.masked_invalid(values),
-                linestyle=dash,
-                color=colour,
-                marker=marker if len(rounds) <= MARKED else "",
-                markersize=2.4,
-                linewidth=0.9,
-                label=label,
-            )
+            look: dict[str, Any] = {"linestyle": dash, "color": colour, "linewidth": 0.9, "label": label}
+            look |= {"marker": marker if len(rounds) <= MARKED else "", "markersize": 2.4}
+            axes.plot(rounds, np.ma.masked_invalid(values), **look)
             axes.errorbar(rounds, values, yerr=spread, fmt="none", ecolor=colour, elinewidth=0.8, label="_bars")
             if kind == "mean":
                 crosses(axes, rounds, values, 0.04, color=GREY, label="_broken")
@@ -217,14 +204,8 @@ def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA]) -> None:
         look: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linewidth": 0.5, "label": name}
         axes.plot(across, up, color=COLOURS[i % len(COLOURS)], **look)
         for k in {0, len(known) - 1} if known and len(results) == 1 else ():
-            axes.annotate(
-                str(known[k].round),
-                (across[k], up[k]),
-                xytext=(3, 2),
-                textcoords="offset points",
-                size=SMALL,
-                color=COLOURS[i % len(COLOURS)],
-            )
+            beside: dict[str, Any] = {"xytext": (3, 2), "textcoords": "offset points", "size": SMALL}
+            axes.annotate(str(known[k].round), (across[k], up[k]), color=COLOURS[i % len(COLOURS)], **beside)
     even(axes.xaxis, 6, quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.06, y=0.12)

@@ -131,12 +131,8 @@ def _draw_similarity(axes: Axes, bar: Axes, result: Synergy, side: float) -> Non
                 axes.add_patch(
                     Rectangle((corner, corner), size, size, fill=False, edgecolor=colour, linewidth=wide, zorder=4)
                 )
-        look: dict[str, Any] = {
-            "color": cluster_colour(int(name) - 1) if name else GREY,
-            "fontsize": SMALL,
-            "ha": "center",
-            "va": "center",
-        }
+        look: dict[str, Any] = {"fontsize": SMALL, "ha": "center", "va": "center"}
+        look["color"] = cluster_colour(int(name) - 1) if name else GREY
         if (last - first + 1) * side / count >= len(name or "–") * CHARACTER + 0.02:  # else its neighbours' lie on it
             axes.text((first + last) / 2, above, name or "–", **look)
     if spans:

@@ -3,7 +3,7 @@ Drawing only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -92,18 +92,9 @@ def _curves(axes: Axes, line: Line, name: str) -> None:
         look = look_of(i)
         axes.plot(line.beta, np.ma.masked_invalid(curve), **look, zorder=3)
         ends = [int(np.flatnonzero(line.beta == end)[0]) for end in (0.0, 1.0)]
-        axes.plot(
-            line.beta[ends],
-            np.ma.masked_invalid(curve[ends]),
-            color=look["color"],
-            linestyle=":" if name == "loss" else "none",
-            linewidth=0.7,
-            marker="o",
-            markersize=4.0,
-            markeredgecolor="white",
-            markeredgewidth=0.6,
-            zorder=4,
-        )
+        dots: dict[str, Any] = {"marker": "o", "markersize": 4.0, "markeredgecolor": "white", "markeredgewidth": 0.6}
+        dots |= {"color": look["color"], "linestyle": ":" if name == "loss" else "none", "linewidth": 0.7}
+        axes.plot(line.beta[ends], np.ma.masked_invalid(curve[ends]), zorder=4, **dots)
         crosses(axes, line.beta, curve, 0.03, color=look["color"], clip_on=False)
     finite = curves[np.isfinite(curves)]
     if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():

@@ -98,17 +98,8 @@ def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
     for i, model in enumerate(plane.anchors, start=1):
         away = np.array([model.a, model.b]) - middle
         across, up = 7.5 * away / (np.hypot(*away) or 1.0)
-        axes.annotate(
-            str(i),
-            (model.a, model.b),
-            (across, up),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-            zorder=4.5,
-            path_effects=halo,
-        )
+        number: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "zorder": 4.5}
+        axes.annotate(str(i), (model.a, model.b), (across, up), textcoords="offset points", path_effects=halo, **number)
 
 
 @dataclass(frozen=True)

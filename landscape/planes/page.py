@@ -53,13 +53,8 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     error = "<br>error %{customdata[1]:.1f} %" if known else ""
     told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
     data = np.stack([plane.loss, 100 * plane.error], axis=-1)
-    figure = make_subplots(
-        rows=1,
-        cols=2,
-        column_widths=[0.56, 0.44],
-        specs=[[{"type": "scene"}, {"type": "xy"}]],
-        horizontal_spacing=0.06,
-    )
+    kinds = [[{"type": "scene"}, {"type": "xy"}]]
+    figure = make_subplots(rows=1, cols=2, column_widths=[0.56, 0.44], specs=kinds, horizontal_spacing=0.06)
     surface = {"x": plane.a, "y": plane.b, "z": heights, "customdata": data, "hovertemplate": told}
     light = {"ambient": 0.85, "diffuse": 0.3, "specular": 0.05, "roughness": 0.9}  # colours stay the colour bar's
     bar = {**levels, "x": 1.0, "len": 0.8}
