@@ -159,7 +159,7 @@ def _axes(sheet: Sheet, panels: Sequence[str], columns: int, top: float, wide: f
     for name in panels:
         for column in range(columns):
             left = LEFT + column * (wide + COLUMN_GAP)
-            shared = {"sharex": axes.get((panels[0], column)), "sharey": axes.get((name, 0))}
+            shared: dict[str, Any] = {"sharex": axes.get((panels[0], column)), "sharey": axes.get((name, 0))}
             axes[name, column] = sheet.axes(left, top, wide, HEIGHTS[name], label=f"{name} {column}", **shared)
         top += HEIGHTS[name] + GAP
     return axes

@@ -45,16 +45,13 @@ def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = 
         cells = (means + MEANS + BOTTOM + 0.04 if several else top) + LINE + 0.05
         sheet = Sheet(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
         if several:
-            axes = sheet.axes(LEFT, means, width - LEFT - 0.12, MEANS)
-            _draw_means(axes, result)
-            axes.yaxis.set_label_coords(-0.33 / (width - LEFT - 0.12), 0.5)
+            _draw_means(sheet.axes(LEFT, means, width - LEFT - 0.12, MEANS, ylabel=0.33), result)
             for i, words in enumerate(("own data", "others' data")):
                 across = LEFT + i * (0.25 + 8 * CHARACTER)
                 sheet.key(across + 0.05, top + LINE / 2, {"color": COLOURS[i], "marker": "os"[i], "markersize": 3})
                 sheet.text(across + 0.14, top + LINE / 2, words, fontsize=SMALL)
         sheet.text(LEFT, cells - 0.05 - LINE / 2, f"round {result.rounds[-1]}", fontsize=SMALL)
-        axes = sheet.axes(LEFT, cells, wide, high)
-        axes.yaxis.set_label_coords(-0.33 / wide, 0.5)
+        axes = sheet.axes(LEFT, cells, wide, high, ylabel=0.33)
         image = signed_heat_map(axes, change)  # grey: no sample
         colour_bar(sheet.axes(LEFT + wide + GAP, cells, BAR, high), image, "change (points)", 5, quarters=True)
         _name_cells(axes, result, change.shape[1], (wide / change.shape[1], high / len(change)))

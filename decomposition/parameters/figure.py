@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, literal, paper_style, shortened
+from ...landscape.drawing.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from .density import Array, density_of
-from .marks import Mark, marks_of
+from .density import density_of
+from .reading import Array, RunValues
 from .result import differ, not_finite
 from .summaries import Summary, no_density
 
@@ -33,6 +34,44 @@ DIGIT, APART = 0.056, 0.1
 BEYOND = 1.0
 # The room of a marker in inches; how much lower, as a share of the panel, one stands that would cover another.
 MARKER, STEP = 0.06, 0.09
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """One vertical mark a panel: its ``label``, the ``values`` [n] of the n panels, and matplotlib's ``look``."""
+
+    label: str
+    values: Array
+    look: dict[str, Any]
+
+
+def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
+    """The first run's models, and the global ones of the others; models with the same values in every panel are one
+    mark, ``FMA = global``."""
+    first, *others = runs
+    words = {"start": "start", "fma": "FMA", "global": "global", "averaged": "averaged"}
+    if others:
+        words |= {"global": f"global of {shortened(first.run, 20)}"}
+    found = [(words[which], values) for which, values in first.models.items()]
+    found += [(f"global of {shortened(run.run, 20)}", run.models["global"]) for run in others]
+    merged: list[tuple[str, Array]] = []
+    for label, values in found:
+        same = next((i for i, (_, known) in enumerate(merged) if np.array_equal(known, values, equal_nan=True)), None)
+        if same is None:
+            merged.append((label, values))
+        else:
+            merged[same] = (f"{merged[same][0]} = {label}", values)
+    looks = iter(range(len(merged)))
+    made = []
+    for label, values in merged:
+        if label.startswith("start"):
+            look = {"color": GREY, "linestyle": DASHES[2], "marker": "|"}
+        else:
+            i = next(looks)
+            dash, marker = DASHES[(0, 1, 3)[i % 3]], MARKERS[i % len(MARKERS)]
+            look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": marker}
+        made.append(Mark(label, values, look))
+    return made
 
 
 def draw_parameters(result: Parameters, width: float = 3.5, title: str | None = None) -> Figure:

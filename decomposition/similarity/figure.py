@@ -85,14 +85,11 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
         lowest = height - EDGE - LINE * len(remark) - BELOW
         across = width - AXIS - ENDS
         if errors:
-            axes = sheet.axes(AXIS, lowest - CURVES, across, CURVES)
-            _errors_over_similarity(axes, results)
-            axes.yaxis.set_label_coords(-0.36 / across, 0.5)
+            _errors_over_similarity(sheet.axes(AXIS, lowest - CURVES, across, CURVES, ylabel=0.36), results)
             lowest -= CURVES + GAP + BELOW
         if curves:
-            axes = sheet.axes(AXIS, lowest - CURVES, across, CURVES)
+            axes = sheet.axes(AXIS, lowest - CURVES, across, CURVES, ylabel=0.36)
             _means_over_rounds(axes, results)
-            axes.yaxis.set_label_coords(-0.36 / across, 0.5)
             label_ends(axes, CURVES)
         return sheet.finished(remark, 0.08)
 

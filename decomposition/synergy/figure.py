@@ -65,9 +65,8 @@ def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) 
             left = LEFT + side + BAR_GAP + COLOUR_BAR + BAR_LABELS + LEFT if aside else LEFT
             wide = min(width - left - RIGHT, 2.6) if aside else side
             begins, high = (matrix, side - STRIP) if aside else (under, TREE)
-            leaves, strip = sheet.axes(left, begins, wide, high), sheet.axes(left, begins + high + 0.02, wide, STRIP)
-            draw_tree(leaves, strip, result, wide, IDS)
-            leaves.yaxis.set_label_coords(-0.36 / wide, 0.5)
+            leaves = sheet.axes(left, begins, wide, high, ylabel=0.36)
+            draw_tree(leaves, sheet.axes(left, begins + high + 0.02, wide, STRIP), result, wide, IDS)
         if masks is not None:
             draw_maps(sheet, masks, maps, of_maps, result.classes, [last for _, _, last in spans[:-1]])
         return sheet.finished(said, EDGE + 0.04)

@@ -62,14 +62,12 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         below = top + (max(down, of_map) if aside else down + of_map)
         sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
         if curves:
-            upper = sheet.axes(LEFT, top, across - LEFT - ends, tall)
-            lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall)
+            upper = sheet.axes(LEFT, top, across - LEFT - ends, tall, ylabel=0.36)
+            lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall, ylabel=0.36)
             _draw_cosines(upper, results)
             _draw_cancellation(lower, results)
-            for axes in (upper, lower):
-                axes.yaxis.set_label_coords(-0.36 / (across - LEFT - ends), 0.5)
-                if several:
-                    label_ends(axes, tall)
+            for axes in (upper, lower) if several else ():
+                label_ends(axes, tall)
         begins = top if aside else top + down
         left = width - room + LEFT if aside else LEFT
         named = f"{shortened(results[0].run, 20)}, " if several else ""

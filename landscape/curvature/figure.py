@@ -72,11 +72,11 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
             sheet.line(across, first + LINE * (row + 0.5), 0.26, {**look_of(i), "linewidth": 1.1})
             sheet.text(across + 0.31, first + LINE * (row + 0.5), label, fontsize=SMALL)
         for i, name in enumerate(names):
-            axes = sheet.axes(margin + (i % 2) * (wide + between), top + (i // 2) * each + TITLE, wide, high)
+            across, down = margin + (i % 2) * (wide + between), top + (i // 2) * each + TITLE
+            axes = sheet.axes(across, down, wide, high, ylabel=0.37 if lines else None)
             axes.set_title(TITLES[name], fontsize=SMALL, loc="left", pad=3)
             if lines:
                 _over_rounds(axes, name, lines, nats)
-                axes.yaxis.set_label_coords(-0.37 / wide, 0.5)
                 lowest = i + 2 >= len(names)
                 axes.tick_params(labelbottom=lowest)
                 axes.set_xlabel("round" if lowest else "", labelpad=1)

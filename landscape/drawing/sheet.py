@@ -30,10 +30,15 @@ class Sheet:
         if title:
             self.text(width / 2, edge + 0.08, title, ha="center")
 
-    def axes(self, left: float, top: float, width: float, height: float, **shared: Any) -> Axes:
-        """Axes with their upper left corner at (left, top)."""
+    def axes(
+        self, left: float, top: float, width: float, height: float, ylabel: float | None = None, **shared: Any
+    ) -> Axes:
+        """Axes with their upper left corner at (left, top), and if given the y label so many inches left of them."""
         box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
-        return self.figure.add_axes(box, **shared)
+        axes = self.figure.add_axes(box, **shared)
+        if ylabel is not None:
+            axes.yaxis.set_label_coords(-ylabel / width, 0.5)
+        return axes
 
     def text(self, left: float, top: float, words: str, **style: Any) -> None:
         """A line of text whose middle is ``top`` inches from the top."""

@@ -45,13 +45,12 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         sheet = Sheet(width, below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE, title)
         for i, name in enumerate(names):
             left, down = (i * cell, 0.0) if beside else (0.0, i * (high + gap))
-            axes = sheet.axes(LEFT + left, top + down, wide, high)
+            axes = sheet.axes(LEFT + left, top + down, wide, high, ylabel=0.41)
             _curves(axes, line, name)
             if beside or i == len(names) - 1:
                 axes.set_xlabel(r"$\beta$")
             else:
                 axes.tick_params(labelbottom=False)
-            axes.yaxis.set_label_coords(-0.41 / wide, 0.5)
         for i, (words, barrier) in enumerate(entries):
             sheet.line(0.12, below + 0.5 * LINE, 0.3, look_of(i))
             sheet.text(width - RIGHT, below + 0.5 * LINE, barrier, fontsize=SMALL, ha="right")
