@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..drawing.paper import SMALL, paper_style, shortened
 from ..drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
@@ -101,10 +101,9 @@ def draw_panels(
         width: in inches; below 3.2 every panel has a row, up to 4 two stand side by side, from 6 on a whole row does.
         rows: what each row is, written above it.
     """
-    grid = [[item] if isinstance(item, Plane) else list(item) for item in planes]
-    names = [[item] if isinstance(item, str) else list(item) for item in titles]
-    if planes and isinstance(planes[0], Plane):
-        grid, names = [[item for row in grid for item in row]], [[item for row in names for item in row]]
+    one_row = isinstance(planes[0], Plane)
+    grid: Any = [planes] if one_row else planes
+    names: Any = [titles] if one_row else titles
     everything = [plane for row in grid for plane in row]
     columns = max(len(row) for row in grid)
     columns = min(columns, 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2)))
