@@ -66,9 +66,9 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
         remark = wrapped(_remark(results, curves, errors), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL
-        panels = (0.14 + CURVES + BELOW if curves else 0) + (GAP + CURVES + BELOW if errors else 0)
-        height = top + row * len(results) + panels + LINE * len(remark) + EDGE
-        sheet = Sheet(width, height, title)
+        below = top + row * len(results) + (0.14 + CURVES + BELOW if curves else 0)
+        below += GAP + CURVES + BELOW if errors else 0
+        sheet = Sheet(width, below + LINE * len(remark) + EDGE, title)
         for r, (result, rounds) in enumerate(zip(results, shown, strict=True)):
             down = top + r * row + TITLE
             for c, similarity in enumerate(rounds):
@@ -82,7 +82,7 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
             name = shortened(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
             sheet.text(0.13, down + side / 2, name, ha="center", rotation=90, size=SMALL)
             _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN) - BETWEEN + GAP, down, side)
-        lowest = height - EDGE - LINE * len(remark) - BELOW
+        lowest = below - BELOW
         across = width - AXIS - ENDS
         if errors:
             _errors_over_similarity(sheet.axes(AXIS, lowest - CURVES, across, CURVES, ylabel=0.36), results)
