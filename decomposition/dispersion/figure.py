@@ -134,7 +134,6 @@ def _clients(found: Sequence[RoundDispersion] | Sequence[LayerMap]) -> str:
 
 
 def _remark(result: Dispersion, quantities: Collection[str]) -> str:
-    """What the test was, over how many clients, and what grey means."""
     parts = [f"{_clients(result.rounds)} clients; {WHOLE}: the whole model"]
     if "skew_rejected_share" in quantities:
         parts.append(

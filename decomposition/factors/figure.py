@@ -148,7 +148,6 @@ def _wrapped(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
 
 
 def _inches(words: str, font: Mapping[str, Any]) -> float:
-    """How wide words are."""
     figure = new_figure(1, 1)
     return float(figure.text(0, 0, words, **font).get_window_extent().width / figure.dpi)
 

@@ -101,7 +101,6 @@ def _draw_dots(axes: Axes, result: Forgetting, size: float) -> None:
 
 
 def _remark(result: Forgetting, *, dots: bool) -> str:
-    """What changed, on which data, and what the marks mean."""
     which = "test accuracy" if result.attrs.get("split") == "test" else "accuracy on the others' data"
     parts = [f"cells: change of {which} by local training"]
     if dots:

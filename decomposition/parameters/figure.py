@@ -226,7 +226,6 @@ def _name_panel(axes: Axes, name: str, summary: Summary, height: float) -> None:
 
 
 def _remark(result: Parameters, marks: Sequence[Mark]) -> str:
-    """Over whom, and what the numbers and marks mean."""
     first = result.runs[0]
     clients = len(first.client_ids)
     parts = [f"{shortened(first.run, 24)}, round {first.round}: {clients} clients (ticks); scales differ"]

@@ -112,7 +112,6 @@ def _bar(axes: Axes, dots: Any, colour: str, names: list[str]) -> None:
 
 
 def _remark(result: ParameterMap, colour: str) -> str:
-    """What a dot is, and what must not be read."""
     size = result.attrs.get("parameters")
     of = f" of {size:,}" if size else ""
     parts = [

@@ -158,7 +158,6 @@ def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: 
 
 
 def _bar(sheet: Sheet, image: Any, left: float, top: float, side: float) -> None:
-    """The scale of the maps."""
     colour_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
 
 
@@ -217,7 +216,6 @@ def _comparable(result: ClientCKA) -> list[RoundCKA]:
 
 
 def _remark(results: Sequence[ClientCKA | ModelCKA], curves: bool, errors: bool) -> str:
-    """What is compared, by which estimate, what the marks mean, on which data."""
     attrs: Mapping[str, Any] = results[0].attrs
     where = "outputs" if results[0].layer in ("", OUTPUT) else f"layer {results[0].layer}"
     batches = int(attrs.get("batches", 1))

@@ -102,7 +102,6 @@ def _look(colour: int, dash: int) -> dict[str, Any]:
 
 
 def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
-    """What was averaged, what the bands are, and on which data."""
     most = max(row.subsets for one in drawn for row in one.sizes)
     how = "equal weights" if result.weights == "uniform" else "weights by samples"
     rounds = sorted({one.round for one in drawn})

@@ -197,7 +197,6 @@ def _logarithmic(axis: Axis, ticks: int) -> None:
 
 
 def _remark(result: Theory) -> str:
-    """What the numbers are of, and what they cannot show."""
     parts = []
     for why, count in left_out(result.rounds).items():
         parts.append(f"{count} of {len(result.rounds)} rounds left out ({why})")

@@ -162,7 +162,6 @@ def _draw_map(axes: Axes, bar: Axes, updates: RoundUpdates, side: float) -> None
 
 
 def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
-    """What an update is, what the marks mean."""
     parts = ["Δ: a client's model less the one it was sent"]
     if curves:
         parts.append("length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖")

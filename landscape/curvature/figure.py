@@ -205,7 +205,6 @@ def _ticks(axes: Axes, axis: Axis, log: bool) -> None:
 
 
 def _remark(result: Sharpness, over_rounds: bool) -> str:
-    """Radii, data, and what the marks mean."""
     parts = []
     measures = [measure for _, measure in result.measures()]
     radii = {measure.name: measure.radius for measure in measures if measure.radius is not None}
