@@ -22,7 +22,7 @@ from .evaluation.tasks import Task as Task
 from .interchange.garipov import read_plane as read_plane
 from .interchange.goldstein import read_surface as read_surface
 from .interchange.goldstein import write_surface as write_surface
-from .lines.connectivity_figure import draw_connectivity as draw_connectivity
+from .lines.figure import draw_connectivity as draw_connectivity
 from .lines.figure import draw_line as draw_line
 from .lines.result import Connectivity as Connectivity
 from .lines.result import Line as Line

@@ -229,11 +229,13 @@ def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return
     from matplotlib.figure import Figure
 
-    def savefig(figure: Any, target: Any, *, format: str = "png", **_: Any) -> None:
-        words = {"pdf": b"%PDF", "png": b"\x89PNG"}.get(format, b"") + b" sketch " + _digest(figure).encode()
-        target.write(words) if hasattr(target, "write") else Path(target).write_bytes(words)
+    monkeypatch.setattr(Figure, "savefig", sketch)
 
-    monkeypatch.setattr(Figure, "savefig", savefig)
+
+def sketch(figure: Any, target: Any, *, format: str = "png", **_: Any) -> None:
+    """``Figure.savefig`` that builds the figure and does not draw it."""
+    words = {"pdf": b"%PDF", "png": b"\x89PNG"}.get(format, b"") + b" sketch " + _digest(figure).encode()
+    target.write(words) if hasattr(target, "write") else Path(target).write_bytes(words)
 
 
 def _digest(figure: Any) -> str:

@@ -3,15 +3,11 @@ labels of a figure can be read."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from string import ascii_lowercase
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 from torch import nn
 
 from fedscope.checkpoints import Layout, Model, Weights
@@ -56,29 +52,3 @@ def interrupt_at(count: int) -> Callable[[int, int], None]:
             raise KeyboardInterrupt
 
     return progress
-
-
-def assert_legible(figure: Figure, name: str, least: int) -> None:
-    """No label lies over another or outside of the figure, which has more than ``least``."""
-    canvas = figure.canvas
-    assert isinstance(canvas, FigureCanvasAgg)
-    canvas.draw()
-    undrawn = set()  # labels of ticks that lie outside the axes or are switched off
-    for axis in itertools.chain.from_iterable((axes.xaxis, axes.yaxis) for axes in figure.axes):
-        low, high = sorted(axis.get_view_interval())
-        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-            if not low - 1e-9 <= tick.get_loc() <= high + 1e-9:
-                undrawn |= {tick.label1, tick.label2}
-    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-    renderer = canvas.get_renderer()
-    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text not in undrawn]
-    assert len(boxes) > least
-    for label, box in boxes:
-        assert min(box.x0, box.y0) >= -0.5, (name, label)
-        assert box.x1 <= figure.bbox.x1 + 0.5, (name, label)
-        assert box.y1 <= figure.bbox.y1 + 0.5, (name, label)
-    for (label, first), (other, second) in itertools.combinations(boxes, 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        down = min(first.y1, second.y1) - max(first.y0, second.y0)
-        # boxes of text include the line's full height; a pixel of touch is no overlap of ink
-        assert min(across, down) < 1.5, (name, label, other)

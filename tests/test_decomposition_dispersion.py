@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from legible import assert_apart, assert_inside
 from scipy import stats
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
@@ -543,16 +544,7 @@ def test_figures_hold_every_word(tmp_path: Path, width: float) -> None:
         maps.append(map_layer(round_, "fc.weight", run=run))
     result = Dispersion(tuple(rounds), 0.05, tuple(maps))
     for figure in (result.figure(width, "title"), result.layers_figure(width)):
-        figure.canvas.draw()
-        page = figure.bbox
-        for axes in figure.axes:
-            box = axes.get_tightbbox()
-            assert box is not None
-            assert page.x0 - 1 <= box.x0 < box.x1 <= page.x1 + 1
-            assert box.y0 >= page.y0 - 1
-        for text in figure.texts:
-            box = text.get_window_extent()
-            assert page.x0 - 1 <= box.x0 < box.x1 <= page.x1 + 1, text.get_text()
+        assert_apart(assert_inside(figure, width))
 
 
 def test_a_heat_map_shows_the_columns_of_the_table(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from legible import assert_inside
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
@@ -37,7 +38,6 @@ from fedscope.decomposition.model_maps import (
     trustworthiness,
 )
 from fedscope.landscape import Compute
-from fedscope.landscape.drawing.paper import paper_style
 
 LAYOUT = Layout(
     (
@@ -532,20 +532,7 @@ def test_nothing_is_cut_off_or_drawn_over(result: Embedding, width: float, metho
     if method == "tsne":
         result = replace(result, method="tsne", explained=None, perplexity=7.5, kl_divergence=0.25)
     figure = result.figure(width, "A title")
-    with paper_style(width):
-        figure.canvas.draw()
-    axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis)]
-    texts = [*figure.texts, *(axis.label for axis in axes)]
-    for axis in axes:  # ticks beyond the limits are there and not drawn
-        low, high = sorted(axis.get_view_interval())
-        texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-        texts += [tick.label2 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text() and text.get_visible()]
-    for words, box in boxes:
-        assert min(box.x0, box.y0) >= -1, words
-        assert box.x1 <= figure.bbox.x1 + 1, words
-        assert box.y1 <= figure.bbox.y1 + 1, words
-    kept = {words for words, _ in boxes}
+    kept = {words for words, _ in assert_inside(figure, width)}
     assert {"A title", "iid", "shards", "global", "averaged", "client", "round"} <= kept
 
 

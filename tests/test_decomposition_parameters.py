@@ -43,8 +43,8 @@ from fedscope.decomposition.parameters import choosing as choosing_module
 from fedscope.decomposition.parameters import places as places_module
 from fedscope.decomposition.parameters import summaries as summaries_module
 from fedscope.decomposition.parameters.choosing import resolved_skewness
+from fedscope.decomposition.parameters.figure import marks_of
 from fedscope.decomposition.parameters.mapping import layer_scales
-from fedscope.decomposition.parameters.marks import marks_of
 from fedscope.decomposition.synergy.classes import high_entries, is_high, mean_and_cv
 
 LAYOUT = Layout(

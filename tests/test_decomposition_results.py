@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from legible import assert_apart, assert_inside
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.factors.panels import group_factors
 from fedscope.decomposition.factors.round_factors import FACTORS, MEASURED
-from fedscope.landscape.drawing.end_labels import spread
-from fedscope.landscape.drawing.paper import save_figure
+from fedscope.landscape.drawing.axes import spread
 
 # As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.
 ROUNDS = (1, 10, 20, 40, 60)
@@ -164,14 +164,6 @@ def test_a_client_of_an_average_over_rounds_keeps_its_round(tmp_path):
     assert {row.trained for row in loaded.runs[1].rounds[0].clients} == {old.round}
 
 
-def test_the_figure_is_the_same_byte_for_byte(tmp_path):
-    first = save_figure(result().figure(), tmp_path / "a")
-    result().save(tmp_path / "r")
-    second = save_figure(Decomposition.load(tmp_path / "r").figure(3.5), tmp_path / "b")
-    for a, b in zip(first, second, strict=True):
-        assert a.read_bytes() == b.read_bytes()
-
-
 def words(figure) -> str:
     texts = [text.get_text() for ax in figure.axes for text in (*ax.texts, ax.title, ax._left_title)]
     return "\n".join(texts + [text.get_text().replace("\n", " ") for text in figure.texts])
@@ -276,18 +268,6 @@ def nowhere(run: RunFactors) -> RunFactors:
     return replace(run, rounds=tuple(rounds))
 
 
-def boxes(figure) -> list:
-    """Every text that is seen, with its place in pixels."""
-    figure.draw_without_rendering()
-    texts = list(figure.texts)
-    for ax in figure.axes:
-        texts += [*ax.texts, ax._left_title, ax.xaxis.label, ax.yaxis.label]
-        for axis in (ax.xaxis, ax.yaxis):
-            low, high = axis.get_view_interval()
-            texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-    return [(text.get_text(), text.get_window_extent()) for text in texts if text.get_visible() and text.get_text()]
-
-
 RUNS = (
     plausible(),
     plausible("fedavg-momentum", seed=1),
@@ -303,14 +283,7 @@ RUNS = (
 def test_words_of_a_figure_neither_touch_nor_are_cut(width, shown):
     title = "A title that is longer than the figure is wide, so that it needs more lines than one"
     figure = result(*(RUNS[i] for i in shown)).figure(width, title)
-    found = boxes(figure)
-    for words, box in found:
-        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1, words
-        assert 0 <= box.y0 < box.y1 <= figure.bbox.y1, words
-    for i, (words, box) in enumerate(found):
-        # Boxes hold room for letters with tails.
-        for other, there in found[i + 1 :]:
-            assert not box.shrunk(0.96, 0.7).overlaps(there.shrunk(0.96, 0.7)), (words, other)
+    assert_apart(assert_inside(figure, width))
     for ax in figure.axes:  # right of the columns stand labels, wherever the lines end
         assert ax._left_title.get_window_extent().x1 <= figure.axes[-1].bbox.x1 + 1
 

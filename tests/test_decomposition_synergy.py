@@ -21,7 +21,6 @@ from fedscope.decomposition.synergy import classes as synergy_classes
 from fedscope.decomposition.synergy.classes import macro_classes, similarities
 from fedscope.decomposition.synergy.diagnosis import Criteria, group_clients, synergy
 from fedscope.decomposition.synergy.result import CV_QUANTILES, LayerSynergy, Synergy
-from fedscope.landscape.drawing.paper import save_figure
 
 Matrix = list[list[float]]
 
@@ -507,21 +506,6 @@ def test_one_model_is_no_matrix_of_clients() -> None:
     clients = clients_of([np.ones((3, 4))])
     with pytest.raises(FedscopeError, match=r"between clients, rows \[K, P\], but the parameters have shape \(4,\)"):
         synergy(clients.row(0))
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        example(),
-        example(layers=40, count=35),
-    ],
-    ids=["few", "many"],
-)
-def test_figures_are_of_a_column_s_width_and_the_same_byte_for_byte(tmp_path: Path, result: Synergy) -> None:
-    figure = result.figure(title="round 40")
-    assert figure.get_figwidth() == 3.5
-    first = save_figure(figure, tmp_path / "a", ("png",))[0].read_bytes()
-    assert save_figure(result.figure(title="round 40"), tmp_path / "b", ("png",))[0].read_bytes() == first
 
 
 @pytest.mark.parametrize(

@@ -343,6 +343,6 @@ def test_figures_say_whose_statistics_they_show(policy: str, models: list[Model]
     }[policy]
     figures = planes[0].figure(), draw_panels(planes, ["one", "other"]), drawn.figure(), draw_connectivity(drawn)
     for figure, words in zip(figures, told, strict=True):
-        said = " ".join(text.get_text() for text in reversed(figure.texts))
+        said = " ".join(text.get_text() for text in figure.texts)
         assert f"normalization statistics {words}" in said
     assert f"normalization statistics {told[0]}" in planes[0].page()

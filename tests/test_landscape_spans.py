@@ -50,7 +50,7 @@ def test_components_are_scikit_learns(seed: int, count: int, size: int) -> None:
         assert a**2 + b**2 + off**2 == pytest.approx(((row - rows[0]) ** 2).sum(), abs=1e-9)
 
 
-def test_components_do_not_hang_on_how_many_parameters_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_do_not_depend_on_how_many_parameters_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = list(np.random.default_rng(0).standard_normal((5, 23)))
     whole = principal_components(rows, rows[0])
     monkeypatch.setattr(axes, "CHUNK", 4)

@@ -164,7 +164,7 @@ def test_what_was_not_measured_is_said() -> None:
 def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
     saved = Curves((curve(), curve("fma", averaged=None)), {"versions": {"numpy": "2"}})
     saved.runs[0].values["test_loss"][3] = np.inf
-    table, head = saved.save(tmp_path / "c")
+    _, head = saved.save(tmp_path / "c")
     assert json.loads(head.read_text()) == saved.attrs
     back = Curves.load(tmp_path / "c")
     assert back.attrs == saved.attrs
@@ -173,15 +173,6 @@ def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.round, other.round)
         for name in MEASURES:
             np.testing.assert_array_equal(one.values[name], other.values[name])
-    lines = table.read_text().splitlines()
-    table.write_text("\n".join([*lines[:-1], lines[-1].replace(",12,", ",twelve,")]))
-    with pytest.raises(
-        FedscopeError, match=r"c\.curves\.csv is damaged: round in line 25 is 'twelve'; compute it again"
-    ):
-        Curves.load(tmp_path / "c")
-    table.write_text("\n".join(line.rpartition(",")[0] for line in lines))
-    with pytest.raises(FedscopeError, match=r"c\.curves\.csv is not a table of `fedscope curves`"):
-        Curves.load(tmp_path / "c")
     head.write_text('["versions"]')
     with pytest.raises(FedscopeError, match=r"c\.curves\.json is no result of `fedscope curves`"):
         Curves.load(tmp_path / "c")

@@ -235,7 +235,7 @@ class Dispersion(TableResult):
         Raises:
             FedscopeError: there is no map.
         """
-        from .layer_figure import draw_layers
+        from .figure import draw_layers
 
         return draw_layers(self.maps, width, title)
 

@@ -112,7 +112,7 @@ class Connectivity(Line):
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """The excess in the middle as a heat map, a row and a column a client; ``width`` in inches."""
-        from .connectivity_figure import draw_connectivity
+        from .figure import draw_connectivity
 
         return draw_connectivity(self, width, title)
 

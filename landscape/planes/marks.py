@@ -1,4 +1,4 @@
-"""The models of a plane: markers and lines on its surface, what these mean below panels, and a table below a figure.
+"""The models of a plane: markers and lines on its surface, their table below it, and what the markers on several mean.
 Drawing only."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..drawing.paper import CHARACTER, COLOURS, GREY, MARKERS, SMALL, shortened
+from ..drawing.sheet import LINE, Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +25,6 @@ MEAN = {"marker": "X", "color": "white", "markeredgecolor": "black", "markersize
 OWNER = {"marker": "^", "color": SHOWN[0], "markeredgecolor": "white", "markersize": 7.5}
 #: markers with little area are drawn larger
 WIDER = {"P": 6.5, "*": 8.0, "v": 5.8, "D": 4.6}
-#: inches that a line of small type takes
-LINE = 0.135
 
 
 def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:
@@ -100,70 +99,8 @@ def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
     for i, model in enumerate(plane.anchors, start=1):
         away = np.array([model.a, model.b]) - middle
         across, up = 7.5 * away / (np.hypot(*away) or 1.0)
-        axes.annotate(
-            str(i),
-            (model.a, model.b),
-            (across, up),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-            zorder=4.5,
-            path_effects=halo,
-        )
-
-
-def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
-    """What the markers of panels mean, a line each.
-
-    A model shown is told with its loss and distance, unless they are others on other panels.
-    """
-    keys: list[tuple[dict[str, Any], str]] = []
-    numbers: dict[str, set[str]] = {}
-    for model in (model for plane in planes for model in plane.shown):
-        numbers.setdefault(model.label, set()).add(_numbers(model))
-    for plane in planes:
-        count = len(plane.anchors)
-        own = ", ".join(model.label for model in plane.anchors) if plane.span == "surface" else "the three models"
-        roles = {
-            "anchor": own if told_apart(plane) else f"the {count} clients",
-            "mean": "their mean",
-            "origin": next((shortened(model.label, 40) for model in plane.models if model.role == "origin"), ""),
-            "path": f"first of {len(plane.path)} models of the run",
-        }
-        seen = set()
-        for model, look in looks(plane):
-            if plane.span == "surface" and model.role == "path":
-                continue
-            if is_owner(plane, model):
-                words = "the client whose data they are"
-            elif model.role == "shown" and is_path(plane):
-                words = f"{len(plane.shown)} models, projected"
-            elif model.role == "shown":
-                words = shortened(model.label, 26)
-                words += f": {_numbers(model)}" if len(numbers[model.label]) == 1 else ""
-            else:
-                words = roles[model.role]
-            if words not in seen and (look, words) not in keys:
-                keys.append((look, words))
-            seen.add(words)
-    return keys
-
-
-def _numbers(model: PlaneModel) -> str:
-    return f"loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"
-
-
-def flow(words: Sequence[str], left: float, width: float) -> list[tuple[float, int]]:
-    """Where each of several phrases starts (inches, line), as many a line as fit."""
-    places, at, line = [], left, 0
-    for phrase in words:
-        length = CHARACTER * len(phrase) + 0.3
-        if at > left and at + length > width:
-            at, line = left, line + 1
-        places.append((at, line))
-        at += length
-    return places
+        number: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "zorder": 4.5}
+        axes.annotate(str(i), (model.a, model.b), (across, up), textcoords="offset points", path_effects=halo, **number)
 
 
 @dataclass(frozen=True)
@@ -258,3 +195,44 @@ def draw_table(sheet: Sheet, top: float, rows: Sequence[Row]) -> None:
         sheet.text(0.42, middle, shortened(row.label, characters), fontsize=SMALL)
         for end, words in zip(ends, row.numbers(), strict=True):
             sheet.text(end, middle, words, **style)
+
+
+def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
+    """What the markers of panels mean, a line each.
+
+    A model shown is told with its loss and distance, unless they are others on other panels.
+    """
+    keys: list[tuple[dict[str, Any], str]] = []
+    numbers: dict[str, set[str]] = {}
+    for model in (model for plane in planes for model in plane.shown):
+        numbers.setdefault(model.label, set()).add(_numbers(model))
+    for plane in planes:
+        count = len(plane.anchors)
+        own = ", ".join(model.label for model in plane.anchors) if plane.span == "surface" else "the three models"
+        roles = {
+            "anchor": own if told_apart(plane) else f"the {count} clients",
+            "mean": "their mean",
+            "origin": next((shortened(model.label, 40) for model in plane.models if model.role == "origin"), ""),
+            "path": f"first of {len(plane.path)} models of the run",
+        }
+        seen = set()
+        for model, look in looks(plane):
+            if plane.span == "surface" and model.role == "path":
+                continue
+            if is_owner(plane, model):
+                words = "the client whose data they are"
+            elif model.role == "shown" and is_path(plane):
+                words = f"{len(plane.shown)} models, projected"
+            elif model.role == "shown":
+                words = shortened(model.label, 26)
+                words += f": {_numbers(model)}" if len(numbers[model.label]) == 1 else ""
+            else:
+                words = roles[model.role]
+            if words not in seen and (look, words) not in keys:
+                keys.append((look, words))
+            seen.add(words)
+    return keys
+
+
+def _numbers(model: PlaneModel) -> str:
+    return f"loss {model.loss:#.3g}, {model.off_plane:.2g} off the plane"

@@ -1,8 +1,10 @@
-"""Names at the ends of lines, instead of a legend."""
+"""What stands at axes: numbers, crosses where there is no value, names at the ends of lines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -10,6 +12,42 @@ from .paper import SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+
+def even(axis: Axis, most: int | Literal["auto"], *, quarters: bool = False, **more: Any) -> None:
+    """At most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, and
+    ``steps=None`` for matplotlib's own."""
+    from matplotlib.ticker import MaxNLocator
+
+    steps = [1, 2, 2.5, 5, 10] if quarters else [1, 2, 5, 10]
+    axis.set_major_locator(MaxNLocator(most, **{"steps": steps, **more}))
+
+
+def decades(axis: Axis, subs: Sequence[float] = (1.0,), numticks: int | None = None, *, plain: bool = True) -> None:
+    """Numbers at a logarithmic axis, every decade or more often; ``plain`` writes 0.1 and 1 rather than powers of
+    ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=subs, numticks=numticks))
+    if plain:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def power_of_ten(values: np.ndarray, most: int) -> int:
+    """Which power of ten of the greatest value stands in the unit: none from 0.1 to below 10^(most + 1)."""
+    finite = np.abs(values[np.isfinite(values)])
+    greatest = float(finite.max()) if finite.size else 0.0
+    power = math.floor(math.log10(greatest)) if greatest > 0 else 0
+    return 0 if -1 <= power <= most else power
+
+
+def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: Any) -> None:
+    """Crosses on the axis where values are not finite, so that there is no curve."""
+    broken = x[~np.isfinite(values)]
+    place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "markersize": 3}
+    axes.plot(broken, np.full(len(broken), up), "x", **place, **look)
 
 
 def label_ends(ax: Axes, height: float) -> None:

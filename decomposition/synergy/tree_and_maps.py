@@ -1,4 +1,5 @@
-"""The micro-classes of clients in the entries of high dispersion, and the weights of their clusters. Drawing only."""
+"""How clients group by average linkage, their micro-classes in the entries of high dispersion, and the weights of their
+clusters. Drawing only."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import GREY, SMALL, SURFACE
+from ...landscape.drawing.axes import even
+from ...landscape.drawing.heat_maps import colour_bar, frame, heat_map, name_cells
+from ...landscape.drawing.paper import COLOURS, GREY, SMALL, SURFACE
 from ...landscape.drawing.sheet import Sheet
-from .tree import cluster_colour
+from .classes import cluster_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +25,64 @@ FINE, BORDERS = 150, 16
 # Inches: a client's and a cluster's row, what a map takes at least and at most, between the maps and below them; the
 # gap before a colour bar and the bar.
 ROW, CLUSTER, LEAST, MOST, BETWEEN, BELOW, GAP, BAR = 0.075, 0.12, 0.42, 1.3, 0.1, 0.22, 0.07, 0.09
+
+
+def cluster_colour(s: int) -> str:
+    """Of the s-th cluster, counted from 0; black stays for what belongs to none."""
+    return COLOURS[s % (len(COLOURS) - 1)]
+
+
+def has_tree(result: Synergy) -> bool:
+    """Whether there is anything to group: three clients, and pairs that are not all equally similar."""
+    similarity = result.mean_similarity
+    others = similarity[~np.eye(len(similarity), dtype=bool)]
+    return len(similarity) >= 3 and bool(np.ptp(others) > 1e-12)
+
+
+def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int) -> None:
+    """The dendrogram of 1 − similarity by average linkage, and below each leaf its MAC cluster and its id.
+
+    An independent grouping of the same similarities: where leaves of one cluster lie side by side, both agree.
+
+    Args:
+        strip: the axes below, for the clusters; side: the width of both, inches.
+        named: ids are written for at most so many clients.
+    """
+    from matplotlib.collections import LineCollection
+    from scipy.cluster.hierarchy import dendrogram, linkage
+    from scipy.spatial.distance import squareform
+
+    distance = 1 - result.mean_similarity
+    np.fill_diagonal(distance, 0)
+    tree = dendrogram(linkage(squareform(distance, checks=False), "average", optimal_ordering=True), no_plot=True)
+    # scipy sets leaves at 5, 15, 25, ...
+    links = [np.column_stack([(np.array(x) - 5) / 10, y]) for x, y in zip(tree["icoord"], tree["dcoord"], strict=True)]
+    axes.add_collection(LineCollection(links, colors="black", linewidths=0.7))
+    leaves, count = list(tree["leaves"] or ()), len(distance)
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(0, 1.05 * max(link[:, 1].max() for link in links)))
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    even(axes.yaxis, 4, quarters=True)
+    axes.set_ylabel("1 − similarity")
+    # where every layer has its own, a client has none
+    cluster = cluster_of(result.clusters[0] if result.scope == "model" else (), count)
+    for place, k in enumerate(leaves):
+        s = cluster[k]
+        face = cluster_colour(s) if s >= 0 else "#d9d9d9"
+        strip.bar(place, 1, width=0.92, color=face)
+        if side / count >= 0.09 and result.scope == "model":
+            words = str(s + 1) if s >= 0 else "–"
+            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
+            strip.text(place, 0.48, words, color="white" if s >= 0 else "black", **look)
+    strip.set(xlim=(-0.5, count - 0.5), ylim=(0, 1))
+    for spine in strip.spines.values():
+        spine.set_visible(False)
+    strip.set_yticks([])
+    strip.tick_params(length=0, pad=1.5)
+    strip.set_xticks([])
+    if count <= named:
+        name_cells(strip, [str(result.client_ids[k]) for k in leaves], side, rows=False)
+    strip.set_xlabel("client")
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,41 +167,21 @@ def _draw_classes(axes: Axes, bar: Axes, mic: np.ndarray, classes: int) -> None:
     """Micro-classes 1..C of the clients (rows) in high entries (columns)."""
     import matplotlib
     from matplotlib.colors import BoundaryNorm, ListedColormap
-    from matplotlib.ticker import MaxNLocator
 
     colours = ListedColormap(matplotlib.colormaps[SURFACE](np.linspace(0, 1, classes)))
     norm = BoundaryNorm(np.arange(0.5, classes + 1), classes)
     image = axes.imshow(mic, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
-    _frame(axes)
-    made = axes.figure.colorbar(image, cax=bar)
-    made.locator = MaxNLocator(nbins=4, integer=True, min_n_ticks=1)
-    made.update_ticks()
-    made.ax.minorticks_off()
-    made.ax.tick_params(length=0)
-    made.set_label("MIC", labelpad=3)
-    made.outline.set_linewidth(0.6)
+    frame(axes, bare=True)
+    numbers = colour_bar(bar, image, "MIC", 4, steps=None, integer=True, min_n_ticks=1).ax
+    numbers.minorticks_off()
+    numbers.tick_params(length=0)
 
 
 def _draw_weights(axes: Axes, bar: Axes, alpha: np.ndarray, high: float) -> None:
     """The clusters' weights in the same entries, [S, columns]; cells without a cluster are grey."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_facecolor("#d9d9d9")
-    image = axes.imshow(np.ma.masked_invalid(alpha), cmap="cividis", vmin=0, aspect="auto", interpolation="nearest")
-    _frame(axes)
+    image = heat_map(axes, alpha, "cividis", bare=True, vmin=0)
     for s in range(len(alpha)):
         if high / len(alpha) >= 0.08:
             look: dict[str, Any] = {"color": cluster_colour(s), "fontsize": SMALL, "ha": "right", "va": "center"}
             axes.text(-0.012, s, str(s + 1), transform=axes.get_yaxis_transform(), **look)
-    made = axes.figure.colorbar(image, cax=bar)
-    made.locator = MaxNLocator(nbins=2, steps=[1, 2, 2.5, 5, 10])
-    made.update_ticks()
-    made.set_label("α", labelpad=3)
-    made.outline.set_linewidth(0.6)
-
-
-def _frame(axes: Axes) -> None:
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    colour_bar(bar, image, "α", 2, quarters=True)
