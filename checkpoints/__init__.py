@@ -1,27 +1,23 @@
 """Models at rest: run directories, addresses, layouts, files."""
 
 from .addresses import Address, Model, load_model, parse_address
-from .columns import Columns, columns_of, read_columns
-from .creating import refuse_occupied
+from .archives import npz_names, read_npz, refuse_oversize
 from .durable import WriterLock, write_durably
-from .errors import FedscopeError, FedscopeWarning, nearest
+from .errors import FedscopeError, FedscopeWarning, nearest, spoken_size
 from .files import read_file, write_file
-from .finding import find_run_folders, find_runs, size_of
-from .foreign import expanded, reading, refuse_oversize
 from .layout import Entry, Layout
 from .metrics import COLUMNS
 from .netcdf import Variable, read_netcdf, write_netcdf
-from .npz import npz_names, read_npz
-from .opening import regular
+from .opening import expanded, reading, regular
 from .partition import Partition
-from .pieces import Piece, read_pieces
-from .progress import Partial
-from .provenance import versions
-from .recorded import recorded_clients, rounds_with_clients
-from .recording import Policy, size_on_disk, spoken_size
-from .round_files import RoundRecord, write_round
+from .pieces import Columns, Piece, read_columns, read_pieces
+from .recording import Policy, size_on_disk
+from .results.result import versions
+from .results.store import Partial
+from .round_writing import RoundRecord, write_round
 from .rounds import Round
-from .runs import Run
+from .run_folders import find_run_folders, find_runs, refuse_occupied, size_of
+from .runs import Run, recorded_clients, rounds_with_clients
 from .weights import Weights, mean, stack, weighted_mean
 from .writer import RunWriter
 
@@ -45,7 +41,6 @@ __all__ = [
     "Variable",
     "Weights",
     "WriterLock",
-    "columns_of",
     "expanded",
     "find_run_folders",
     "find_runs",

@@ -12,7 +12,7 @@ from typing import Literal
 from .errors import FedscopeError, FedscopeWarning, nearest, spans
 from .files import SUFFIXES, read_model
 from .layout import Layout
-from .round_files import MODELS
+from .round_writing import MODELS
 from .rounds import Round
 from .runs import Run
 from .weights import Weights, mean

@@ -10,9 +10,8 @@ from . import checksums
 from .errors import FedscopeError
 from .gate import DamagedError
 from .round_head import read_head
-from .round_models import open_entry
+from .round_models import open_entry, read_client_state, read_state
 from .round_reading import RoundFile, open_round
-from .round_states import read_client_state, read_state
 from .rounds import Round
 
 

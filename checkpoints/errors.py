@@ -53,3 +53,17 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             parts.append([number])
     return listed("-".join(map(str, part)) for part in parts)
+
+
+def spoken_size(size: float) -> str:
+    """A number of bytes in words.
+
+    >>> spoken_size(840_000), spoken_size(52.4e6), spoken_size(9e11)
+    ('840 kB', '52 MB', '900 GB')
+    """
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = 0
+    while size >= 1000 and power < len(units) - 1:
+        size, power = size / 1000, power + 1
+    unit = units[power]
+    return f"{size:.2g} {unit}" if size < 10 else f"{size:.0f} {unit}"

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from .archives import read_npz, read_torch
 from .durable import write_durably
 from .errors import FedscopeError, FedscopeWarning, listed
-from .foreign import reading
 from .layout import Entry, Layout
-from .npz import read_npz
-from .opening import regular
+from .opening import reading, regular
 from .state_dicts import as_arrays, find_state_dict, fit, hint
-from .torch_files import read_torch
 from .weights import Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 
 from .errors import FedscopeError
+from .gate import refuse_unstored
 from .hdf5 import RESULT_AGAIN, check_seal, reading, writing
-from .stored import refuse_unstored
 
 #: dimensions, values, and attributes such as ``units`` and ``long_name``
 Variable = tuple[tuple[str, ...], np.ndarray, Mapping[str, str]]

@@ -1,4 +1,4 @@
-"""Models in a round's file, read into memory: one of them, clients' rows, or one layer of all."""
+"""Models in a round's file, read into memory: one of them, clients' rows, or a layer of all; and what methods keep."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from . import delta
 from .errors import FedscopeError
 from .gate import Stored
 from .layout import Entry
 from .round_reading import RoundFile
+from .round_writing import decode, is_encoded
 from .weights import Weights
 
 
@@ -36,6 +36,37 @@ def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
         row = np.empty(prod(entry.shape), file.layout.dtype)
         _row(file, stored, start, place, row)
         yield row
+
+
+def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
+    """Arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
+    layout, state = file.layout, {}
+    for name in file.names(group):
+        path = f"{group}/{name}"
+        kind = _kind(file, path)
+        if not file.gate.is_group(path):
+            state[name] = file.array(path)
+        elif kind == "model":
+            entries = {e.name: file.array(f"{path}/{e.name}", np.dtype(e.dtype), e.shape) for e in layout.entries}
+            state[name] = layout.flatten(entries)
+        elif kind == "vector":
+            parts = [file.array(f"{path}/{e.name}", "iuf", e.shape).reshape(-1) for e in layout.parameters]
+            state[name] = np.concatenate(parts)
+        else:
+            state[name] = read_state(file, path)
+    return state
+
+
+def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weights | np.ndarray:
+    """Some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
+    path = f"client_state/{name}"
+    kind = _kind(file, path)
+    if not file.gate.is_group(path):
+        return file.rows(path, places)
+    if kind == "vector":
+        parts = [file.rows(f"{path}/{e.name}", places, e.shape) for e in file.layout.parameters]
+        return np.concatenate([part.reshape(len(places), -1) for part in parts], axis=1)
+    return read_models(file, path, places)
 
 
 def is_packed(file: RoundFile, path: str) -> bool:
@@ -61,7 +92,7 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
             f"{file.path}: {path} is encoded as {encoding!r:.40}, which this fedscope does not know; upgrade it: "
             "pip install --upgrade fedscope"
         )
-    if group != "clients" or entry.kind != "parameter" or not delta.encodes(np.dtype(entry.dtype)):
+    if group != "clients" or entry.kind != "parameter" or not is_encoded(np.dtype(entry.dtype)):
         raise file.gate.damaged(f"{path} is said to be differences, which only float32 parameters of clients are")
     if not file.gate.has("start"):
         raise file.gate.damaged("its clients are differences from start, which is missing")
@@ -100,4 +131,17 @@ def _row(file: RoundFile, stored: Stored, start: np.ndarray | None, place: int |
         return
     coded = np.empty(start.size, np.int32)
     file.read(stored, place, coded)
-    out[...] = delta.decode(start, coded)
+    out[...] = decode(start, coded)
+
+
+def _kind(file: RoundFile, path: str) -> str:
+    """What a group is said to hold: ``model``, ``vector``, or "" where it holds others."""
+    if not file.gate.has(path):
+        raise file.gate.damaged(f"it lacks {path}")
+    kind = ""
+    if h5py.h5a.exists(file.file.id, b"kind", obj_name=path.encode()):
+        kind = str(file.file[path].attrs["kind"])
+        file.verify_attribute(f"{path}@kind", kind)
+    elif file.is_listed(f"{path}@kind"):
+        raise file.gate.damaged(f"{path} does not say any more of what kind it is")
+    return kind

@@ -13,9 +13,8 @@ import numpy as np
 from .errors import FedscopeError, listed
 from .layout import Layout
 from .round_head import Head, read_head
-from .round_models import is_packed, read_layer, read_model, read_models
+from .round_models import is_packed, read_client_state, read_layer, read_model, read_models, read_state
 from .round_reading import RoundFile, open_round
-from .round_states import read_client_state, read_state
 from .weights import Weights
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from .errors import FedscopeError, listed, nearest
 from .hdf5 import check_version
-from .opening import regular
-from .texts import read_json
+from .opening import read_json, regular
 
 FORMAT, VERSION = "fedscope-run", 1
 #: files that are written once, before ``run.json``, which says their sha256

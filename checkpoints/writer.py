@@ -7,12 +7,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from .creating import create_run
 from .durable import WriterLock, disk_is_full, sweep_temporaries, sync
 from .errors import DiskFullError, FedscopeError
 from .metrics import append_row, mend_table
 from .partition import Partition
-from .round_files import RoundRecord, write_round
+from .round_writing import RoundRecord, write_round
+from .run_folders import create_run
 from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path
 
 

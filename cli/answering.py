@@ -17,8 +17,7 @@ from .options import Output
 
 if TYPE_CHECKING:
     from ..asking.question import Part, Question
-    from ..checkpoints.results import Result
-    from ..checkpoints.results.claims import Claim
+    from ..checkpoints.results import Claim, Result
 
     A = TypeVar("A", bound=Result)
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
 from ..checkpoints.metrics import read_table, to_arrays
+from ..checkpoints.opening import RESULT, read_json
 from ..checkpoints.results import Table, TableResult, number
-from ..checkpoints.tables import AGAIN, write_csv
-from ..checkpoints.texts import RESULT, read_json
+from ..checkpoints.results.tables import AGAIN, write_csv
 from ..decomposition.factors.result import ErrorCurve
 from .measures import MEASURES, USUAL, Measure, measure_of
 from .smoothing import LEAST

@@ -1,16 +1,16 @@
 """What a question answers: a result that saves, loads, draws and tells itself, as tables or as arrays."""
 
 from .arrays import ArrayResult, along, padded
-from .claims import claimed
-from .collection import Collection
-from .kept import Kept
-from .result import Result, plain
+from .result import Collection, Result, plain
+from .store import Claim, Kept, Partial, claimed
 from .tables import Table, TableResult, number, truth
 
 __all__ = [
     "ArrayResult",
+    "Claim",
     "Collection",
     "Kept",
+    "Partial",
     "Result",
     "Table",
     "TableResult",
