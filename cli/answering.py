@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 UNSAID = {"kind": "models", "normalization": "interpolate"}
 #: what a result says only where it is not the usual: asked for by silence, too
 ONLY = ("task",)
-#: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task",)
 #: said for the reader only: the models' sums tell what they are
 SAID_ONLY = {"models_read"}
 

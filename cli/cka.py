@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import click
 
 from ..asking.source import Source
-from .options import Count, Output, output_options, source_options
+from .options import Count, Output, choice, output_options, rounds_option, source_options
 
 
 @click.command(
@@ -16,11 +16,7 @@ from .options import Count, Output, output_options, source_options
     "fedscope cka runs/fma@last runs/ima@last runs/ima@1/start",
 )
 @click.argument("models", nargs=-1, required=True, metavar="RUN [RUN ...] | A B [C ...]")
-@click.option(
-    "--rounds",
-    metavar="1,20,last",
-    help="Which rounds of every RUN, or all with their clients.  [default: the first and last of these]",
-)
+@rounds_option("the first and last of these", "Which rounds of every RUN, or all with their clients.")
 @click.option(
     "--layer",
     "layers",
@@ -28,12 +24,10 @@ from .options import Count, Output, output_options, source_options
     metavar="NAME",
     help="Compare this submodule's outputs, as conv1; repeatable, a result each.  [default: output, the logits]",
 )
-@click.option(
+@choice(
     "--estimator",
-    type=click.Choice(["unbiased", "biased"]),
-    default="unbiased",
-    show_default=True,
-    help="Of HSIC on a minibatch; the biased one is high for any features that outnumber the samples.",
+    ["unbiased", "biased"],
+    "Of HSIC on a minibatch; the biased one is high for any features that outnumber the samples.",
 )
 @click.option(
     "--batch",
@@ -42,15 +36,7 @@ from .options import Count, Output, output_options, source_options
 )
 @source_options("test", files=True)
 @output_options
-def command(
-    models: tuple[str, ...],
-    rounds: str | None,
-    layers: tuple[str, ...],
-    estimator: Literal["unbiased", "biased"],
-    batch: int | None,
-    source: Source,
-    output: Output,
-) -> None:
+def command(models: tuple[str, ...], layers: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
     """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
 
     RUN: between the clients of each of its --rounds, and of each client with the round's global model. A B [C ...]: one
@@ -61,6 +47,4 @@ def command(
     from ..questions.cka import cka
     from .answering import answer
 
-    layer = layers or "output"
-    asked = cka.prepare(models, rounds=rounds, layer=layer, estimator=estimator, batch=batch, **vars(source))
-    answer(asked, output)
+    answer(cka.prepare(models, layer=layers or "output", **settings, **vars(source)), output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,7 +33,7 @@ from .options import Count, Output, output_options
 )
 @click.option("--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing, for the figure.")
 @output_options
-def command(runs: tuple[Path, ...], measures: tuple[str, ...], last: int, smooth: int, output: Output) -> None:
+def command(runs: tuple[Path, ...], output: Output, **settings: Any) -> None:
     """Loss, error and client spread over rounds, as they were measured while training.
 
     test_loss and test_error are those of the model that a user would deploy: the averaged one where there is one.
@@ -40,4 +41,4 @@ def command(runs: tuple[Path, ...], measures: tuple[str, ...], last: int, smooth
     from ..questions.curves import curves
     from .answering import answer
 
-    answer(curves.prepare(runs, measures=measures, last=last, smooth=smooth), output)
+    answer(curves.prepare(runs, **settings), output)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import Count, Output, output_options, refuse_given
+from .options import Count, Output, output_options, refuse_given, rounds_option
 
 
 @click.command(
@@ -16,11 +16,7 @@ from .options import Count, Output, output_options, refuse_given
     "fedscope disperse runs/fma runs/ima --embed tsne",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--rounds",
-    metavar="1,20,last",
-    help="Which rounds, or all with their clients.  [default: the first and last of these; with --embed all]",
-)
+@rounds_option("the first and last of these; with --embed all")
 @click.option(
     "--layer",
     "layers",

@@ -7,16 +7,12 @@ from pathlib import Path
 import click
 
 from ..asking.source import Source
-from .options import Count, Output, output_options, refuse_given, source_options
+from .options import Count, Output, output_options, refuse_given, rounds_option, source_options
 
 
 @click.command("explain", epilog="Example:  fedscope explain runs/ima --rounds 1,5,20,40,last --draws local:4")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--rounds",
-    metavar="1,20,last",
-    help="Which rounds, or all.  [default: about ten of those whose clients were recorded, more of the early ones]",
-)
+@rounds_option("about ten of those whose clients were recorded, more of the early ones", "Which rounds, or all.")
 @click.option(
     "--early",
     type=Count(1),

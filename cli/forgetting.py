@@ -7,16 +7,12 @@ from pathlib import Path
 import click
 
 from ..asking.source import Source
-from .options import Output, output_options, source_options
+from .options import Output, output_options, rounds_option, source_options
 
 
 @click.command("forgetting", epilog="Example:  fedscope forgetting runs/ima --rounds 1,20,last")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--rounds",
-    metavar="1,20,last",
-    help="Which rounds, or all with their clients.  [default: the first and last of these]",
-)
+@rounds_option("the first and last of these")
 @source_options("train", files=True)
 @output_options
 def command(run: Path, rounds: str | None, source: Source, output: Output) -> None:

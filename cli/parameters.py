@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import Count, Output, output_options, refuse_given
+from .options import Count, Output, choice, output_options, refuse_given
 
 
 @click.command("parameters", epilog="Example:  fedscope parameters runs/ima --round last --top 4")
@@ -36,20 +36,12 @@ from .options import Count, Output, output_options, refuse_given
     help="Of --tsne: how many parameters, at most 20000 (100000 with torchdr), in proportion to the layers.",
 )
 @click.option("--perplexity", type=float, default=30.0, show_default=True, help="Of --tsne: neighbours of a point.")
-@click.option(
+@choice(
     "--colour",
-    type=click.Choice(["layer", "skewness", "dispersion"]),
-    default="layer",
-    show_default=True,
-    help="Of --tsne: what colours mean; only the drawing hangs on it.",
+    ["layer", "skewness", "dispersion"],
+    "Of --tsne: what colours mean; only the drawing depends on it.",
 )
-@click.option(
-    "--backend",
-    type=click.Choice(["sklearn", "torchdr"]),
-    default="sklearn",
-    show_default=True,
-    help="Of --tsne: torchdr runs on a GPU (pip install 'fedscope[gpu]').",
-)
+@choice("--backend", ["sklearn", "torchdr"], "Of --tsne: torchdr runs on a GPU (pip install 'fedscope[gpu]').")
 @click.option(
     "--device", default="auto", show_default=True, help="Of --backend torchdr: cpu, cuda or auto (cuda if there)."
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
 from ..asking.source import Source
-from .options import Base, Output, source_options
+from .options import Output, source_options, undrawn_options
 
 
 @click.command(
@@ -33,25 +33,8 @@ from .options import Base, Output, source_options
     help="Begin with the state that the run's own server had before the round, instead of anew.",
 )
 @source_options("test", files=False)
-@click.option(
-    "--out",
-    type=Base(),
-    metavar="BASE",
-    help="Where to write, without an extension (default: RUN/figures/reaggregate-...).",
-)
-@click.option("--force", is_flag=True, help="Compute again and replace an existing result.")
-@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
-def command(
-    run: str,
-    rounds: str | None,
-    servers: tuple[str, ...],
-    assignments: tuple[str, ...],
-    from_state: bool,
-    source: Source,
-    out: Path | None,
-    force: bool,
-    as_json: bool,
-) -> None:
+@undrawn_options
+def command(run: str, assignments: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
     """What another server method would have made of a recorded round's clients; nothing is trained.
 
     Writes the models, and compares their loss and error with the recorded global model's and plain FMA's. A server that
@@ -62,5 +45,4 @@ def command(
     from .answering import answer
 
     measured = {name: getattr(source, name) for name in ("split", "limit", "seed", "device", "precision")}
-    asked = reaggregate.prepare(run, servers, rounds=rounds, settings=assignments, from_state=from_state, **measured)
-    answer(asked, Output(out, None, None, redraw=False, force=force, as_json=as_json))
+    answer(reaggregate.prepare(run, settings=assignments, **settings, **measured), output)

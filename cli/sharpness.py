@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..asking.source import Source
-from .options import Count, Output, output_options, source_options
+from .options import Count, Output, output_options, rounds_option, source_options
 
 
 @click.command(
@@ -16,7 +16,7 @@ from .options import Count, Output, output_options, source_options
     "fedscope sharpness runs/fma runs/ima --rounds 1,20,last",
 )
 @click.argument("models", nargs=-1, required=True, metavar="RUN@ROUND|RUN ...")
-@click.option("--rounds", metavar="1,20,last", help="Which rounds of every RUN, or all.  [default: last]")
+@rounds_option("last", "Which rounds of every RUN, or all.")
 @click.option("--rho", type=float, default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
 @click.option(
     "--relative", type=float, default=0.1, show_default=True, help="Radius in lengths of the model's filters."

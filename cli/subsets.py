@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..asking.source import Source
-from .options import Count, Output, output_options, source_options
+from .options import Count, Output, choice, output_options, rounds_option, source_options
 
 
 @click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--rounds",
-    metavar="1,20,last",
-    help="Which rounds, or all with their clients.  [default: the first and last of these]",
-)
+@rounds_option("the first and last of these")
 @click.option(
     "--sizes",
     metavar="1,2,5,10",
@@ -29,24 +26,10 @@ from .options import Count, Output, output_options, source_options
     show_default=True,
     help="How many subsets of a size, drawn with --seed; all where there are no more.",
 )
-@click.option(
-    "--weights",
-    type=click.Choice(["samples", "uniform"]),
-    default="samples",
-    show_default=True,
-    help="Weights of a subset's clients: by their numbers of samples, or equal.",
-)
+@choice("--weights", ["samples", "uniform"], "Weights of a subset's clients: by their numbers of samples, or equal.")
 @source_options("test", files=True)
 @output_options
-def command(
-    runs: tuple[Path, ...],
-    rounds: str | None,
-    sizes: str | None,
-    subsets: int,
-    weights: str,
-    source: Source,
-    output: Output,
-) -> None:
+def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: Any) -> None:
     """How many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
 
     A cohort of C clients has C averages of one, the clients themselves, and one of all. --split train takes all
@@ -55,5 +38,4 @@ def command(
     from ..questions.subsets import subsets as question
     from .answering import answer
 
-    asked = question.prepare(runs, rounds=rounds, sizes=sizes, subsets=subsets, weights=weights, **vars(source))
-    answer(asked, output)
+    answer(question.prepare(runs, **settings, **vars(source)), output)

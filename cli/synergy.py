@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import click
 
-from .options import Count, Output, output_options
+from .options import Count, Output, choice, output_options
 
 
-@click.command(
-    "synergy",
-    epilog="Example:  fedscope synergy runs/ima@40 --quantile 0.99",
-)
+@click.command("synergy", epilog="Example:  fedscope synergy runs/ima@40 --quantile 0.99")
 @click.argument("run", metavar="RUN@ROUND")
 @click.option("--rounds", metavar="40", help="Which round, where RUN names none.")
 @click.option("--classes", type=Count(1), default=4, show_default=True, help="C: micro-classes of squared deviations.")
@@ -31,13 +28,7 @@ from .options import Count, Output, output_options
     show_default=True,
     help="Similarity above which a client joins one of S clusters.",
 )
-@click.option(
-    "--similarity",
-    type=click.Choice(["model", "layer"]),
-    default="model",
-    show_default=True,
-    help="Over what clients are compared and clustered (FedSA's server: layer).",
-)
+@choice("--similarity", ["model", "layer"], "Over what clients are compared and clustered (FedSA's server: layer).")
 @click.option(
     "--quantile",
     type=float,
@@ -46,18 +37,7 @@ from .options import Count, Output, output_options
 )
 @click.option("--seed", type=Count(0), default=0, show_default=True, help="Draws the permutations of the p-values.")
 @output_options
-def command(
-    run: str,
-    rounds: str | None,
-    classes: int,
-    clusters: int,
-    cv_threshold: float,
-    sim_threshold: float,
-    similarity: Literal["model", "layer"],
-    quantile: float | None,
-    seed: int,
-    output: Output,
-) -> None:
+def command(run: str, output: Output, **settings: Any) -> None:
     """Which parameters the clients of a round disagree about, and whether clients with like labels disagree alike.
 
     FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), whatever method trained the
@@ -66,15 +46,4 @@ def command(
     from ..questions.synergy import synergy
     from .answering import answer
 
-    asked = synergy.prepare(
-        run,
-        rounds=rounds,
-        classes=classes,
-        clusters=clusters,
-        cv_threshold=cv_threshold,
-        sim_threshold=sim_threshold,
-        similarity=similarity,
-        quantile=quantile,
-        seed=seed,
-    )
-    answer(asked, output)
+    answer(synergy.prepare(run, **settings), output)

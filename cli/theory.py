@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..asking.source import Source
-from .options import Count, Output, output_options, source_options
+from .options import Count, Output, choice, output_options, source_options
 
 
 @click.command(
@@ -29,27 +29,10 @@ from .options import Count, Output, output_options, source_options
     metavar="local:R|none",
     help="Replays whose variance is compared with Theorem 2's, or none.",
 )
-@click.option(
-    "--outputs",
-    type=click.Choice(["probabilities", "logits"]),
-    default="probabilities",
-    show_default=True,
-    help="Which outputs f(x) of a client are averaged and compared.",
-)
+@choice("--outputs", ["probabilities", "logits"], "Which outputs f(x) of a client are averaged and compared.")
 @source_options("train", files=True)
 @output_options
-def command(
-    run: Path,
-    rounds: str | None,
-    shrink: str | None,
-    kernel: str | None,
-    kernel_samples: int,
-    dimension: int,
-    draws: str,
-    outputs: str,
-    source: Source,
-    output: Output,
-) -> None:
+def command(run: Path, source: Source, output: Output, **settings: Any) -> None:
     """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
 
     Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
@@ -60,8 +43,4 @@ def command(
     from ..questions.theory import theory
     from .answering import answer
 
-    asked: dict[str, Any] = {
-        **{"rounds": rounds, "shrink": shrink, "kernel": kernel, "kernel_samples": kernel_samples},
-        **{"dimension": dimension, "draws": draws, "outputs": outputs},
-    }
-    answer(theory.prepare(run, **asked, **vars(source)), output)
+    answer(theory.prepare(run, **settings, **vars(source)), output)

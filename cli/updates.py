@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Output, output_options
+from .options import Output, output_options, rounds_option
 
 
 @click.command(
@@ -14,11 +14,7 @@ from .options import Output, output_options
     epilog="Example:  fedscope updates runs/ima    Several runs in one figure:  fedscope updates runs/fma runs/ima",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--rounds",
-    metavar="1,20,last",
-    help="Which rounds, or all of which clients were recorded.  [default: all]",
-)
+@rounds_option("all", "Which rounds, or all of which clients were recorded.")
 @output_options
 def command(runs: tuple[Path, ...], rounds: str | None, output: Output) -> None:
     """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
