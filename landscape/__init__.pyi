@@ -9,6 +9,7 @@ from .drawing.paper import new_figure as new_figure
 from .drawing.paper import paper_style as paper_style
 from .drawing.paper import save_figure as save_figure
 from .drawing.paper import shortened as shortened
+from .evaluation.compute import Compute as Compute
 from .evaluation.evaluator import Evaluator as Evaluator
 from .evaluation.geometry import Basis as Basis
 from .evaluation.known_tasks import Classification as Classification

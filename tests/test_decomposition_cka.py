@@ -30,7 +30,7 @@ from fedscope.decomposition.similarity import (
     round_similarity,
 )
 from fedscope.decomposition.similarity.panels import scale_of
-from fedscope.landscape import Samples, save_figure
+from fedscope.landscape import Compute, Samples, save_figure
 
 BOTH = ("unbiased", "biased")
 
@@ -262,7 +262,7 @@ def test_hsics_are_averaged_before_they_are_divided(small: Any, estimator: Any) 
 
 
 def test_neither_workers_nor_the_order_of_the_models_matter(small: Any) -> None:
-    one, two = (measured(small, workers=workers, layers=("0", "output")) for workers in (1, 2))
+    one, two = (measured(small, compute=Compute(workers=workers), layers=("0", "output")) for workers in (1, 2))
     np.testing.assert_array_equal(one.cka, two.cka)
     assert (one.mean, one.mean_stderr, one.mean_global) == (two.mean, two.mean_stderr, two.mean_global)
     order, clients = [2, 0, 3, 1], small.clients(4)

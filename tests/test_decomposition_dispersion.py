@@ -28,6 +28,7 @@ from fedscope.decomposition.dispersion import (
     skewness_p_values,
 )
 from fedscope.decomposition.synergy.diagnosis import synergy
+from fedscope.landscape import Compute
 
 LAYOUT = Layout(
     (
@@ -317,7 +318,10 @@ def test_every_layer_and_the_model_have_the_numbers_of_the_whole_matrix(
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_size_of_blocks_and_the_workers_do_not_matter(tmp_path: Path, numbers: int, workers: int) -> None:
     round_ = recorded(tmp_path, matrix(10))
-    one, other = disperse_round(round_, run="toy"), disperse_round(round_, run="toy", numbers=numbers, workers=workers)
+    one, other = (
+        disperse_round(round_, run="toy"),
+        disperse_round(round_, run="toy", numbers=numbers, compute=Compute(workers=workers)),
+    )
     for row, same in zip(one.rows, other.rows, strict=True):
         near(same, asdict(row), rel=1e-12)
 

@@ -13,7 +13,7 @@ import torch
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights, mean, stack, weighted_mean
 from fedscope.decomposition import CohortDraws, decompose_round, draws_of_rounds, draws_of_runs, join
-from fedscope.landscape import Samples
+from fedscope.landscape import Compute, Samples
 from fedscope.training import Config, branch, config_of, merge, module_of, preset, train
 
 SMALL: dict[str, Any] = {
@@ -219,7 +219,7 @@ def test_the_corollaries_of_equal_sizes() -> None:
         "averaged": None,
         "population": True,
         "outputs": "logits",
-        "workers": 1,
+        "compute": Compute(workers=1),
     }
     made = decompose_round(module, samples, cohort, None, corollaries=True, chunk=16, **options)
     f = outputs.astype(np.float64)

@@ -36,6 +36,7 @@ from fedscope.decomposition.model_maps import (
     trustworthiness,
 )
 from fedscope.decomposition.model_maps import products as products_module
+from fedscope.landscape import Compute
 from fedscope.landscape.drawing.paper import paper_style
 
 LAYOUT = Layout(
@@ -165,9 +166,9 @@ def test_neither_blocks_nor_workers_change_a_bit(tmp_path: Path, monkeypatch: py
     run = record(tmp_path / "a", 2, 5)
     asked = [(run, 1), (run, 2)]
     told: list[tuple[int, int]] = []
-    made = gram(asked, numbers=100, workers=1, progress=lambda *at: told.append(at))
+    made = gram(asked, numbers=100, compute=Compute(workers=1), progress=lambda *at: told.append(at))
     for workers in (2, 5):
-        assert gram(asked, numbers=100, workers=workers).matrix.tobytes() == made.matrix.tobytes()
+        assert gram(asked, numbers=100, compute=Compute(workers=workers)).matrix.tobytes() == made.matrix.tobytes()
     assert relative_error(distances(made), between(whole(asked))) < 1e-12
     assert told[-1] == (LAYOUT.size, LAYOUT.size)
     assert told == sorted(told)
@@ -672,7 +673,9 @@ def test_many_panels_stand_in_rows(tmp_path: Path) -> None:
 def test_the_device_does_not_change_the_distances(tmp_path: Path) -> None:
     run = record(tmp_path / "a", 2, far=10.0)
     asked = [(run, 1), (run, 2)]
-    np.testing.assert_allclose(distances(gram(asked, device="cuda")), distances(gram(asked)), rtol=1e-9)
+    np.testing.assert_allclose(
+        distances(gram(asked, compute=Compute(device="cuda"))), distances(gram(asked)), rtol=1e-9
+    )
 
 
 # --- what a review found ---
@@ -742,11 +745,11 @@ def test_memory_does_not_grow_with_compressed_rounds(tmp_path: Path) -> None:
 
     layout = Layout((Entry("w", (200_000,), "float32", "parameter"),))
     run = record(tmp_path / "a", 8, compression="delta", layout=layout)
-    gram([(run, 1)], workers=1)
+    gram([(run, 1)], compute=Compute(workers=1))
     peaks = []
     for rounds in (1, 8):
         tracemalloc.start()
-        gram([(run, t) for t in range(1, rounds + 1)], workers=1, numbers=100_000)
+        gram([(run, t) for t in range(1, rounds + 1)], compute=Compute(workers=1), numbers=100_000)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 2 * 3.2e6, "seven more rounds of 3.2 MB"
@@ -757,7 +760,7 @@ def test_compressed_rounds_count_their_temporary_files(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64 + 30, 1000))
     plain = record(tmp_path / "plain", 8)
-    gram([(plain, t) for t in range(1, 9)], workers=2)  # three files a round
+    gram([(plain, t) for t in range(1, 9)], compute=Compute(workers=2))  # three files a round
     packed = record(tmp_path / "packed", 8, compression="delta")
     with pytest.raises(FedscopeError, match=r"8 rounds are read side by side, but a process may open 94 files here"):
-        gram([(packed, t) for t in range(1, 9)], workers=2)
+        gram([(packed, t) for t in range(1, 9)], compute=Compute(workers=2))

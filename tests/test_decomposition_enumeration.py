@@ -10,7 +10,7 @@ import torch
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.decomposition import CohortDraws, decompose_round
-from fedscope.landscape import Samples
+from fedscope.landscape import Compute, Samples
 
 CLASSES, N, CLIENTS = 3, 4, 2
 P = np.array([0.25, 0.75])
@@ -100,7 +100,7 @@ def test_the_unbiased_estimates_average_to_the_truth_over_all_draws(draws, indep
             independent=True,
         )
         result = decompose_round(
-            module, samples, cohort, MEMBERS, globals_=None, averaged=None, population=True, workers=1
+            module, samples, cohort, MEMBERS, globals_=None, averaged=None, population=True, compute=Compute(workers=1)
         )
         weight = float(np.prod(chance[list(tuple_)]))
         for row in result.rows:

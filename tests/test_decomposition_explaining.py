@@ -34,6 +34,7 @@ from fedscope.decomposition.explanation.phases import phases
 from fedscope.decomposition.explanation.relations import relate
 from fedscope.decomposition.explanation.scatter import variance_of
 from fedscope.decomposition.explanation.wording import shown
+from fedscope.landscape import Compute
 from fedscope.landscape.evaluation.samples import Samples
 
 ROUNDS = (1, 20, 30, 40, 50, 60)
@@ -446,7 +447,7 @@ def test_models_are_compared_sample_by_sample():
     models = [Weights(layout, row, {}) for row in rows]
     samples = Samples(x, y, 4, "toy", "test", np.arange(700))
     others = {"other": models[1], "same": models[0], "lost": models[2]}
-    found = compare_models(module, samples, models[0], others, name="average", number=7, workers=1)
+    found = compare_models(module, samples, models[0], others, name="average", number=7, compute=Compute(workers=1))
 
     def each(row):
         weight, bias = torch.from_numpy(row[:12]).reshape(4, 3).double(), torch.from_numpy(row[12:]).double()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round, membership_labels, membership_train
-from fedscope.landscape import Samples
+from fedscope.landscape import Compute, Samples
 
 SPLIT = ("train_bias", "heter_bias", "bias_cross")
 FIVE = (*SPLIT, "variance", "covariance")
@@ -57,7 +57,7 @@ def case(seed: int, clients: int, draws: int, n: int, classes: int, *, disjoint:
 
 
 def decompose(module, samples, cohort, members, **options) -> RoundFactors:
-    defaults = {"globals_": None, "averaged": None, "population": True, "workers": 1}
+    defaults = {"globals_": None, "averaged": None, "population": True, "compute": Compute(workers=1)}
     return decompose_round(module, samples, cohort, members, **(defaults | options))
 
 
@@ -240,7 +240,7 @@ def test_draws_that_are_equal_vary_by_nothing():
 def test_chunks_do_not_matter():
     module, samples, cohort, members = case(6, 3, 3, 97, 3)
     some = decompose(module, samples, cohort, members, chunk=16, population=False)
-    whole = decompose(module, samples, cohort, members, chunk=1000, population=False, workers=2)
+    whole = decompose(module, samples, cohort, members, chunk=1000, population=False, compute=Compute(workers=2))
     for a, b in zip(some.rows, whole.rows, strict=True):
         for field in ("value", "stderr_draws", "stderr_samples"):
             one, other = getattr(a, field), getattr(b, field)

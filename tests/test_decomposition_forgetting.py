@@ -12,7 +12,7 @@ import xarray
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition.forgetting import Answers, Forgetting, count_answers, mean_over_clients
-from fedscope.landscape import Evaluator, Samples, save_figure
+from fedscope.landscape import Compute, Evaluator, Samples, save_figure
 
 ACCURACIES = ("before_own", "after_own", "before_others", "after_others")
 
@@ -58,7 +58,7 @@ class Case:
             "number": 7,
             "client_ids": np.array([0, 3, 6, 9, 12]),
             "labels": self.labels,
-            "workers": 1,
+            "compute": Compute(workers=1),
             **changes,
         }
         first = [known.pop(name) for name in ("module", "samples", "start", "clients", "members")]
@@ -91,7 +91,7 @@ def test_every_count_is_what_a_loop_counts(case: Case) -> None:
 
 def test_own_and_others_together_are_the_evaluators_errors(case: Case) -> None:
     made, n = case.count(), len(case.y)
-    evaluator = Evaluator(case.module, case.samples, workers=1)
+    evaluator = Evaluator(case.module, case.samples, compute=Compute(workers=1))
     before, after = evaluator.models(case.start)[1], evaluator.models(case.clients)[1]
     np.testing.assert_array_equal((n - (made.before_own + made.before_others).sum(1)) / n, np.repeat(before, 5))
     np.testing.assert_array_equal((n - (made.after_own + made.after_others).sum(1)) / n, after)
@@ -100,7 +100,7 @@ def test_own_and_others_together_are_the_evaluators_errors(case: Case) -> None:
 @pytest.mark.parametrize("chunk", [16, 23, 70, 2000])
 def test_neither_chunks_nor_workers_change_a_count(case: Case, chunk: int) -> None:
     told: list[tuple[int, int]] = []
-    made = case.count(chunk=chunk, workers=2, progress=lambda *at: told.append(at))
+    made = case.count(chunk=chunk, compute=Compute(workers=2), progress=lambda *at: told.append(at))
     assert made.to_json() == case.count().to_json()
     assert told[-1] == (70, 70)
     assert len(told) == -(-70 // chunk)
@@ -131,7 +131,7 @@ def test_a_model_without_an_answer_is_wrong_as_the_evaluator_says(case: Case) ->
     case.clients.parameters[1] = np.nan
     made = case.count()
     assert made.after_own[1].sum() == made.after_others[1].sum() == 0
-    assert Evaluator(case.module, case.samples, workers=1).models(case.clients)[1][1] == 1.0
+    assert Evaluator(case.module, case.samples, compute=Compute(workers=1)).models(case.clients)[1][1] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fedscope.decomposition.factors.loss_rows import closure_error
 from fedscope.decomposition.factors.other_losses import decompose_loss
 from fedscope.decomposition.factors.panels import group_factors
 from fedscope.decomposition.factors.records import FACTORS_OF, MEASURED_OF
-from fedscope.landscape import Evaluator, Samples
+from fedscope.landscape import Compute, Evaluator, Samples
 
 LOSSES = ("cross-entropy", "zero-one")
 BOTH = pytest.mark.parametrize("loss", LOSSES)
@@ -69,7 +69,7 @@ def case(seed: int, clients: int, draws: int, n: int, classes: int, *, scale: fl
 
 
 def decompose(module, samples, cohort, loss, **options) -> RoundFactors:
-    defaults = {"globals_": None, "averaged": None, "population": True, "workers": 1}
+    defaults = {"globals_": None, "averaged": None, "population": True, "compute": Compute(workers=1)}
     return decompose_loss(module, samples, cohort, loss=loss, **(defaults | options))
 
 
@@ -148,7 +148,15 @@ def test_rows_are_what_their_definitions_say(loss, clients, draws):
         if factor not in ("delta_max", "delta_mean", "closure_error"):
             assert got[factor] == pytest.approx(expected[factor].mean(), rel=1e-10, abs=1e-13), factor
     squared = decompose_round(
-        module, samples, cohort, None, globals_=None, averaged=None, population=True, workers=1, chunk=16
+        module,
+        samples,
+        cohort,
+        None,
+        globals_=None,
+        averaged=None,
+        population=True,
+        compute=Compute(workers=1),
+        chunk=16,
     )
     for factor in ("delta_max", "delta_mean"):
         assert got[factor] == squared.row(factor).value
@@ -180,7 +188,7 @@ def test_bias_and_variance_add_up_to_what_is_measured(seed, clients, draws, n, c
     assert 0 <= got["closure_error"] <= 1e-6
     # By another way: the package's evaluator, in single precision for the cross-entropy.
     which = 0 if loss == "cross-entropy" else 1
-    evaluator = Evaluator(module, samples, workers=1)
+    evaluator = Evaluator(module, samples, compute=Compute(workers=1))
     clients_loss = np.mean([cohort.p @ evaluator.models(draw)[which] for draw in cohort.draws])
     assert got["bias"] + got["variance"] == pytest.approx(clients_loss, rel=1e-5, abs=1e-6)
     assert got["fma_loss"] == pytest.approx(got["client_loss"] + got["remainder"], rel=1e-9, abs=1e-12)
@@ -360,7 +368,7 @@ def test_chunks_do_not_matter_and_progress_counts_samples(loss):
         module, samples, cohort, loss, chunk=40, progress=lambda done, n: seen.append((done, n)), **options
     )
     assert seen == [(40, 97), (80, 97), (97, 97)]
-    whole = decompose(module, samples, cohort, loss, chunk=1000, workers=2, **options)
+    whole = decompose(module, samples, cohort, loss, chunk=1000, compute=Compute(workers=2), **options)
     for a, b in zip(some.rows, whole.rows, strict=True):
         for field in ("value", "stderr_draws", "stderr_samples"):
             one, other = getattr(a, field), getattr(b, field)
@@ -376,7 +384,7 @@ def test_a_model_that_diverged_is_nan_in_nats_and_a_wrong_answer_among_votes():
     assert np.isfinite(broken.row("global_loss").value)
 
     votes = values(decompose(module, samples, cohort, "zero-one"))
-    evaluator = Evaluator(module, samples, workers=1)
+    evaluator = Evaluator(module, samples, compute=Compute(workers=1))
     measured = np.mean([cohort.p @ evaluator.models(draw)[1] for draw in cohort.draws])
     assert votes["client_loss"] == pytest.approx(measured, rel=1e-12)
     assert votes["bias"] + votes["variance"] == pytest.approx(measured, rel=1e-12)
@@ -481,7 +489,9 @@ def test_the_note_says_what_the_draws_cannot_show():
         if loss != "squared":
             return drawn(over_rounds(loss, draws=draws), loss=loss, draws=draws)[1]
         source = replace(cohort, source=draws, independent=not draws.startswith("rounds"))
-        one = decompose_round(module, samples, source, None, globals_=None, averaged=None, population=True, workers=1)
+        one = decompose_round(
+            module, samples, source, None, globals_=None, averaged=None, population=True, compute=Compute(workers=1)
+        )
         return drawn(replace(squared, rounds=(one,)), loss=loss, draws=draws)[1]
 
     local, rounds, runs = (note_of(draws, "squared") for draws in ("local:3", "rounds:3", "runs"))

@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round
-from fedscope.landscape import Samples
+from fedscope.landscape import Compute, Samples
 
 CLIENTS, N, CLASSES = 3, 6, 3
 FIVE = ("train_bias", "heter_bias", "bias_cross", "variance", "covariance")
@@ -94,7 +94,7 @@ def decompose(population: Population, f: np.ndarray, outputs: str = "logits") ->
         averaged=None,
         outputs=outputs,
         population=True,
-        workers=1,
+        compute=Compute(workers=1),
     )
 
 

@@ -18,7 +18,7 @@ from scipy.stats import hypergeom
 from fedscope.checkpoints import FedscopeError, Layout, Weights, weighted_mean
 from fedscope.decomposition.subsets import RoundSubsets, SizeRow, Subsets, average_subsets, choose, spread_sizes
 from fedscope.decomposition.subsets.averages import size_row
-from fedscope.landscape import Evaluator, Samples, save_figure
+from fedscope.landscape import Compute, Evaluator, Samples, save_figure
 
 
 class Table(torch.nn.Module):
@@ -46,7 +46,7 @@ def case(count: int = 5, n: int = 30, classes: int = 3, seed: int = 0) -> tuple[
 
 
 def measure(module: torch.nn.Module, samples: Samples, clients: Weights, shares: np.ndarray, **options):
-    return average_subsets(module, samples, clients, shares, **{"workers": 1, **options})
+    return average_subsets(module, samples, clients, shares, **{"compute": Compute(workers=1), **options})
 
 
 @pytest.mark.parametrize("shares", [np.ones(5), np.array([10, 1, 30, 4, 55])])
@@ -129,9 +129,9 @@ def test_the_whole_average_is_the_weighted_mean_bit_for_bit() -> None:
     samples = Samples(x, y, 3, "toy", "test", np.arange(50))
     n = draw.integers(1, 50, 7)
     rows = measure(module, samples, clients, n, sizes=(7, 1), subsets=7)
-    loss, error = Evaluator(module, samples, workers=1).models(weighted_mean(clients, n / n.sum()))
+    loss, error = Evaluator(module, samples, compute=Compute(workers=1)).models(weighted_mean(clients, n / n.sum()))
     assert (rows[0].loss_mean, rows[0].error_mean) == (loss[0], error[0])
-    loss, error = Evaluator(module, samples, workers=1).models(clients)
+    loss, error = Evaluator(module, samples, compute=Compute(workers=1)).models(clients)
     assert (rows[1].loss_mean, rows[1].error_mean) == (loss.mean(), error.mean())
 
 
@@ -142,7 +142,7 @@ def test_neither_workers_nor_other_sizes_change_a_number() -> None:
         module, samples, clients, np.ones(8), sizes=(2, 4, 8), subsets=6, progress=lambda *at: told.append(at)
     )
     assert told == [(i, 13) for i in range(1, 14)]
-    assert measure(module, samples, clients, np.ones(8), sizes=(2, 4, 8), subsets=6, workers=3) == one
+    assert measure(module, samples, clients, np.ones(8), sizes=(2, 4, 8), subsets=6, compute=Compute(workers=3)) == one
     assert measure(module, samples, clients, np.ones(8), sizes=(4,), subsets=6) == one[1:2]
     assert measure(module, samples, clients, np.ones(8), sizes=(4,), subsets=6, seed=(1,)) != one[1:2]
 

@@ -35,7 +35,7 @@ from fedscope.decomposition.theory import (
     replay_variances,
     tangent_kernel,
 )
-from fedscope.landscape import Samples
+from fedscope.landscape import Compute, Samples
 
 HALVES = tuple(2.0**-i for i in range(7))
 
@@ -118,7 +118,14 @@ def test_the_gap_is_that_of_a_loop(outputs: Any) -> None:
     own = clients(module, 3)
     reported: list[tuple[int, int]] = []
     (one,) = locality_gaps(
-        module, data, own, P3, round=1, outputs=outputs, workers=2, progress=lambda *done: reported.append(done)
+        module,
+        data,
+        own,
+        P3,
+        round=1,
+        outputs=outputs,
+        compute=Compute(workers=2),
+        progress=lambda *done: reported.append(done),
     )
 
     def answer(entries: dict[str, np.ndarray]) -> torch.Tensor:
@@ -382,7 +389,7 @@ def test_without_a_projection_the_kernel_is_exact(make: Callable[[], nn.Module])
     model = at(module)
     reported: list[int] = []
     kernel = tangent_kernel(
-        module, x, model, dimension=10**6, workers=2, progress=lambda done, of: reported.append(done)
+        module, x, model, dimension=10**6, compute=Compute(workers=2), progress=lambda done, of: reported.append(done)
     )
     # gradients are kept in single precision
     assert kernel == pytest.approx(exact(module, x), rel=1e-5, abs=1e-5)
@@ -393,7 +400,9 @@ def test_the_projected_kernel_is_unbiased_and_as_far_off_as_is_said() -> None:
     # gradients without a negative entry, which a projection without signs would not leave unbiased
     module, x, m = nn.Linear(12, 3), samples(6, 12).x.abs(), 16
     model = at(module)
-    drawn = np.stack([tangent_kernel(module, x, model, dimension=m, seed=seed, workers=1) for seed in range(150)])
+    drawn = np.stack(
+        [tangent_kernel(module, x, model, dimension=m, seed=seed, compute=Compute(workers=1)) for seed in range(150)]
+    )
     truth = exact(module, x)
     size = np.sqrt(np.outer(np.diag(truth), np.diag(truth)))
     # four standard errors of 150 draws, each with a deviation of at most sqrt(2 / m)
@@ -406,8 +415,8 @@ def test_the_projected_kernel_is_unbiased_and_as_far_off_as_is_said() -> None:
 def test_the_kernel_hangs_on_its_seed_and_on_nothing_else() -> None:
     module, x = network(nn.ReLU()), samples(40, 4).x
     model = at(module)
-    once = tangent_kernel(module, x, model, dimension=16, seed=1, workers=1)
-    assert np.array_equal(once, tangent_kernel(module, x, model, dimension=16, seed=1, workers=2))
+    once = tangent_kernel(module, x, model, dimension=16, seed=1, compute=Compute(workers=1))
+    assert np.array_equal(once, tangent_kernel(module, x, model, dimension=16, seed=1, compute=Compute(workers=2)))
     assert not np.allclose(once, tangent_kernel(module, x, model, dimension=16, seed=2))
 
 
@@ -487,7 +496,7 @@ def cohort(module: nn.Module, *, independent: bool = True) -> CohortDraws:
 
 def test_the_variance_over_replays_is_unbiased_and_of_every_client() -> None:
     module, data = network(nn.ReLU()), samples(703, 4)
-    found = replay_variances(module, data, cohort(module), workers=1)
+    found = replay_variances(module, data, cohort(module), compute=Compute(workers=1))
     for k in range(3):
         every = []
         for draw in cohort(module).draws:

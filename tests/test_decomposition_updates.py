@@ -23,7 +23,7 @@ from fedscope.decomposition.updates import (
     geometry,
     update_products,
 )
-from fedscope.landscape import save_figure
+from fedscope.landscape import Compute, save_figure
 
 
 def round_of(
@@ -64,8 +64,8 @@ def test_products_of_a_small_step_keep_their_digits(tmp_path: Path, dtype: str) 
     p = np.array([0.125, 0.25, 0.5, 0.125])
     seen: list[tuple[int, int]] = []
     round_ = round_of(tmp_path, start, clients, p, dtype)
-    found = update_products(round_, lambda *done: seen.append(done), numbers=40, workers=3)
-    assert found.tobytes() == update_products(round_, numbers=40, workers=1).tobytes()
+    found = update_products(round_, lambda *done: seen.append(done), numbers=40, compute=Compute(workers=3))
+    assert found.tobytes() == update_products(round_, numbers=40, compute=Compute(workers=1)).tobytes()
     exact = [[Fraction(float(w)) - Fraction(float(s)) for w, s in zip(row, start, strict=True)] for row in clients]
     exact.append([sum((Fraction(float(p[k])) * exact[k][m] for k in range(4)), Fraction(0)) for m in range(61)])
     expected = [[float(sum(x * y for x, y in zip(a, b, strict=True))) for b in exact] for a in exact]

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.landscape import Evaluator, Samples
+from fedscope.landscape import Compute, Evaluator, Samples
 from fedscope.landscape.curvature import (
     Ball,
     Derivatives,
@@ -134,7 +134,7 @@ def test_the_numbers_hang_neither_on_workers_nor_on_the_batches() -> None:
     v = np.random.default_rng(1).normal(size=(2, w.layout.size))
     made = {}
     for workers in (1, 3):
-        derivatives = Derivatives(module, samples, workers=workers)
+        derivatives = Derivatives(module, samples, compute=Compute(workers=workers))
         derivatives.batch = 10
         derivatives._shares = [range(i, min(i + 20, 997), 10) for i in range(0, 997, 20)]
         made[workers] = derivatives.gradient(w)[1], derivatives.products(w, v)
@@ -415,7 +415,7 @@ def test_the_mean_rise_in_the_quadratic_limit() -> None:
     expected = rho**2 * np.trace(matrix) / (2 * (6 + 2))
     assert stderr < 0.03 * expected
     assert abs(mean - expected) < 4 * stderr
-    again = mean_rise(Ball(w, rho), Evaluator(module, samples, workers=1), draws=draws, seed=5)
+    again = mean_rise(Ball(w, rho), Evaluator(module, samples, compute=Compute(workers=1)), draws=draws, seed=5)
     assert again == (mean, stderr)
     assert mean_rise(Ball(w, rho), Evaluator(module, samples), draws=10, seed=6)[0] != mean
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.landscape import Evaluator, Replica, Samples
+from fedscope.landscape import Compute, Evaluator, Replica, Samples
 from fedscope.landscape.evaluation.evaluator import default_batch
 from fedscope.landscape.evaluation.normalization import Normalization
 from fedscope.landscape.evaluation.points import Points
@@ -88,9 +88,9 @@ def test_numbers_hang_neither_on_workers_nor_on_order() -> None:
     def form(i: int, replica: Replica) -> None:
         replica.load(models[i].parameters, models[i].buffers)
 
-    one = {i: rest for i, *rest in Evaluator(module, samples, workers=1).evaluate(7, form)}
+    one = {i: rest for i, *rest in Evaluator(module, samples, compute=Compute(workers=1)).evaluate(7, form)}
     order = [6, 0, 3, 5, 1, 2, 4]
-    three = list(Evaluator(module, samples, workers=3).evaluate(7, form, order))
+    three = list(Evaluator(module, samples, compute=Compute(workers=3)).evaluate(7, form, order))
     assert [i for i, *_ in three] == order
     assert {i: rest for i, *rest in three} == one
 
@@ -164,7 +164,7 @@ def test_bf16_is_near_float32_and_not_the_same() -> None:
     module, samples = convolutional(), images(60)
     models = random_models(module, 2)
     exact, _ = Evaluator(module, samples).models(models)
-    rough, _ = Evaluator(module, samples, precision="bf16").models(models)
+    rough, _ = Evaluator(module, samples, compute=Compute(precision="bf16")).models(models)
     assert not np.array_equal(exact, rough)
     np.testing.assert_allclose(rough, exact, rtol=0.05)
 
@@ -180,9 +180,9 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
     with pytest.raises(FedscopeError, match=r"outputs of shape \[1, 5\] .* toy test has 7 classes, so \[1, 7\]"):
         Evaluator(module, Samples(samples.x, samples.y, 7, "toy", "test", samples.indices))
     with pytest.raises(FedscopeError, match="precision 'half' is unknown; take one of float32, tf32, bf16"):
-        Evaluator(module, samples, precision="half")
-    with pytest.raises(FedscopeError, match=r"device 'abacus' cannot be used here .*--device cpu always can"):
-        Evaluator(module, samples, device="abacus")
+        Compute(precision="half")
+    with pytest.raises(FedscopeError, match=r"device = .abacus. is not a device; use auto, cpu or cuda"):
+        Compute(device="abacus")
 
 
 class Returning(nn.Module):

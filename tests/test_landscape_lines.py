@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.landscape import Evaluator, Line, Samples, barrier_of, betas_on, line
+from fedscope.landscape import Compute, Evaluator, Line, Samples, barrier_of, betas_on, line
 
 
 class DoubleWell(nn.Module):
@@ -121,10 +121,18 @@ def test_an_interrupted_line_goes_on_bit_for_bit(tmp_path: Path, workers: int) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        line(module, samples, pairs, betas=33, workers=workers, progress=interrupt, partial=store)
+        line(module, samples, pairs, betas=33, compute=Compute(workers=workers), progress=interrupt, partial=store)
     assert store.exists()
     told: list[tuple[int, int]] = []
-    again = line(module, samples, pairs, betas=33, workers=workers, progress=lambda *t: told.append(t), partial=store)
+    again = line(
+        module,
+        samples,
+        pairs,
+        betas=33,
+        compute=Compute(workers=workers),
+        progress=lambda *t: told.append(t),
+        partial=store,
+    )
     assert told[0] == (17, 66), "what was done is not done again"
     assert told[-1] == (66, 66)
     assert again.loss.tobytes() == whole.loss.tobytes()

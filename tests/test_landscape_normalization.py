@@ -29,6 +29,7 @@ from fedscope.checkpoints import (
 )
 from fedscope.cli.main import run
 from fedscope.landscape import (
+    Compute,
     Line,
     Plane,
     Planes,
@@ -231,7 +232,7 @@ def test_curves_ends_and_barriers_of_lines_are_of_one_policy(policy: str, models
 def test_lower_precision_is_compared_under_the_policy(models: list[Model]) -> None:
     options = {"grid": 2, "normalization": "re-estimate", "calibration": CALIBRATION}
     exact, rough = (
-        survey(network(), [DATA], through_models(models[:3]), precision=precision, **options)[0]
+        survey(network(), [DATA], through_models(models[:3]), compute=Compute(precision=precision), **options)[0]
         for precision in ("float32", "bf16")
     )
     gap = max(abs(x.loss - y.loss) for x, y in zip(exact.models, rough.models, strict=True))

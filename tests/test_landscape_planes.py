@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
-from fedscope.landscape import Evaluator, Plane, Samples, plane
+from fedscope.landscape import Compute, Evaluator, Plane, Samples, plane
 from fedscope.landscape.evaluation.visiting import coarse_to_fine
 
 
@@ -147,7 +147,9 @@ def test_an_interrupted_plane_goes_on_bit_for_bit(tmp_path: Path, workers: int) 
             raise KeyboardInterrupt
 
     def again(**more: object) -> Plane:
-        return plane(module, samples, [a, b, c], shown=[d], grid=9, workers=workers, partial=store, **more)  # type: ignore[arg-type]
+        return plane(
+            module, samples, [a, b, c], shown=[d], grid=9, compute=Compute(workers=workers), partial=store, **more
+        )  # type: ignore[arg-type]
 
     with pytest.raises(KeyboardInterrupt):
         again(progress=interrupt)
@@ -231,7 +233,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_lower_precision_says_how_far_off_it_is() -> None:
     module, samples, (a, b, c, *_) = network()
     exact = plane(module, samples, [a, b, c], grid=2)
-    rough = plane(module, samples, [a, b, c], grid=2, precision="bf16")
+    rough = plane(module, samples, [a, b, c], grid=2, compute=Compute(precision="bf16"))
     gap = max(abs(x.loss - y.loss) for x, y in zip(exact.models, rough.models, strict=True))
     assert rough.attrs["precision_error"] == gap > 0
     assert "precision_error" not in exact.attrs

@@ -16,7 +16,7 @@ import pytest
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.landscape import COLOURS, Evaluator, Samples, save_figure
+from fedscope.landscape import COLOURS, Compute, Evaluator, Samples, save_figure
 from fedscope.landscape.curvature import (
     Ball,
     Curvature,
@@ -79,7 +79,9 @@ def test_every_measure_of_every_model_is_the_one_that_its_function_gives(asked: 
 
 
 def test_seeds_decide_and_workers_do_not(asked: Any) -> None:
-    one, again, other = (sharpness(*asked, **QUICK, seed=s, workers=n) for s, n in ((0, 1), (0, 3), (1, 3)))
+    one, again, other = (
+        sharpness(*asked, **QUICK, seed=s, compute=Compute(workers=n)) for s, n in ((0, 1), (0, 3), (1, 3))
+    )
     assert numbers(one) == numbers(again)
     for name in ("ball_mean", "filter_mean", "trace"):
         assert one.models[0].measure(name) != other.models[0].measure(name)

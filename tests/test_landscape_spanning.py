@@ -12,6 +12,7 @@ from torch import nn
 
 from fedscope.checkpoints import Layout, Model, Weights
 from fedscope.landscape import (
+    Compute,
     Evaluator,
     Plane,
     Samples,
@@ -104,9 +105,9 @@ def test_directions_span_points_too(module: nn.Module, monkeypatch: pytest.Monke
 
 def test_numbers_hang_neither_on_groups_nor_on_workers_nor_on_other_data(module: nn.Module, tmp_path: Path) -> None:
     sets, models = [samples_of(130, 1), samples_of(61, 2)], models_of(module)
-    whole = survey(module, sets, through_models(models), grid=7, workers=1)
+    whole = survey(module, sets, through_models(models), grid=7, compute=Compute(workers=1))
     for part, found in zip(sets, whole, strict=True):
-        assert np.array_equal(plane(module, part, models, grid=7, workers=3).loss, found.loss)
+        assert np.array_equal(plane(module, part, models, grid=7, compute=Compute(workers=3)).loss, found.loss)
     partial = tmp_path / "plane.partial"
 
     def stop_at(count: int) -> Callable[[int, int], None]:
@@ -159,7 +160,7 @@ def test_what_there_is_no_room_for_is_computed(module: nn.Module, monkeypatch: p
 def test_where_it_would_not_be_the_same_the_plain_way_is_taken(module: nn.Module) -> None:
     data, models = samples_of(60, 1), models_of(module)
     weights = [m.weights for m in models]
-    assert replaceable_layer(Evaluator(module, data, precision="bf16"), module, weights) is None
+    assert replaceable_layer(Evaluator(module, data, compute=Compute(precision="bf16")), module, weights) is None
     broken = Weights(weights[0].layout, np.full_like(weights[0].parameters, np.nan), weights[0].buffers)
     assert replaceable_layer(Evaluator(module, data), module, [*weights[:2], broken]) is None
     doubled = module.double()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights
 from fedscope.landscape import (
+    Compute,
     Evaluator,
     Plane,
     Replica,
@@ -95,7 +96,9 @@ def test_a_preview_is_the_finest_grid_that_is_complete() -> None:
         if plane is not None:
             seen.append(plane)
 
-    found = survey(module, [samples_of(50, 1)], through_models(models), grid=17, preview=preview, workers=1)[0]
+    found = survey(
+        module, [samples_of(50, 1)], through_models(models), grid=17, preview=preview, compute=Compute(workers=1)
+    )[0]
     assert [p.loss.shape for p in (seen[0], seen[-1])] == [(5, 5), (17, 17)]
     assert {p.loss.shape for p in seen} == {(5, 5), (9, 9), (17, 17)}
     assert sum(p.loss.shape == (5, 5) for p in seen) == 9 * 9 - 5 * 5
@@ -174,7 +177,7 @@ def test_a_gpu_that_runs_out_of_memory_goes_on_with_half_the_samples(monkeypatch
         return whole(replica, x)
 
     monkeypatch.setattr(Replica, "logits", small)
-    evaluator = Evaluator(module, data, batch=100, workers=1)
+    evaluator = Evaluator(module, data, batch=100, compute=Compute(workers=1))
     with pytest.warns(FedscopeWarning) as said:
         found = evaluator.models([model.weights for model in models])
     assert [str(one.message).rpartition("; ")[2] for one in said] == ["going on with 50", "going on with 25"]
@@ -313,7 +316,7 @@ def test_a_store_of_another_question_is_not_gone_on_from(tmp_path: Path) -> None
 def test_each_data_set_has_its_own_effects() -> None:
     module, models = network(normalised=True)
     sets = [samples_of(60, 1), samples_of(60, 2)]
-    options = {"grid": 2, "normalization": "keep", "precision": "bf16"}
+    options = {"grid": 2, "normalization": "keep", "compute": Compute(precision="bf16")}
     together = survey(module, sets, through_models(models), **options)
     for part, found in zip(sets, together, strict=True):
         alone = survey(module, [part], through_models(models), **options)[0]

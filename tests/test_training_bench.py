@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout
+from fedscope.landscape import Compute
 from fedscope.training import Config
 from fedscope.training.anatomy import Facts, features_and_logits, find_head
 from fedscope.training.bench import Workbench
@@ -31,10 +32,10 @@ DROPOUT = nn.Sequential(nn.Linear(6, 40), nn.Dropout(0.5), nn.Linear(40, 3))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_dropout_masks_hang_on_the_address_alone(small: Any, workers: int) -> None:
+def test_dropout_masks_depend_on_the_address_alone(small: Any, workers: int) -> None:
     torch.manual_seed(workers)  # the global stream must not matter
     tasks = [on(small, DROPOUT, client=k, bench=None) for k in (1, 2, 3, 1)]
-    trained = Engine(DROPOUT, workers=workers).train(SGD(batch=4), tasks, np.full(4, 0.25))
+    trained = Engine(DROPOUT, Compute(workers=workers)).train(SGD(batch=4), tasks, np.full(4, 0.25))
     rows = trained.clients.parameters
     assert rows[0].tobytes() == rows[3].tobytes()
     assert rows[0].tobytes() != rows[1].tobytes()

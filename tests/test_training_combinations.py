@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Weights
+from fedscope.landscape import Compute
 from fedscope.training import Config, Engine, Federation, build_module, load_data, partition, train
 from fedscope.training.building import initial_model
 from fedscope.training.federation import Position
@@ -87,7 +88,7 @@ def play(config: Config) -> list[RoundRecord]:
         chosen.partition, data.y_train, data.classes, chosen.clients, seed=0, client_test=chosen.client_test
     )
     module = build_module(config.model.architecture, data.shape, data.classes, seed=0)
-    federation = Federation.assemble(config, data, split, Engine(module, workers=1))
+    federation = Federation.assemble(config, data, split, Engine(module, Compute(workers=1)))
     position, memory = Position(0, initial_model(module)), InMemory()
     for t in range(1, config.run.rounds + 1):
         record, position = federation.play(position, memory, Unwatched())

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
-from fedscope.landscape import Line, Plane, Regression, Sequences
+from fedscope.landscape import Compute, Line, Plane, Regression, Sequences
 from fedscope.landscape.curvature import Sharpness
 from fedscope.training import Config, Replayer, branch, data_of, load_data, module_of, resume, train
 from fedscope.training.bench import Workbench
@@ -157,7 +157,7 @@ def test_a_clients_steps_are_those_of_plain_sgd(here: Path, name: str) -> None:
     round_, split = recorded.round(1), recorded.partition
     assert split is not None
     k = int(round_.client_ids[0])
-    replayer = Replayer.of(recorded, workers=1)
+    replayer = Replayer.of(recorded, compute=Compute(workers=1))
     federation = replayer.federation
     (task,) = federation.tasks(1, [k], round_.read("start"), {}, {}, RunMemory(recorded))
     module = module_of(recorded)
@@ -231,7 +231,7 @@ def test_a_configuration_says_the_task_where_it_is_not_the_usual(here: Path) -> 
 def test_a_full_gradient_weights_blocks_by_their_positions(here: Path) -> None:
     """Blocks of a batch with more padding count less: the mean is over positions."""
     recorded = Run.open("runs/text")
-    federation = Replayer.of(recorded, workers=1).federation
+    federation = Replayer.of(recorded, compute=Compute(workers=1)).federation
     start = initial_model(module_of(recorded))
     (task,) = federation.tasks(1, [1], start, {}, {}, RunMemory(recorded))
     module = module_of(recorded).double()

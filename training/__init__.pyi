@@ -20,7 +20,6 @@ from .curves import error_curves as error_curves
 from .curves import metrics_of as metrics_of
 from .dataset import Dataset as Dataset
 from .engine import Engine as Engine
-from .engine import resolve_device as resolve_device
 from .federation import Federation as Federation
 from .lineage import config_at as config_at
 from .measures import MEASURES as MEASURES

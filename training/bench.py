@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Weights
+from ..landscape.evaluation.compute import CPU, Compute
 from ..landscape.evaluation.flat import FlatModule
-from ..landscape.evaluation.precision import forward, products
 from ..landscape.evaluation.tasks import Task
 from .randomness import torch_generator
 
@@ -29,8 +29,8 @@ class Workbench(FlatModule):
         batch_statistics: whether the module has layers that normalise over the batch, which one sample is none of.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
-        super().__init__(module, device, precision)
+    def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
+        super().__init__(module, compute)
         self.module.train()
         self._draws = _Draws()
         _address_dropout(self.module, self._draws)
@@ -73,8 +73,8 @@ class Workbench(FlatModule):
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> float:
         """The objective's value on a batch; its gradient is in ``g`` afterwards."""
         self.g.zero_()
-        with products(self.device, self.precision):
-            with forward(self.device, self.precision):
+        with self.compute.products():
+            with self.compute.forward():
                 value = objective(self.module, x, y)
             value.backward()  # type: ignore[no-untyped-call]
         return float(value.detach())
@@ -92,7 +92,7 @@ class Workbench(FlatModule):
         It holds what it was given last under that name. Call it under ``torch.no_grad()``.
         """
         if which not in self._companions:
-            made = FlatModule(self.module, str(self.device), self.precision)
+            made = FlatModule(self.module, self.compute)
             made.module.eval().requires_grad_(False)
             self._companions[which] = made
         self._companions[which].load(model.parameters, model.buffers)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied, versions
+from ..landscape.evaluation.compute import Compute
 from .building import config_of, data_of, module_of
 from .config import Config, merge
-from .engine import Engine, resolve_device, resolve_engine
+from .engine import Engine, engine_on
 from .federation import Federation, Position
 from .history import copy_history, refuse_gaps
 from .lineage import config_at, fresh_sections, history_upto
@@ -56,12 +57,12 @@ def branch(
     learnt = trained_task(config, task, str(run.path))
     refuse_without_classes(config, learnt)
     data, module = data_of(run, learnt), module_of(run)
-    device = resolve_device(config.run.device)
-    engine_name = resolve_engine(config.run.engine, device)
-    config = config.on(device, engine_name, config.data.name)
+    compute = Compute(config.run.device, config.run.precision, workers)
+    engine_name = engine_on(compute.device, config.run.engine)
+    config = config.on(compute.device, engine_name, config.data.name)
     split = run.partition
     assert split is not None
-    engine = Engine(module, engine_name, device, config.run.precision, workers)
+    engine = Engine(module, compute)
     federation = Federation.assemble(config, data, split, engine)
     refuse_gaps(run, round)
     # All that the branch will read of its history is there, or it is refused before anything is made.
@@ -74,7 +75,7 @@ def branch(
         **{key: value for key, value in run.info.items() if key not in ("format", "version")},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
-        "device": device,
+        "device": compute.device,
         "engine": engine_name,
         "precision": config.run.precision,
         "branch": {

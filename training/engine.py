@@ -8,11 +8,11 @@ from threading import Event
 from typing import Literal, TypeVar
 
 import numpy as np
-import torch
 from torch import nn
 
 from ..checkpoints import FedscopeError, Layout, Weights
 from ..landscape import run_in_workers
+from ..landscape.evaluation.compute import CPU, Compute
 from .bench import Workbench
 from .local import LocalTask
 from .methods import ClientMethod, ClientState, State
@@ -21,34 +21,13 @@ Result = TypeVar("Result")
 EngineName = Literal["threads", "device"]
 
 
-def resolve_device(device: str) -> str:
-    """``auto`` as ``cuda`` where there is one, else ``cpu``.
-
-    Raises:
-        FedscopeError: a device that this machine does not have.
-    """
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise FedscopeError(f"device = {device!r} is not a device; use auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise FedscopeError(
-            f"device = {device!r}, but torch {torch.__version__} sees no CUDA device here; use --device cpu"
-        )
-    if kind not in ("cpu", "cuda"):
-        raise FedscopeError(f"device = {device!r} is not supported; use auto, cpu or cuda")
-    return device
-
-
-def resolve_engine(engine: str, device: str) -> EngineName:
-    """``auto`` as ``threads`` on CPUs and ``device`` on an accelerator.
+def engine_on(device: str, engine: str = "auto") -> EngineName:
+    """``threads`` on CPUs and ``device`` on an accelerator, which is what ``auto`` means.
 
     Raises:
         FedscopeError: an engine that does not go with the device.
     """
-    fitting: EngineName = "threads" if torch.device(device).type == "cpu" else "device"
+    fitting: EngineName = "threads" if device.startswith("cpu") else "device"
     if engine not in ("auto", fitting):
         raise FedscopeError(
             f"run.engine = {engine!r} does not go with run.device = {device!r}; give --set run.engine=auto"
@@ -87,10 +66,7 @@ class Engine:
     """
 
     module: nn.Module
-    name: EngineName = "threads"
-    device: str = "cpu"
-    precision: str = "float32"
-    workers: int | None = None
+    compute: Compute = CPU
 
     def train(
         self,
@@ -140,9 +116,9 @@ class Engine:
             return work(replace(task, bench=bench, stop=stop))
 
         def make() -> Workbench:
-            return Workbench(self.module, self.device, self.precision)
+            return Workbench(self.module, self.compute)
 
-        return run_in_workers(on_bench, tasks, make=make, workers=1 if self.name == "device" else self.workers)
+        return run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers)
 
 
 class _Average:

@@ -72,7 +72,7 @@ class Federation:
         """
         facts = facts_of(config, engine.module, data.classes, data.task)
         train = data.samples("train")
-        x, y = train.x.to(engine.device), train.y.to(engine.device)
+        x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
         meter = None
         if measured:
             meter = Meter(
@@ -80,7 +80,7 @@ class Federation:
                 data.samples("test"),
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
-                device=engine.device,
+                compute=engine.compute.exact,
                 own=OwnTests.of(x, y, partition, engine, data.task) if partition.test is not None else None,
             )
         return cls(config, partition, engine, facts, meter, x, y)

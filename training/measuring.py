@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import Partition, Weights
 from ..landscape import Evaluator, Samples, run_in_workers
+from ..landscape.evaluation.compute import CPU, Compute
 from ..landscape.evaluation.flat import FlatModule
 from ..landscape.evaluation.tally import Tally
 from ..landscape.evaluation.tasks import Task
@@ -66,14 +67,13 @@ class OwnTests:
             return tally.means()[1]
 
         def make() -> FlatModule:
-            bench = FlatModule(self.engine.module, self.engine.device)
+            bench = FlatModule(self.engine.module, self.engine.compute.exact)
             bench.module.eval()
             return bench
 
         each = models if isinstance(models, list) else [models] * len(ids)
         items = [(self.parts[int(k)], model) for k, model in zip(ids, each, strict=True)]
-        workers = 1 if self.engine.name == "device" else self.engine.workers
-        return np.array(list(run_in_workers(work, items, make=make, workers=workers)))
+        return np.array(list(run_in_workers(work, items, make=make, workers=self.engine.compute.workers)))
 
 
 class Meter:
@@ -91,15 +91,15 @@ class Meter:
         *,
         client_samples: int,
         seed: int,
-        device: str = "cpu",
+        compute: Compute = CPU,
         own: OwnTests | None = None,
     ) -> None:
         self._own = own
-        self._whole = Evaluator(module, test, device=device)
+        self._whole = Evaluator(module, test, compute=compute)
         self._clients: Evaluator | None = None
         if client_samples:
             part = test.limit(client_samples, seed)
-            self._clients = self._whole if part is test else Evaluator(module, part, device=device)
+            self._clients = self._whole if part is test else Evaluator(module, part, compute=compute)
 
     def measure(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, weighted_mean
 from ..decomposition.cohort.not_finite import diverged_rows
 from ..landscape import Evaluator, Samples
+from ..landscape.evaluation.compute import CPU, Compute
 from .building import module_of
 from .config import Config, merge
 from .lineage import began, config_at
@@ -108,8 +109,7 @@ def measure_servers(
     samples: Samples,
     *,
     from_state: bool = False,
-    device: str = "cpu",
-    precision: str = "float32",
+    compute: Compute = CPU,
     attrs: Mapping[str, Any] | None = None,
 ) -> Reaggregation:
     """The recorded model of a round, plain FMA and what other servers make of it, on samples.
@@ -134,7 +134,7 @@ def measure_servers(
     ]
     if recorded is not None:
         models, about = [recorded, *models], [("recorded", "", ""), *about]
-    losses, errors = Evaluator(module_of(run), samples, device=device, precision=precision).models(models)
+    losses, errors = Evaluator(module_of(run), samples, compute=compute).models(models)
     rows = tuple(
         ModelRow(*names, float(loss), float(error), *compared(model, recorded))
         for names, model, loss, error in zip(about, models, losses, errors, strict=True)

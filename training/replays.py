@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
 from ..decomposition import CohortDraws
+from ..landscape.evaluation.compute import CPU, Compute
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from .building import config_of, data_of, facts_of, learnt_by, module_of
 from .dataset import Dataset
-from .engine import Engine, resolve_device
+from .engine import Engine
 from .federation import Federation
 from .lineage import began, config_at
 from .memory import RunMemory
@@ -31,7 +32,7 @@ class Replayer:
     known: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, data: Dataset | None = None, *, device: str = "auto", workers: int | None = None) -> Replayer:
+    def of(cls, run: Run, data: Dataset | None = None, *, compute: Compute = CPU) -> Replayer:
         """Rebuild the run's federation from its files.
 
         Raises:
@@ -41,10 +42,7 @@ class Replayer:
         run.require("partition.h5")
         split = run.partition
         assert split is not None
-        device = resolve_device(device)
-        engine = Engine(
-            module_of(run), "threads" if device == "cpu" else "device", device, config.run.precision, workers
-        )
+        engine = Engine(module_of(run), replace(compute, precision=config.run.precision))
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
             data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained
@@ -56,7 +54,8 @@ class Replayer:
         facts = facts_of(
             config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
         )
-        engine = replace(self.federation.engine, precision=config.run.precision)
+        engine = self.federation.engine
+        engine = replace(engine, compute=replace(engine.compute, precision=config.run.precision))
         return replace(self.federation, config=config, facts=facts, engine=engine)
 
     def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:

@@ -15,11 +15,12 @@ from ..checkpoints import (
     refuse_occupied,
     versions,
 )
+from ..landscape.evaluation.compute import Compute
 from .algebra import refuse_contradictions
 from .building import build_module, config_of, data_of, data_to_train_on, facts_of, initial_model, module_of
 from .config import Config
 from .divergence import refuse_divergence
-from .engine import Engine, resolve_device, resolve_engine
+from .engine import Engine, engine_on
 from .federation import Federation, Position
 from .history import complete_history
 from .lineage import branch_of
@@ -74,9 +75,9 @@ def train(
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
             f"{list(data.shape)}; leave it out"
         )
-    device = resolve_device(config.run.device)
-    engine_name = resolve_engine(config.run.engine, device)
-    config = config.on(device, engine_name, data.name)
+    compute = Compute(config.run.device, config.run.precision, workers)
+    engine_name = engine_on(compute.device, config.run.engine)
+    config = config.on(compute.device, engine_name, data.name)
     split = partition(
         config.data.partition,
         # without classes all samples are of one
@@ -94,7 +95,7 @@ def train(
     info: dict[str, Any] = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
-        "device": device,
+        "device": compute.device,
         "engine": engine_name,
         "precision": config.run.precision,
         "layout": facts.layout.to_json(),
@@ -105,7 +106,7 @@ def train(
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         watcher.begin(config.run.rounds, needed)
-        engine = Engine(module, engine_name, device, config.run.precision, workers)
+        engine = Engine(module, compute)
         federation = Federation.assemble(config, data, split, engine)
         play(federation, Position(0, initial_model(module)), writer, keep_going, watcher)
     return Run.open(out)
@@ -138,8 +139,9 @@ def resume(
     assert split is not None
     data = data_of(run, trained_task(config, task, str(run.path)))
     module = module_of(run)
-    device = resolve_device(config.run.device)
-    engine = Engine(module, resolve_engine(config.run.engine, device), device, config.run.precision, workers)
+    compute = Compute(config.run.device, config.run.precision, workers)
+    engine_on(compute.device, config.run.engine)
+    engine = Engine(module, compute)
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:
             complete_history(writer.run)

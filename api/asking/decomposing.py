@@ -60,8 +60,6 @@ class Asked:
         Raises:
             FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
         """
-        from ..training import resolve_device
-
         rounds = dict(zip((run.name for run in self.runs), self.rounds, strict=True))
         groups = [Group(runs, windows_of(runs[0], rounds[runs[0].name], MODELS[self.of])) for runs in self.groups]
         for group in groups:
@@ -79,7 +77,7 @@ class Asked:
             "split": self.source.split,
             "limit": self.source.limit,
             "seed": self.source.seed if self.source.limit else None,
-            "device": resolve_device(self.source.device),
+            "device": self.source.compute.device,
             "precision": self.source.precision,
             **given_settings(self.runs, self.source),
         }
@@ -93,7 +91,7 @@ class Asked:
 
         dataset = dataset_of(self.runs, self.source)
         modules = [module_for(group.run, self.source, dataset) for group in groups]
-        cohorts = Cohorts(self.draws, dataset, settings["device"])
+        cohorts = Cohorts(self.draws, dataset, self.source.compute)
         with work.store(settings, *ROUNDS) as store:
             tasks: list[Task[RoundFactors]] = []
             for group, module in zip(groups, modules, strict=True):
@@ -101,7 +99,7 @@ class Asked:
                 if self.draws.kind == "local":
                     left = group.needed(place for place in group.windows if group.key(*place) not in store.done)
                     how: dict[str, Any] = {"limited": self.source.limit is not None, "tell": work.tell}
-                    replays = replays_of(group.run, left, self.draws.count, cohorts.device, **how)
+                    replays = replays_of(group.run, left, self.draws.count, cohorts.compute, **how)
                     replays.announce()
                 tasks += [self._task(group, *place, module, cohorts, replays) for place in group.windows]
             answers = iter(work.each("decompose", tasks, store))
@@ -145,8 +143,7 @@ class Asked:
                 loss=self.loss,
                 outputs=self.outputs,
                 population=population,
-                device=cohorts.device,
-                precision=self.source.precision,
+                compute=cohorts.compute,
                 progress=lambda done, of: report(before + clients * done // of, whole),
             )
 

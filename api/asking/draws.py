@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from ..checkpoints import FedscopeError, Run
+from ..landscape.evaluation.compute import Compute
 from .replaying import Replays
 from .work import Report
 
@@ -95,7 +96,7 @@ class Cohorts:
 
     draws: Draws
     dataset: Dataset
-    device: str
+    compute: Compute
     made: dict[tuple[str, int], CohortDraws] = field(default_factory=dict)
     replayer: Replayer | None = None
 
@@ -121,7 +122,7 @@ class Cohorts:
                     drawn = draws_of_rounds(run, number, self.draws.count)
                 case _:
                     if self.replayer is None or self.replayer.run is not run:
-                        self.replayer = Replayer.of(run, self.dataset, device=self.device)
+                        self.replayer = Replayer.of(run, self.dataset, compute=self.compute)
                     assert replays is not None, "announced"
                     timed = replays.watch(number, lambda done, of: None)
 

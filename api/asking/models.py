@@ -67,7 +67,7 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ..training import data_of, module_of, resolve_device
+    from ..training import data_of, module_of
 
     addresses = [model for model in models if isinstance(model, str | Path)]
     for address in map(str, addresses):
@@ -105,7 +105,7 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
         "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
         **describe_samples(samples, source.seed if source.limit else None),
         "precision": source.precision,
-        "device": resolve_device(source.device),
+        "device": source.compute.device,
         **({"models_read": read} if read else {}),
         **({} if dataset.means else {"standardised": False}),
         **task_settings(module, samples, loaded[0].weights),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..landscape.evaluation.compute import Compute
 from .times import spoken
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def replays_of(
     run: Run,
     rounds: Sequence[int],
     draws: int,
-    device: str,
+    compute: Compute,
     *,
     limited: bool,
     instead: str = "fewer --rounds fewer",
@@ -113,7 +114,7 @@ def replays_of(
 
     cohorts = {number: len(run.round(number).client_ids) for number in rounds}
     # one after the other on an accelerator, a client a core elsewhere
-    at_once = min([cores(), *cohorts.values()]) if device == "cpu" else 1
+    at_once = min([compute.workers or cores(), *cohorts.values()])
     return Replays(str(run.path), cohorts, draws, limited=limited, at_once=at_once, instead=instead, tell=tell)
 
 

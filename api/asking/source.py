@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from ..landscape.evaluation.compute import PRECISIONS, Compute
 from .checks import at_least, chosen
 
-SPLITS, PRECISIONS = ("test", "train"), ("float32", "tf32", "bf16")
+SPLITS = ("test", "train")
 #: where the normalization statistics of combinations of models come from
 NORMALIZATIONS = ("interpolate", "re-estimate", "keep")
 
@@ -72,3 +73,12 @@ class Source:
         if source.limit is not None:
             at_least("limit", source.limit, 1)
         return source
+
+    @property
+    def compute(self) -> Compute:
+        """Where models are measured.
+
+        Raises:
+            FedscopeError: a device that this machine does not have.
+        """
+        return Compute(self.device, self.precision)

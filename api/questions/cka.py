@@ -106,9 +106,11 @@ class Asked:
 
     def of(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The same as arguments."""
-        return {"layers": self.layers} | {
-            name: settings[name] for name in ("estimator", "batch", "seed", "device", "precision")
-        }
+        return (
+            {"layers": self.layers}
+            | {name: settings[name] for name in ("estimator", "batch", "seed")}
+            | {"compute": self.source.compute}
+        )
 
 
 def _is_run(given: str) -> bool:

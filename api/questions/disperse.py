@@ -12,6 +12,7 @@ from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, nearest
 from ..checkpoints.errors import listed
 from ..decomposition.dispersion import Dispersion, LayerMap, RoundDispersion, count_clients, refuse_rate
+from ..landscape.evaluation.compute import Compute
 
 
 @question
@@ -52,22 +53,20 @@ def disperse(
     deep = looked_into(asked, names)
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Dispersion]]:
-        from ..training import resolve_device
-
+        where = Compute(device)
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
             "rounds": [[run.name, number] for run, number in asked],
             "layers": names,
             "fdr": fdr,
-            "device": resolve_device(device),
+            "device": where.device,
         }
 
         def task(run: Run, number: int) -> Task[RoundDispersion]:
             def measure(report: Report) -> RoundDispersion:
                 from ..decomposition.dispersion import disperse_round
 
-                how = {"fdr": fdr, "device": settings["device"], "progress": report}
-                return disperse_round(run.round(number), run=run.name, **how)
+                return disperse_round(run.round(number), run=run.name, fdr=fdr, compute=where, progress=report)
 
             return Task(f"{run.path}@{number}", RoundDispersion, measure, run.layout.size)
 

@@ -11,6 +11,7 @@ from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run, rounds_with_clients
 from ..decomposition.model_maps.result import Embedding
+from ..landscape.evaluation.compute import Compute
 
 #: so many models are shown where no rounds are asked for, all rounds of shorter runs
 MODELS = 1000
@@ -67,22 +68,20 @@ def embed(
         settled_perplexity(len(models.points), perplexity)
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Embedding]]:
-        from ..training import resolve_device
-
+        where = Compute(device)
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
             "rounds": [[run.name, number] for run, number in asked],
             "asked_layers": names,
-            "device": resolve_device(device),
+            "device": where.device,
         }
         drawing = {"method": method, "asked_perplexity": perplexity, "seed": seed}
 
         def compute(attrs: dict[str, Any], work: Work) -> Embedding:
             from ..decomposition.model_maps import embed, gram
 
-            how = {"layers": names or None, "device": settings["device"]}
             with work.store(settings) as store, work.progress("embedding") as report:
-                products = gram(asked, **how, partial=store, progress=report)
+                products = gram(asked, layers=names or None, compute=where, partial=store, progress=report)
                 return embed(products, method, perplexity=perplexity, seed=seed, provenance=attrs)
 
         return {**settings, **drawing}, compute

@@ -118,7 +118,7 @@ def measures(
     samples, module = common_samples([run], dataset, source), module_for(run, source, dataset)
     tested = common_samples([run], dataset, replace(source, split="test"))
     # of the minibatches; what is not in the settings must not change the page
-    how = {"seed": settings["seed"] or 0, "device": settings["device"], "precision": source.precision}
+    how: dict[str, Any] = {"seed": settings["seed"] or 0, "compute": source.compute}
 
     def task(number: int) -> Task[RoundMeasures]:
         def measure(report: Report) -> RoundMeasures:

@@ -34,8 +34,6 @@ def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measur
     (opened,), (asked_rounds,) = asked_of(run, rounds)
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Forgetting]]:
-        from ..training import resolve_device
-
         dataset = dataset_of([opened], source)
         refuse_without_partition(opened)
         asked = client_rounds(opened, asked_rounds)
@@ -46,7 +44,7 @@ def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measur
             "rounds": asked,
             **given_settings([opened], source),
             **describe_samples(samples, source.seed if source.limit else None),
-            "device": resolve_device(source.device),
+            "device": source.compute.device,
             "precision": source.precision,
         }
 
@@ -56,8 +54,9 @@ def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measur
 
                 partition = opened.partition
                 assert partition is not None, "just required"
-                how = {"device": settings["device"], "precision": source.precision, "progress": report}
-                return round_answers(module, samples, opened.round(number), partition, **how)
+                return round_answers(
+                    module, samples, opened.round(number), partition, compute=source.compute, progress=report
+                )
 
             return Task(f"{opened.path}@{number}", Answers, measure, len(samples))
 

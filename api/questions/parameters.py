@@ -13,6 +13,7 @@ from ..checkpoints import FedscopeError, Round, Run, recorded_clients
 from ..decomposition.parameters.map_result import ParameterMap
 from ..decomposition.parameters.places import Place, parse_place
 from ..decomposition.parameters.result import MOST, Parameters
+from ..landscape.evaluation.compute import Compute
 
 
 @question
@@ -133,9 +134,8 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
     """The map of many parameters."""
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], ParameterMap]]:
-        from ..training import resolve_device
 
-        where = resolve_device(device) if how["backend"] != "sklearn" else "cpu"
+        where = Compute(device).device if how["backend"] != "sklearn" else "cpu"
         settings = {"run": identity(run), "round": round_.number, **how, "device": where, "seed": seed}
 
         def compute(attrs: dict[str, Any], work: Work) -> ParameterMap:

@@ -69,10 +69,9 @@ def reaggregate(
     asked = configs_of(opened, number, names, changes)
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Reaggregation]]:
-        from ..training import data_of, resolve_device
+        from ..training import data_of
 
         samples = common_samples([opened], data_of(opened, asked_task([opened], source)), source)
-        how = {"device": resolve_device(device), "precision": precision}
         known: dict[str, Any] = {
             "run": identity(opened),
             "round": number,
@@ -80,13 +79,16 @@ def reaggregate(
             "settings": [config.tables()["server"] for config, _ in asked],
             "from_state": from_state,
             **describe_samples(samples, seed if limit else None),
-            **how,
+            "device": source.compute.device,
+            "precision": precision,
         }
 
         def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
             from ..training.reaggregating import measure_servers
 
-            return measure_servers(opened, number, asked, samples, from_state=from_state, **how, attrs=attrs)
+            return measure_servers(
+                opened, number, asked, samples, from_state=from_state, compute=source.compute, attrs=attrs
+            )
 
         return known, compute
 

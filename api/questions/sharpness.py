@@ -74,7 +74,7 @@ def sharpness(
                     posed.samples,
                     posed.models,
                     **asked,
-                    device=posed.settings["device"],
+                    compute=source.compute,
                     progress=report,
                     partial=work.keep,
                     provenance=attrs,

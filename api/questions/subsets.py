@@ -54,8 +54,6 @@ def subsets(
             asked.append((run, number, sizes_of(sizes, cohort, f"{run.path}@{number}")))
 
     def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Subsets]]:
-        from ..training import resolve_device
-
         dataset = dataset_of(opened, source)
         samples = common_samples(opened, dataset, source)
         modules = {run.name: module_for(run, source, dataset) for run in opened}
@@ -67,7 +65,7 @@ def subsets(
             "weights": weights,
             **given_settings(opened, source),
             **describe_samples(samples, source.seed),
-            "device": resolve_device(source.device),
+            "device": source.compute.device,
             "precision": source.precision,
         }
 
@@ -86,8 +84,7 @@ def subsets(
                         subsets=subsets,
                         # not the run: those with the same cohorts meet the same subsets
                         seed=(source.seed, number),
-                        device=settings["device"],
-                        precision=source.precision,
+                        compute=source.compute,
                         progress=report,
                     )
 

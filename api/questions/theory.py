@@ -20,6 +20,7 @@ from ..asking.source import Measured, Source
 from ..asking.work import Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ..decomposition.theory import Bounds, Gaps, Spread, Theory, kernel_rows, refuse_outside
+from ..landscape.evaluation.compute import Compute
 
 if TYPE_CHECKING:
     from ..landscape import Samples
@@ -102,7 +103,7 @@ def theory(
             **{"kernel_samples": kernel_samples if kernels else None, "dimension": dimension if kernels else None},
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
         }
-        tasks = Tasks(opened, posed, samples, held, settings, source.seed)
+        tasks = Tasks(opened, posed, samples, held, settings, source.compute, source.seed)
 
         def compute(attrs: dict[str, Any], work: Work) -> Theory:
             with work.store({**settings, "prediction": "diagonal"}, "rounds", "shrink", "kernel") as store:
@@ -110,7 +111,7 @@ def theory(
                 gaps = work.each("gaps of Lemma 1", asked, store)
                 left = [t for t in kernels if f"{t} replays" not in store.done] if count else []
                 limits: dict[str, Any] = {"limited": source.limit is not None, "instead": "--draws none needs 0"}
-                cost = replays_of(opened, left, count, settings["device"], **limits, tell=work.tell)
+                cost = replays_of(opened, left, count, source.compute, **limits, tell=work.tell)
                 cost.announce()
                 bounds = work.each("kernels", map(tasks.bounds, kernels), store)
                 replayed = [tasks.replays(t, count, cost) for t in kernels if count]
@@ -138,12 +139,13 @@ class Tasks:
     samples: Samples
     held: Mapping[int, tuple[np.ndarray, np.ndarray]]
     settings: Mapping[str, Any]
+    compute: Compute
     seed: int
 
     @property
     def how(self) -> dict[str, Any]:
         """What models are measured by."""
-        return {name: self.settings[name] for name in ("outputs", "device")}
+        return {name: self.settings[name] for name in ("outputs",)} | {"compute": self.compute}
 
     def of_kernel(self, number: int) -> Samples:
         """The samples of a round's kernel."""
@@ -164,7 +166,7 @@ class Tasks:
 
     def bounds(self, number: int) -> Task[Bounds]:
         """The clients of a round in Theorem 2, of the model they were sent."""
-        how = {"dimension": self.settings["dimension"], "seed": self.seed, "device": self.settings["device"]}
+        how = {"dimension": self.settings["dimension"], "seed": self.seed, "compute": self.compute}
         rows, members = self.held[number]
 
         def measure(report: Report) -> Bounds:
@@ -189,7 +191,7 @@ class Tasks:
                 report(done, of)
                 timed(done, of)
 
-            replayer = Replayer.of(self.run, self.posed.dataset, device=self.settings["device"])
+            replayer = Replayer.of(self.run, self.posed.dataset, compute=self.compute)
             cohort = replayer.local_draws(number, count, replayed)
             return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
 

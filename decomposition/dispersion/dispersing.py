@@ -8,6 +8,7 @@ from threading import Event
 import numpy as np
 
 from ...checkpoints import FedscopeError, Piece, Round, read_pieces
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.workers import run_in_workers
 from .moments import column_moments
 from .records import WHOLE, LayerDispersion, RoundDispersion
@@ -26,8 +27,7 @@ def disperse_round(
     run: str,
     fdr: float = 0.05,
     numbers: int = NUMBERS,
-    workers: int | None = None,
-    device: str = "cpu",
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> RoundDispersion:
     """How the clients of a round differ, layer by layer, each number read once.
@@ -46,8 +46,7 @@ def disperse_round(
         run: what the record calls the run.
         fdr: the false discovery rate, between 0 and 1.
         numbers: of all clients to read at a time.
-        workers: threads; default one a core. The result does not depend on it.
-        device: where the moments are computed, whose last digits differ between devices.
+        compute: where the moments are computed, in float64; their last digits differ between devices.
         progress: called with (parameters done, P).
 
     Raises:
@@ -68,7 +67,7 @@ def disperse_round(
 
     def measure(task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event) -> tuple[int, Finished | None]:
         layer, piece = task
-        sums = layer.measure(column_moments(piece.read(buffer), device), piece.start, clients, fdr)
+        sums = layer.measure(column_moments(piece.read(buffer), compute.device), piece.start, clients, fdr)
         if not layer.add(piece.start, sums):
             return piece.count, None
         sums = layer.finish()
@@ -77,7 +76,7 @@ def disperse_round(
     def buffer() -> np.ndarray:
         return np.empty(max(numbers, clients), layout.dtype)
 
-    for count, finished in run_in_workers(measure, tasks(), make=buffer, workers=workers):
+    for count, finished in run_in_workers(measure, tasks(), make=buffer, workers=compute.workers):
         done += count
         if finished is not None:
             whole.add(finished[0])

@@ -9,6 +9,7 @@ import torch
 
 from ...checkpoints import FedscopeError, Weights
 from ...checkpoints.results import Kept
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
@@ -50,9 +51,7 @@ def compare_models(
     *,
     name: str,
     number: int,
-    device: str = "cpu",
-    precision: str = "float32",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Cross-entropy and error of a model against those of others, sample by sample.
@@ -63,14 +62,13 @@ def compare_models(
     Args:
         module: the architecture; its own parameters are not used and not changed.
         name, number: of the model and its round, for the result.
-        device, precision, workers: as for `Evaluator`.
         progress: called with (samples done, n).
 
     Raises:
         FedscopeError: models that do not fit the module.
     """
     require_classes(samples, "a comparison of cross-entropy and error")
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     for label, weights in {name: model, **others}.items():
         if difference := evaluator.layout.difference(weights.layout):
             raise FedscopeError(f"{label} of round {number} does not fit the module: {difference}")

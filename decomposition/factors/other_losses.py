@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights, weighted_mean
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.known_tasks import Sequences
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
@@ -44,9 +45,7 @@ def decompose_loss(
     globals_: Weights | None,
     averaged: Weights | None,
     population: bool,
-    device: str = "cpu",
-    precision: str = "float32",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
     chunk: int = CHUNK,
 ) -> RoundFactors:
@@ -88,7 +87,6 @@ def decompose_loss(
         globals_: the round's recorded `global`, for global_loss and server_step = L(global) − L(w_FMA^1); or None.
         averaged: the round's recorded `averaged`, for averaged_loss; or None.
         population: whether `samples` are all of D.
-        device, precision, workers: as for `Evaluator`.
         progress: called with (samples done, n) after every chunk.
         chunk: samples at a time, at most.
 
@@ -105,7 +103,7 @@ def decompose_loss(
     >>> cohort = CohortDraws(1, ids, p, [clients, clients], np.array([3, 1]), "rounds:2", independent=False)
     >>> samples = Samples(one, torch.tensor([1]), 2, "toy", "train", np.arange(1))
     >>> result = decompose_loss(
-    ...     module, samples, cohort, loss="zero-one", globals_=None, averaged=None, population=True, workers=1
+    ...     module, samples, cohort, loss="zero-one", globals_=None, averaged=None, population=True
     ... )
     >>> [result.row(name).value for name in ("bias", "variance", "client_loss", "remainder", "fma_loss")]
     [1.0, -0.25, 0.75, 0.25, 1.0]
@@ -130,9 +128,7 @@ def decompose_loss(
         cohort,
         fma,
         recorded,
-        device=device,
-        precision=precision,
-        workers=workers,
+        compute=compute,
         progress=progress,
         chunk=chunk,
     ):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights, weighted_mean
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.known_tasks import Regression, is_own
 from ...landscape.evaluation.samples import Samples
 from ..cohort.distances import distances
@@ -39,9 +40,7 @@ def decompose_round(
     outputs: Outputs = "probabilities",
     population: bool,
     corollaries: bool = False,
-    device: str = "cpu",
-    precision: str = "float32",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
     chunk: int = CHUNK,
 ) -> RoundFactors:
@@ -87,7 +86,6 @@ def decompose_round(
             clients with equal p cannot fall (its minimum is mostly noise where draws are few), and `corollary_2`, the
             loss of the ensemble with p_k = 1/K, ‖(1/K) Σ_k bias_k‖² + mean variance/K + (K−1)/K mean covariance,
             which is mean_r L(WENS^r) where p is uniform (with the square that the paper's statement leaves out).
-        device, precision, workers: as for `Evaluator`.
         progress: called with (samples done, n) after every chunk.
         chunk: samples at a time, at most.
 
@@ -118,9 +116,8 @@ def decompose_round(
     def wanted(y: Tensor) -> Tensor:
         return known(y) if numbers else torch.nn.functional.one_hot(y, samples.classes).to(torch.float64)
 
-    where: dict[str, Any] = {"device": device, "precision": precision, "workers": workers}
     total: Moments | None = None
-    for part in stream_outputs(module, samples, cohort, fma, recorded, progress=progress, chunk=chunk, **where):
+    for part in stream_outputs(module, samples, cohort, fma, recorded, progress=progress, chunk=chunk, compute=compute):
         clients = known(part.clients)
         moments = chunk_moments(
             clients,

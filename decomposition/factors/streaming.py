@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
+from ...landscape.evaluation.compute import Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
 from ..cohort.draws import CohortDraws
@@ -42,9 +43,7 @@ def stream_outputs(
     fma: Sequence[Weights],
     recorded: Mapping[str, Weights],
     *,
-    device: str,
-    precision: str,
-    workers: int | None,
+    compute: Compute,
     progress: Callable[[int, int], None] | None,
     chunk: int,
 ) -> Iterator[Chunk]:
@@ -53,7 +52,7 @@ def stream_outputs(
     Raises:
         FedscopeError: models that do not fit the module.
     """
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     for name, w in {"client": cohort.draws[0], **recorded}.items():
         difference = evaluator.layout.difference(w.layout)
         if difference is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
@@ -32,9 +33,7 @@ def count_answers(
     number: int,
     client_ids: Counts,
     labels: Counts,
-    device: str = "cpu",
-    precision: str = "float32",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
     chunk: int = CHUNK,
 ) -> Answers:
@@ -61,7 +60,6 @@ def count_answers(
         number: of the round.
         client_ids: [K].
         labels: training samples of the clients by class, [K, classes].
-        device, precision, workers: as for :class:`~fedscope.landscape.Evaluator`.
         progress: called with (samples done, n) after every chunk.
         chunk: samples at a time, at most.
 
@@ -80,7 +78,7 @@ def count_answers(
     """
     require_classes(samples, "forgetting")
     n, count, classes = len(samples), len(client_ids), samples.classes
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     for name, w in (("start", start), ("client", clients)):
         difference = evaluator.layout.difference(w.layout)
         if difference is not None:

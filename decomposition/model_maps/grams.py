@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Partial, Run
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.workers import cores
 from .blocks import refuse_too_many
 from .points import Point, known_layers, models_of
@@ -41,8 +42,7 @@ def gram(
     asked: Sequence[tuple[Run, int]],
     *,
     layers: Collection[str] | None = None,
-    device: str = "cpu",
-    workers: int | None = None,
+    compute: Compute = CPU,
     numbers: int = NUMBERS,
     partial: Partial | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -52,15 +52,14 @@ def gram(
         g_ij = (w_i − r)·(w_j − r)
 
     with r what the clients of the first round were sent, its ``start`` (its first client where that was not recorded);
-    distances do not hang on r. The models are streamed from disk in blocks of the same columns of all of them, each
+    distances do not depend on r. The models are streamed from disk in blocks of the same columns of all of them, each
     number once. In memory are two to three times ``numbers`` for every worker, and n² numbers, whatever the models'
     size and the number of rounds.
 
     Args:
         asked: runs and numbers of rounds whose clients were recorded.
         layers: only these parameters; all by default.
-        device: where products are made.
-        workers: threads, default one a core; the numbers do not hang on it.
+        compute: where products are made, in float64.
         numbers: of all models in a block.
         partial: a store of finished layers, so that the same call goes on after an interruption.
         progress: told (columns done, in all).
@@ -71,7 +70,7 @@ def gram(
     """
     models = models_of(asked)
     chosen = known_layers(models, layers)
-    refuse_too_many(models, workers or cores())
+    refuse_too_many(models, compute.workers or cores())
     n = len(models.points)
     sizes = {entry.name: prod(entry.shape) for entry in models.layout.parameters}
     matrix, finished = np.zeros((n, n)), list[str]()
@@ -81,7 +80,7 @@ def gram(
     left = {layer: sizes[layer] for layer in chosen if layer not in finished}
     expected = sum(sizes[layer] for layer in chosen)
     kept = time.monotonic()
-    for layer, columns, products in block_products(models, list(left), device=device, workers=workers, numbers=numbers):
+    for layer, columns, products in block_products(models, list(left), compute=compute, numbers=numbers):
         matrix += products
         left[layer] -= columns
         if progress is not None:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...landscape.evaluation.workers import cores, run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute
+from ...landscape.evaluation.workers import run_in_workers
 from .blocks import Block, read_blocks
 from .points import Models
 
@@ -30,17 +31,17 @@ TILE = 128
 
 
 def block_products(
-    models: Models, layers: Sequence[str], *, device: str = "cpu", workers: int | None = None, numbers: int = NUMBERS
+    models: Models, layers: Sequence[str], *, compute: Compute = CPU, numbers: int = NUMBERS
 ) -> Iterator[tuple[str, int, Array]]:
     """(w_i − r)·(w_j − r) over the columns of block after block: the layer, how many columns, and [n, n].
 
     The common r is subtracted before anything is multiplied, and differences and products are float64: from round to
     round models move further than clients are apart, and in float32 short distances drown in the products of long ones
     (at the end of 60 rounds on the digits 1e-3 of them was wrong). Products are made by workers, one core each, and
-    come in the layers' order, so the sums do not hang on how many there are.
+    come in the layers' order, so the sums do not depend on how many there are.
 
     Args:
-        device: where they are made.
+        compute: where they are made, in float64.
 
     Raises:
         FedscopeError: parameters that are not finite; names the model.
@@ -49,7 +50,7 @@ def block_products(
         return
     import torch
 
-    n, where, dtype = len(models.points), torch.device(device), models.layout.dtype
+    n, where, dtype = len(models.points), torch.device(compute.device), models.layout.dtype
     columns = max(1, numbers // n)
 
     def rooms() -> tuple[np.ndarray, torch.Tensor]:
@@ -60,7 +61,7 @@ def block_products(
         return block.layer, block.count, _products(models, block, *rooms)
 
     blocks = read_blocks(models, layers, columns)
-    with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=workers or cores())) as results:
+    with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=compute.workers)) as results:
         yield from results
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.errors import listed
+from ...landscape.evaluation.compute import Compute
 from ...landscape.evaluation.known_tasks import Sequences
 from ...landscape.evaluation.replica import Replica
 from ...landscape.evaluation.tasks import Task
@@ -45,12 +46,10 @@ class Activations:
         learnt: what is a sample; of sequences every position that counts.
     """
 
-    def __init__(
-        self, module: nn.Module, layers: Sequence[str], device: str, precision: str, batch: int, learnt: Task
-    ) -> None:
+    def __init__(self, module: nn.Module, layers: Sequence[str], compute: Compute, batch: int, learnt: Task) -> None:
         self._learnt = learnt
         refuse_unknown(module, layers)
-        self._replica = Replica(module, device, precision)
+        self._replica = Replica(module, compute)
         self._layers, self._batch = tuple(layers), batch
         self._seen: dict[str, list[Any]] = {layer: [] for layer in layers}
         for layer in layers:

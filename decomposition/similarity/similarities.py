@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.geometry import fits_module
 from ...landscape.evaluation.known_tasks import Sequences
@@ -40,9 +41,7 @@ def round_similarity(
     estimator: Estimator = "unbiased",
     batch: int = 256,
     seed: int = 0,
-    device: str = "cpu",
-    precision: str = "float32",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Progress | None = None,
 ) -> tuple[RoundCKA, ...]:
     """Linear CKA between all pairs of a round's clients, and of each with the round's global model; one a layer.
@@ -63,7 +62,6 @@ def round_similarity(
         batch: samples of a minibatch, at most; the biased estimate depends on it. Of sequences a minibatch has so many,
             and of their positions that count, which are the samples of HSIC, so many are drawn.
         seed: of the one shuffle of the samples before they are cut into minibatches.
-        workers: threads, default one a core; the numbers do not depend on it.
         progress: told (forward passes of a minibatch done, in all).
 
     Raises:
@@ -76,7 +74,7 @@ def round_similarity(
             f"{len(client_ids)} ids; give more"
         )
     models = [clients.row(i) for i in range(len(clients))] + ([globals_] if globals_ is not None else [])
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     for model in (clients, *models[len(clients) :]):
         if difference := evaluator.layout.difference(model.layout):
             raise FedscopeError(f"the models of round {number} do not fit the module: {difference}")
@@ -93,9 +91,7 @@ def model_similarity(
     estimator: Estimator = "unbiased",
     batch: int = 256,
     seed: int = 0,
-    device: str = "cpu",
-    precision: str = "float32",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Progress | None = None,
     provenance: Sequence[dict[str, object]] | None = None,
 ) -> tuple[ModelCKA, ...]:
@@ -110,7 +106,7 @@ def model_similarity(
     """
     if len(models) < 2:
         raise FedscopeError(f"similarity is between two models at least, but there are {len(models)}; give more")
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     fits_module(evaluator.layout, models)
     labels = tuple(model.label for model in models)
     given = provenance if provenance is not None else [{}] * len(layers)
@@ -153,7 +149,7 @@ def batch_hsics(
     refuse_unknown(module, layers)
     inputs, targets, learnt = evaluator.samples.x, evaluator.samples.y, evaluator.samples.task
     cut = minibatches(len(inputs), batch, seed, estimator)
-    make = partial(Activations, module, tuple(layers), evaluator.device, evaluator.precision, evaluator.batch, learnt)
+    make = partial(Activations, module, tuple(layers), evaluator.compute, evaluator.batch, learnt)
     kept = [_positions(learnt, targets[torch.from_numpy(rows)], batch, seed + b) for b, rows in enumerate(cut)]
 
     def items() -> Iterator[tuple[Tensor, Tensor, Tensor | None, Weights]]:
@@ -173,12 +169,12 @@ def batch_hsics(
         return [gram(features.pop(layer)) for layer in layers]
 
     every: list[list[Array]] = [[] for _ in layers]
-    with _one_thread(), closing(run_in_workers(task, items(), make=make, workers=evaluator.workers)) as results:
+    with _one_thread(), closing(run_in_workers(task, items(), make=make, workers=evaluator.compute.workers)) as results:
         for b, rows in enumerate(cut):
             some = kept[b]
             size = len(rows) if some is None else len(some)
             shape = (len(models), size, size)
-            kernels = [torch.empty(shape, dtype=torch.float64, device=evaluator.device) for _ in layers]
+            kernels = [torch.empty(shape, dtype=torch.float64, device=evaluator.compute.device) for _ in layers]
             for i in range(len(models)):
                 for kernel, own in zip(kernels, next(results), strict=True):
                     kernel[i] = own

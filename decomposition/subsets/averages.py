@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Round, Weights
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.replica import Replica
 from ...landscape.evaluation.samples import Samples
@@ -28,9 +29,7 @@ def average_subsets(
     sizes: Sequence[int],
     subsets: int = 20,
     seed: Sequence[int] = (0,),
-    device: str = "cpu",
-    precision: str = "float32",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[SizeRow, ...]:
     """Loss and error of w_S = Σ_{k in S} p_k w_k / Σ_{k in S} p_k over subsets S of m of the C clients, for every m.
@@ -52,7 +51,6 @@ def average_subsets(
         shares: [C], what p is proportional to: the clients' numbers of samples, or ones.
         sizes: the m, in the order of the rows.
         seed: key of the draws; a size's subsets depend on it and on the size alone.
-        device, precision, workers: as for :class:`~fedscope.landscape.Evaluator`.
         progress: called with (averages done, averages in all).
 
     Raises:
@@ -82,7 +80,7 @@ def average_subsets(
                 f"client {k} of the cohort has the share {share:g} in its averages; give each a positive one, or "
                 "weigh them alike (--weights uniform)"
             )
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     difference = evaluator.layout.difference(clients.layout)
     if difference is not None:
         raise FedscopeError(f"the clients do not fit the module: {difference}")

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluation.evaluator import default_batch, usable
+from ...landscape.evaluation.compute import CPU, Compute
+from ...landscape.evaluation.evaluator import default_batch
 from ...landscape.evaluation.replica import Replica
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
@@ -35,8 +36,7 @@ def locality_gaps(
     round: int,
     shrink: Sequence[float] = (1.0,),
     outputs: Outputs = "probabilities",
-    device: str = "cpu",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Gap, ...]:
     """One gap for every ε of `shrink`, of the clients w_k(ε) = w_FMA + ε (w_k − w_FMA).
@@ -59,7 +59,6 @@ def locality_gaps(
         p: [K] float64, sum 1.
         round: its number, for the result.
         outputs: f, "probabilities" or "logits".
-        device, workers: as for `Evaluator`.
         progress: called with (samples done, samples in all) over all ε.
 
     Raises:
@@ -80,11 +79,11 @@ def locality_gaps(
     _refuse_unfit(module, clients, p, round)
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
-    make = partial(Replica, deepcopy(module).double(), usable(device))
+    make = partial(Replica, deepcopy(module).double(), compute)
     first = make()
     x = first.prepare(samples.x)
     try_out(first, [(samples, x, samples.y)])
-    batch = default_batch(module, samples, device)
+    batch = default_batch(module, samples, compute.device)
     centre = _mean(clients, p)
     count, n = len(clients), len(samples)
     starts = range(0, n, CHUNK)
@@ -100,8 +99,7 @@ def locality_gaps(
 
     squared, scale = np.zeros(len(shrink)), np.zeros(len(shrink))
     ensemble: Tensor | float = 0.0
-    threads = workers if first.device.type == "cpu" else 1
-    for (e, start, k), f in zip(items, run_in_workers(task, items, make=make, workers=threads), strict=True):
+    for (e, start, k), f in zip(items, run_in_workers(task, items, make=make, workers=compute.workers), strict=True):
         if k < count:
             ensemble = ensemble + float(p[k]) * f
             continue

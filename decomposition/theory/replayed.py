@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
@@ -23,8 +24,7 @@ def replay_variances(
     cohort: CohortDraws,
     *,
     outputs: Outputs = "probabilities",
-    device: str = "cpu",
-    workers: int | None = None,
+    compute: Compute = CPU,
 ) -> np.ndarray:
     """E_D Σ_r ‖f_k^r(x) − f̄_k(x)‖² / (R − 1) of every client, [K], in squared units of the outputs.
 
@@ -34,7 +34,6 @@ def replay_variances(
     Args:
         cohort: R >= 2 independent draws of the K clients.
         outputs: f, "probabilities" or "logits".
-        device, workers: as for `Evaluator`.
 
     Raises:
         FedscopeError: dependent draws, which have no such variance; models that do not fit the module.
@@ -45,7 +44,7 @@ def replay_variances(
             "over replays; use --draws local:4"
         )
     require_classes(samples, "the variance of clients' outputs")
-    evaluator = Evaluator(module, samples, device=device, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     difference = evaluator.layout.difference(cohort.draws[0].layout)
     if difference:
         raise FedscopeError(f"the clients of round {cohort.round} do not fit the module: {difference}")

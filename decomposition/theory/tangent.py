@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluation.evaluator import usable
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.flat import FlatModule
 from ...landscape.evaluation.trial import refuse_shapeless
 from ...landscape.evaluation.workers import run_in_workers
@@ -28,8 +28,7 @@ def tangent_kernel(
     *,
     dimension: int = 1024,
     seed: int = 0,
-    device: str = "cpu",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
     """K(x,x') = (1/C) Σ_c ⟨∇_w f_c(x; w), ∇_w f_c(x'; w)⟩ of the C logits f_c, float64 [n, n].
@@ -49,7 +48,6 @@ def tangent_kernel(
         model: w [P], with its buffers.
         dimension: m.
         seed: of S.
-        device, workers: as for `Evaluator`; the numbers do not depend on the workers.
         progress: called with (samples done, n).
 
     Raises:
@@ -71,20 +69,18 @@ def tangent_kernel(
     difference = Layout.of(module).difference(model.layout)
     if difference:
         raise FedscopeError(f"the model of the kernel does not fit the module: {difference}")
-    device = usable(device)
     size = model.layout.size
     sketch = None if dimension >= size else _sketch(size, dimension, seed)
     double = deepcopy(module).double()
 
     def make() -> _Gradients:
-        return _Gradients(double, model, sketch, min(dimension, size), device)
+        return _Gradients(double, model, sketch, min(dimension, size), compute)
 
     def task(start: int, own: _Gradients, stop: Event) -> Tensor:
         return torch.stack([own.of(sample) for sample in x[start : start + CHUNK]])
 
     parts = []
-    threads = workers if torch.device(device).type == "cpu" else 1
-    for part in run_in_workers(task, range(0, len(x), CHUNK), make=make, workers=threads):
+    for part in run_in_workers(task, range(0, len(x), CHUNK), make=make, workers=compute.workers):
         parts.append(part)
         if progress is not None:
             progress(min(CHUNK * len(parts), len(x)), len(x))
@@ -112,9 +108,9 @@ class _Gradients(FlatModule):
     """
 
     def __init__(
-        self, module: nn.Module, model: Weights, sketch: tuple[Tensor, Tensor] | None, dimension: int, device: str
+        self, module: nn.Module, model: Weights, sketch: tuple[Tensor, Tensor] | None, dimension: int, compute: Compute
     ) -> None:
-        super().__init__(module, device)
+        super().__init__(module, compute)
         self.module.eval().requires_grad_(True)
         self.load(model.parameters, model.buffers)
         self._sketch = None if sketch is None else tuple(part.to(self.device) for part in sketch)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ...checkpoints import Piece, Round, read_pieces
+from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.workers import run_in_workers
 
 Array = npt.NDArray[np.float64]
@@ -22,7 +23,7 @@ def update_products(
     round_: Round,
     progress: Callable[[int, int], None] | None = None,
     *,
-    workers: int | None = None,
+    compute: Compute = CPU,
     numbers: int = NUMBERS,
 ) -> Array:
     """⟨Δ_i, Δ_j⟩ of a recorded round, [C+1, C+1] float64, with Δ_i = w_i − start [P] and Δ_C = Σ_i p_i Δ_i.
@@ -35,7 +36,7 @@ def update_products(
 
     Args:
         progress: called with how many of the P parameters are done.
-        workers: threads, default one a core; the numbers do not depend on it.
+        compute: of which the workers count; products are made on the CPU.
         numbers: of all clients at a time.
 
     Raises:
@@ -57,7 +58,7 @@ def update_products(
         return piece.where.stop, products
 
     total = np.zeros((clients + 1, clients + 1))
-    for done, products in run_in_workers(task, read_pieces(round_, columns), make=rooms, workers=workers):
+    for done, products in run_in_workers(task, read_pieces(round_, columns), make=rooms, workers=compute.workers):
         total += products
         if progress is not None:
             progress(done, len(start))

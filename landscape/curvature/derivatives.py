@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
-from ..evaluation.evaluator import default_batch, usable
+from ..evaluation.compute import CPU, Compute
+from ..evaluation.evaluator import default_batch
 from ..evaluation.flat import FlatModule
-from ..evaluation.precision import products
 from ..evaluation.samples import Samples
 from ..evaluation.tasks import Task
 from ..evaluation.workers import run_in_workers
@@ -32,7 +32,7 @@ class Derivatives:
     Of a classification L(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j]; of other tasks see :class:`Task`.
 
     The module is in evaluation mode and computes in its own dtype (float32), TF32 off; sums over samples are float64,
-    over batches and shares of batches that hang on the data alone, so that the numbers do not hang on the number of
+    over batches and shares of batches that depend on the data alone, so that the numbers do not depend on the number of
     workers. Memory does not grow with the samples.
 
     A Hessian-vector product is the gradient of ⟨∇L, v⟩ (Pearlmutter, "Fast Exact Multiplication by the Hessian", 1994).
@@ -43,11 +43,7 @@ class Derivatives:
     Args:
         module: the architecture; its own parameters are not used and not changed.
         samples: the data, and what is learnt.
-        device: ``cpu``, ``cuda``, ``cuda:1``.
-        workers: threads, default one a core; on a GPU always one.
-
-    Raises:
-        FedscopeError: no such device.
+        compute: in float32 whatever its precision.
 
     >>> import numpy as np, torch
     >>> from fedscope.checkpoints import Layout
@@ -62,13 +58,13 @@ class Derivatives:
     [[0.25, -0.25]]
     """
 
-    def __init__(self, module: nn.Module, samples: Samples, *, device: str = "cpu", workers: int | None = None) -> None:
-        self.device = usable(device)
+    def __init__(self, module: nn.Module, samples: Samples, *, compute: Compute = CPU) -> None:
+        self.compute = compute.exact
+        self.device = self.compute.device
         self.batch = min(BATCH, default_batch(module, samples, self.device))
-        self._workers = workers if torch.device(self.device).type == "cpu" else 1
         self._module = module
         self._task, self._count = samples.task, samples.task.count(samples.y)
-        first = _Differentiable(module, self._task, self.device)
+        first = _Differentiable(module, self._task, self.compute)
         self.layout = first.layout
         self._idle = [first]
         self._x = first.prepare(samples.x)
@@ -102,7 +98,7 @@ class Derivatives:
         used: list[_Differentiable] = []
 
         def make() -> _Differentiable:
-            own = self._idle.pop() if self._idle else _Differentiable(self._module, self._task, self.device)
+            own = self._idle.pop() if self._idle else _Differentiable(self._module, self._task, self.compute)
             used.append(own)
             own.load(parameters, model.buffers)
             return own
@@ -113,7 +109,7 @@ class Derivatives:
                 if stop.is_set():
                     raise InterruptedError("the derivatives were told to stop")
                 here = slice(start, start + self.batch)
-                with products(own.device, "float32"):
+                with self.compute.products():
                     for row, (loss, parts) in zip(total, ask(own, self._x[here], self._y[here]), strict=True):
                         own.add(row, parts)
                         row[-1] += loss.double()
@@ -122,7 +118,7 @@ class Derivatives:
         total = np.zeros((rows, self.layout.size + 1))
         try:
             with differentiable_twice(self._module):
-                for part in run_in_workers(task, self._shares, make=make, workers=self._workers):
+                for part in run_in_workers(task, self._shares, make=make, workers=self.compute.workers):
                     total += part
         finally:
             self._idle.extend(used)
@@ -132,8 +128,8 @@ class Derivatives:
 class _Differentiable(FlatModule):
     """A worker's own copy in evaluation mode, which takes derivatives in all its parameters."""
 
-    def __init__(self, module: nn.Module, learnt: Task, device: str) -> None:
-        super().__init__(module, device)
+    def __init__(self, module: nn.Module, learnt: Task, compute: Compute) -> None:
+        super().__init__(module, compute)
         self._task = learnt
         self.module.eval().requires_grad_(True)
         own: dict[str, Any] = dict(self.module.named_parameters(remove_duplicate=False))

@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Model, Partial
+from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.provenance import provenance_of
 from ..evaluation.samples import Samples
@@ -37,8 +38,7 @@ def sharpness(
     steps: int = 20,
     seed: int = 0,
     hessian: bool = True,
-    device: str = "cpu",
-    workers: int | None = None,
+    compute: Compute = CPU,
     progress: Progress | None = None,
     partial: Path | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -80,8 +80,8 @@ def sharpness(
         raise FedscopeError("there is no model to measure; give at least one")
     if hessian and density:
         require_curvlinops()
-    evaluator = Evaluator(module, samples, device=device, workers=workers)
-    derivatives = Derivatives(module, samples, device=device, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
+    derivatives = Derivatives(module, samples, compute=compute)
     for model in models:
         difference = evaluator.layout.difference(model.weights.layout)
         if difference:

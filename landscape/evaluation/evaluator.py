@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from .compute import CPU, Compute
 from .replica import Replica, Replicas
 from .samples import Samples
 from .tally import Tally
@@ -43,20 +44,18 @@ class Evaluator:
     outputs with a NaN counts as misclassified.
 
     On the CPU every core evaluates a model of its own with one thread, in batches that stay in its cache, so the
-    numbers hang neither on the number of workers nor on the order of the models.
+    numbers depend neither on the number of workers nor on the order of the models.
 
     Args:
         module: the architecture; its own parameters are not used and not changed. Dropout and normalization layers
             are put into evaluation mode.
         samples: the data, and what is learnt; several data sets are measured in one pass over the models.
-        device: ``cpu``, ``cuda``, ``cuda:1``; the data are brought there once.
-        precision: ``float32`` (TF32 off), ``tf32`` or ``bf16`` (autocast).
-        workers: threads, default one a core; on a GPU always one.
+        compute: the data are brought to its device once.
         batch: samples at a time; the default suits the device and the kind of layers. On a GPU that runs out of
             memory it is halved, with a warning.
 
     Raises:
-        FedscopeError: no such device or precision, a module that does not take the data, whose outputs are not
+        FedscopeError: a module that does not take the data, whose outputs are not
             what the task takes ([n, classes]), or that answers the same question differently the second time.
 
     >>> import numpy as np, torch
@@ -74,26 +73,22 @@ class Evaluator:
         module: nn.Module,
         samples: Samples | Sequence[Samples],
         *,
-        device: str = "cpu",
-        precision: str = "float32",
-        workers: int | None = None,
+        compute: Compute = CPU,
         batch: int | None = None,
     ) -> None:
-        self.device = usable(device)
-        self.precision = precision
+        self.compute, self.device = compute, compute.device
         self.parts = (samples,) if isinstance(samples, Samples) else tuple(samples)
         if not self.parts:
             raise FedscopeError("there is no data to measure a loss on; give at least one set of samples")
         self.samples = self.parts[0]
-        self.workers = workers if torch.device(self.device).type == "cpu" else 1
         refuse_shapeless(module)
-        first = Replica(module, self.device, precision)
+        first = Replica(module, self.compute)
         self.layout = first.layout
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
         # not a method of this object: a cycle would keep it and its models in memory until it is looked for
-        self._new = partial(Replica, module, self.device, precision)
+        self._new = partial(Replica, module, self.compute)
         self._idle = [Replicas(self._new, [first])]
-        self._data = [(first.prepare(part.x), part.y.to(self.device)) for part in self.parts]
+        self._data = [(first.prepare(part.x), part.y.to(first.device)) for part in self.parts]
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
 
     def evaluate(
@@ -253,30 +248,16 @@ class Evaluator:
             return replicas
 
         try:
-            yield from run_in_workers(task, items, make=make, workers=self.workers)
+            yield from run_in_workers(task, items, make=make, workers=self.compute.workers)
         finally:
             self._idle.extend(used)
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
-    """How many samples to evaluate at a time; hangs on nothing but the module, the sample's shape and the device."""
-    if torch.device(device).type != "cpu":
+    """How many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the device."""
+    if not device.startswith("cpu"):
         return GPU_BATCH
     if not any(isinstance(layer, _ConvNd) for layer in module.modules()):
         return LINEAR_BATCH
     pixels = prod(samples.x.shape[2:]) if samples.x.dim() > 2 else samples.x[0].numel()
     return min(max(CONVOLUTION_BATCH, CONVOLUTION_PIXELS // max(1, pixels)), LINEAR_BATCH // 2)
-
-
-def usable(device: str) -> str:
-    """The device's name, if torch can compute there.
-
-    Raises:
-        FedscopeError: it cannot.
-    """
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        why = str(error).splitlines()[0]
-        raise FedscopeError(f"device {device!r} cannot be used here ({why}); --device cpu always can") from None
-    return device

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import Layout
-from .precision import known_precision
+from .compute import CPU, Compute
 
 
 class FlatModule:
@@ -20,15 +20,12 @@ class FlatModule:
         layout: of the module.
         module: the copy.
         w: the parameters, [P], in the order of the layout.
-
-    Raises:
-        FedscopeError: an unknown precision.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
-        self.precision = known_precision(precision)
+    def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
+        self.compute = compute
         self.layout = Layout.of(module)
-        self.device = torch.device(device)
+        self.device = torch.device(self.compute.device)
         self.module = deepcopy(module).to(self.device)
         own = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = next(iter(own.values())).dtype

@@ -25,8 +25,8 @@ def provenance_of(
         "data_sha256": samples.sha256,
         "split": samples.split,
         "samples": len(samples),
-        "precision": evaluator.precision,
-        "device": evaluator.device,
+        "precision": evaluator.compute.precision,
+        "device": evaluator.compute.device,
         "versions": versions(),
         **task_of(samples),
         **dict(given or {}),
@@ -47,8 +47,8 @@ def precision_errors(
 
     ``form(i, replica)`` writes the i-th of the C models.
     """
-    if evaluator.precision == "float32":
+    if evaluator.compute.precision == "float32":
         return [{} for _ in evaluator.parts]
-    exact = Evaluator(module, evaluator.parts, device=evaluator.device, workers=evaluator.workers)
+    exact = Evaluator(module, evaluator.parts, compute=evaluator.compute.exact)
     measured = np.array([row for _, row, _ in exact.evaluate(loss.shape[1], form)])
     return [{"precision_error": float(error)} for error in np.max(np.abs(measured.T - loss), axis=1)]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from ...checkpoints import Weights
 from ..first_layer.combined import Entrance, FirstLayer
+from .compute import CPU, Compute
 from .flat import FlatModule
 from .normalization import re_estimate
-from .precision import forward, products
 
 # So many parameters are combined at a time: their float64 sum stays in cache, whatever the size of the model.
 CHUNK = 65_536
@@ -27,13 +27,10 @@ class Replica(FlatModule):
 
     Attributes:
         w: the parameters, [P], in the order of ``Layout.of(module)``.
-
-    Raises:
-        FedscopeError: a precision that is none of float32, tf32, bf16.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
-        super().__init__(module, device, precision)
+    def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
+        super().__init__(module, compute)
         self.module.eval().requires_grad_(False)
         self._kept: dict[int, tuple[Weights, Tensor]] = {}
         self._entrance: tuple[FirstLayer, Entrance] | None = None
@@ -80,12 +77,12 @@ class Replica(FlatModule):
 
     def re_estimate(self, x: Tensor) -> None:
         """Measure the normalization statistics of the present parameters on inputs as :meth:`prepare` made them."""
-        with products(self.device, self.precision), forward(self.device, self.precision):
+        with self.compute.products(), self.compute.forward():
             re_estimate(self.module, x)
 
     def logits(self, x: Tensor) -> Tensor:
         """The model's outputs for inputs as :meth:`prepare` made them, [n, classes]."""
-        with torch.inference_mode(), products(self.device, self.precision), forward(self.device, self.precision):
+        with torch.inference_mode(), self.compute.products(), self.compute.forward():
             output: Tensor = self.module(x)
             return output
 

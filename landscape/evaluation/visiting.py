@@ -123,8 +123,8 @@ def fingerprint(
         **({"losses": _losses(evaluator.samples, outputs)} if is_own(evaluator.samples.task) else {}),
         "models": [_sha256(_bytes(model)) for model in models],
         "data": [data_identity(part) for part in evaluator.parts],
-        "device": evaluator.device,
-        "precision": evaluator.precision,
+        "device": evaluator.compute.device,
+        "precision": evaluator.compute.precision,
         "batch": evaluator.batch,
         **more,
     }

@@ -7,7 +7,6 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from ...checkpoints import Weights
@@ -93,7 +92,9 @@ class Spanning:
         def task(item: tuple[int, int, Tensor], own: Spanned, stop: Event) -> Tensor:
             return own.outputs(item[2])
 
-        made = run_in_workers(task, batches, make=lambda: Spanned(module, self.first, bases), workers=evaluator.workers)
+        made = run_in_workers(
+            task, batches, make=lambda: Spanned(module, self.first, bases), workers=evaluator.compute.workers
+        )
         return {(part, batch): outputs for (part, batch, _), outputs in zip(batches, made, strict=True)}
 
 
@@ -103,7 +104,7 @@ def replaceable_layer(evaluator: Evaluator, module: nn.Module, bases: Sequence[W
     On a CPU in float32, where :func:`worth` says so, and where every base is finite (a NaN would reach points that do
     not count it).
     """
-    if torch.device(evaluator.device).type != "cpu" or evaluator.precision != "float32":
+    if evaluator.compute.is_gpu or evaluator.compute.precision != "float32":
         return None
     if bases[0].parameters.dtype != np.float32 or GROUP * bases[0].parameters.nbytes > MODELS:
         return None

@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Model
+from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.geometry import fits_module, same_layout
 from ..evaluation.normalization import Normalization
@@ -28,11 +29,9 @@ def line(
     pairs: Sequence[tuple[Model, Model]],
     *,
     betas: int | Sequence[float] | np.ndarray = 81,
-    device: str = "cpu",
+    compute: Compute = CPU,
     normalization: str = "interpolate",
     calibration: Samples | None = None,
-    precision: str = "float32",
-    workers: int | None = None,
     progress: Progress | None = None,
     partial: Path | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -67,7 +66,7 @@ def line(
             raise FedscopeError(
                 f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
             )
-    evaluator = Evaluator(module, samples, device=device, precision=precision, workers=workers)
+    evaluator = Evaluator(module, samples, compute=compute)
     models = [model for pair in pairs for model in pair]
     fits_module(evaluator.layout, models)
     shape = (len(pairs), len(beta))

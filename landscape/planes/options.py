@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
+from ..evaluation.compute import Compute
 from ..evaluation.samples import Samples
 from ..evaluation.visiting import Progress
 from .result import Plane
@@ -25,7 +26,7 @@ class Options(TypedDict, total=False):
         adaptive: measure at most so great a share of the points, and interpolate the others; see :func:`refine`.
         normalization: ``interpolate``, ``re-estimate`` or ``keep``; see :class:`Normalization`.
         calibration: the samples on which statistics are re-estimated.
-        device, precision, workers: see :class:`Evaluator`.
+        compute: device, precision and workers.
         progress: called with (points done, points in all).
         preview: called after every point with a function that returns what there is so far, on the finest grid of
             which every point has been measured (of the first data set).
@@ -39,9 +40,7 @@ class Options(TypedDict, total=False):
     adaptive: float | None
     normalization: str
     calibration: Samples | None
-    device: str
-    precision: str
-    workers: int | None
+    compute: Compute
     progress: Progress | None
     preview: Callable[[SoFar], None] | None
     partial: Path | None

@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import Model
+from ..evaluation.compute import CPU
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.geometry import fits_module, same_layout
 from ..evaluation.normalization import Normalization
@@ -43,7 +44,7 @@ def plane(
         anchors: the three models, the first one at the origin and the second on the a axis.
         shown: models to project onto the plane.
         provenance: becomes part of ``Plane.attrs``.
-        options: ``grid``, ``margin``, ``device`` and so on: see :class:`Options`.
+        options: ``grid``, ``margin``, ``compute`` and so on: see :class:`Options`.
 
     Raises:
         FedscopeError: not three anchors, different layouts, anchors with NaN, identical or collinear ones, a grid of
@@ -87,9 +88,7 @@ def survey(
     evaluator = Evaluator(
         module,
         samples,
-        device=options.get("device", "cpu"),
-        precision=options.get("precision", "float32"),
-        workers=options.get("workers"),
+        compute=options.get("compute", CPU),
     )
     fits_module(evaluator.layout, models)
     places = span.places(models)
