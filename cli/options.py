@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..asking.source import NORMALIZATIONS, PRECISIONS, SPLITS, Source
+from ..asking.source import NORMALIZATIONS, SPLITS, Source
+from ..landscape.evaluation.compute import PRECISIONS
 
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
     With ``both`` two results can be asked for in one pass: --split both.
     """
     splits = [*SPLITS, *(["both"] if both else [])]
-    options = [
+    options: list[Decorator] = [
         click.option("--split", type=click.Choice(splits), default=split, show_default=True, help="Which samples."),
         click.option(
             "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
