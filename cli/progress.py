@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..asking.times import spoken
+from ..asking.work import spoken
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -1,4 +1,5 @@
-"""The sets of samples that one surface is measured on: a split, both, or single clients' own data."""
+"""What planes are made of: three models, all clients of a round, a run's global models or one; and the sets of samples
+that one surface is measured on, a split, both, or single clients' own data."""
 
 from __future__ import annotations
 
@@ -7,13 +8,104 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, Model, Run, parse_address
-from .models import ModelLike, Posed, runs_of
+from ..checkpoints import FedscopeError, Model, Run, parse_address, recorded_clients
+from .models import ModelLike, Posed, clients_of, names_of, runs_of
+from .runs import open_run, parse_rounds
 from .samples import describe_samples, limited
 from .source import Source
 
 if TYPE_CHECKING:
     from ..landscape import Samples
+
+#: what each kind of plane takes
+TAKES = {"clients": "one round, RUN@ROUND", "trajectory": "one run, RUN", "random": "one model"}
+
+
+@dataclass(frozen=True)
+class PlaneModels:
+    """The models of one plane.
+
+    Attributes:
+        kind: ``models``, ``clients``, ``trajectory`` or ``random``.
+        members: that it is made from; shown: further ones.
+        title: above its panel; "" for a plane that stands alone.
+        end: what stands behind the base in the names of its files.
+    """
+
+    kind: str
+    members: tuple[ModelLike, ...]
+    shown: tuple[ModelLike, ...] = ()
+    title: str = ""
+    end: str = ""
+
+
+def plane_models(models: Sequence[ModelLike], kind: str, rounds: str | None, shown: Sequence[ModelLike]) -> PlaneModels:
+    """The models of the one plane that is asked for.
+
+    Args:
+        kind: see :class:`PlaneModels`.
+        rounds: of a trajectory.
+
+    Raises:
+        FedscopeError: another number of models; rounds without their models.
+    """
+    if kind in TAKES and len(models) != 1:
+        raise FedscopeError(f"--{kind} takes {TAKES[kind]}, but got {len(models)}: {' '.join(names_of(models))}")
+    if kind == "models" and len(models) != 3:
+        raise FedscopeError(
+            f"a plane goes through three models, but got {len(models)}; give A B C, or a run and --rounds, "
+            "RUN@ROUND and --clients, RUN and --trajectory, or a model and --random"
+        )
+    members = list(models)
+    if kind == "clients":
+        members = clients_of(models)
+    if kind == "trajectory":
+        members = _trajectory(names_of(models)[0], rounds or "all")
+    return PlaneModels(kind, tuple(members), tuple(shown))
+
+
+def _trajectory(path: str, rounds: str) -> list[ModelLike]:
+    """The global models of a run's rounds."""
+    run = open_run(path)
+    have = tuple(t for t in run.rounds if "global" in run.round(t).models)
+    numbers = parse_rounds(rounds, have, path)
+    if len(numbers) < 3:
+        raise FedscopeError(
+            f"a trajectory's plane needs at least three rounds, but --rounds {rounds} of {path} are "
+            f"{len(numbers)}, and the global models of {len(have)} rounds are recorded; ask for more"
+            if len(have) >= 3
+            else f"a trajectory's plane needs three rounds' global models, but {path} has recorded {len(have)}; train "
+            "with record.globals = all"
+        )
+    return [f"{path}@{t}/global" for t in numbers]
+
+
+def panels_of(run: Run, path: str, rounds: str, end: str) -> list[PlaneModels]:
+    """A run's panels: three clients of each round, then the last three global models with the deployed one shown.
+
+    Args:
+        path: of the run as it was given.
+        end: begins every panel's.
+
+    Raises:
+        FedscopeError: rounds that the run does not have, or with fewer than three clients.
+    """
+    panels = []
+    for number in parse_rounds(rounds, run.rounds, path):
+        ids = [int(k) for k in recorded_clients(run, number, start=False).client_ids]
+        if len(ids) < 3:
+            raise FedscopeError(
+                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; train with "
+                "more clients a round (--clients, --participation)"
+            )
+        anchors = tuple(f"{path}@{number}/client-{k}" for k in ids[:3])
+        panels.append(PlaneModels("models", anchors, (), f"Round {number}", f"{end}.round-{number}"))
+    have = [t for t in run.rounds if "global" in run.round(t).models]
+    if len(have) >= 3:
+        anchors = tuple(f"{path}@{t}/global" for t in have[-3:])
+        shown = (f"{path}@{have[-1]}/averaged",) if "averaged" in run.round(have[-1]).models else ()
+        panels.append(PlaneModels("models", anchors, shown, f"Globals {have[-3]}-{have[-1]}", f"{end}.globals"))
+    return panels
 
 
 @dataclass(frozen=True)
