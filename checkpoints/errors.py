@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class FedscopeError(Exception):
@@ -18,16 +18,20 @@ class DiskFullError(FedscopeError):
     """Nothing more fits on the disk, or in the user's share of it."""
 
 
-def nearest(word: str, options: Iterable[str]) -> str:
+def nearest(word: str, options: Iterable[str] | Mapping[str, str]) -> str:
     """A clause that offers the known word nearest to a mistyped one, or nothing.
+
+    Args:
+        options: the known words; a mapping says what to offer for each.
 
     >>> nearest("dirichlt", ["iid", "shards", "dirichlet"])
     '; did you mean "dirichlet"?'
     >>> nearest("xyz", ["iid", "shards"])
     ''
     """
-    matches = difflib.get_close_matches(word, list(options), n=1)
-    return f'; did you mean "{matches[0]}"?' if matches else ""
+    offers = options if isinstance(options, Mapping) else {option: option for option in options}
+    matches = difflib.get_close_matches(word, list(offers), n=1)
+    return f'; did you mean "{offers[matches[0]]}"?' if matches else ""
 
 
 def listed(items: Iterable[object], most: int = 12) -> str:

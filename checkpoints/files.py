@@ -13,7 +13,7 @@ import numpy as np
 
 from .archives import read_npz, read_torch
 from .durable import write_durably
-from .errors import FedscopeError, FedscopeWarning, listed
+from .errors import FedscopeError, FedscopeWarning, listed, nearest
 from .layout import Entry, Layout
 from .opening import reading, regular
 from .state_dicts import as_arrays, find_state_dict, fit, hint
@@ -21,6 +21,7 @@ from .weights import Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")
+_NOWHERE = "; give a model's file, or a model of a run, as in runs/ima@last"
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -55,8 +56,12 @@ def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights,
     """
     path = regular(Path(path), "a model's file")
     if not path.is_file():
-        there = sorted(p.name for p in path.parent.glob("*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
-        raise FedscopeError(f"{path} does not exist" + (f"; {path.parent} has {listed(there)}" if there else ""))
+        there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
+        known = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them" if there else ""
+        raise FedscopeError(
+            f"{path} does not exist"
+            + (nearest(path.stem, {beside.stem: beside.name for beside in there}) or known or _NOWHERE)
+        )
     notes: list[str] = []
     match _kind(path):
         case "npz":

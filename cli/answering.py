@@ -85,7 +85,8 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
     ]
     by_itself = [own for part, own in zip(question.parts, mains, strict=True) if part.read_back is None]
     if not output.redraw:
-        refuse_taken([main for own in by_itself for main in own], [*_numbers(question, base), *pictures], output)
+        taken = [*_numbers(question, base), *pictures]
+        refuse_taken(question, [main for own in by_itself for main in own], taken, output)
     results: list[Any] = []
     for part, own in zip(question.parts, mains, strict=True):
         kept = _kept(part, own, output, results)
@@ -198,10 +199,11 @@ def _placeless(run: Any) -> Any:
     return {**run, "path": Path(run["path"]).resolve().name} if isinstance(run, dict) and "path" in run else run
 
 
-def refuse_taken(mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
+def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
     """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
 
     Args:
+        question: what it lacks is said first, for then nothing will be written.
         mains: the results' main files; where one exists, or what an interrupted command left of it, what lies beside
             it is known to be fedscope's.
 
@@ -214,6 +216,8 @@ def refuse_taken(mains: Sequence[Path], files: Sequence[Path], output: Output) -
         return
     for path in files:
         if path.exists():
+            for part in question.parts:
+                _ = part.ready
             raise FedscopeError(
                 f"{path} is in the way, and without {mains[0]} it is not known what it holds; give another --out, or "
                 "--force to replace it"

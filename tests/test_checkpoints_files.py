@@ -135,9 +135,13 @@ def test_foreign_files(tmp_path):
     with pytest.raises(FedscopeError, match=r"holds other things than tensors \(optimizer, epoch\)"):
         read_file(tmp_path / "other.pt")
     with pytest.raises(
-        FedscopeError, match=r"b.pt does not exist; .* has a.npz, a.pt, a.safetensors, list.pt, other.pt"
+        FedscopeError, match=r"b.pt does not exist; .* has a.npz, a.pt, a.safetensors, list.pt, other.pt; give one of"
     ):
         read_file(tmp_path / "b.pt")
+    with pytest.raises(FedscopeError, match=r'otehr.pth does not exist; did you mean "other.pt"\?$'):
+        read_file(tmp_path / "otehr.pth")
+    with pytest.raises(FedscopeError, match=r"b.pt does not exist; give a model's file, or a model of a run, as in ru"):
+        read_file(tmp_path / "nowhere" / "b.pt")
 
 
 def test_another_architecture_is_refused_by_name(tmp_path):

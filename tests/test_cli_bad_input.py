@@ -148,7 +148,7 @@ CASES = [
     ("curves runs/few --measure averaged_test_loss", "few has no numbers of averaged_test_loss, only of train_loss,"),
     ("curves runs/ima runs/ima", "runs/ima, runs/ima: a run is given twice; give each once"),
     ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
-    ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima"),
+    ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima\n"),  # no --rounds
     ("decompose runs/ima@2/global", "give runs/ima (and --rounds 2)"),
     ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
     ("train --data folder:nowhere --out runs/ima", "folder:nowhere: there is no folder nowhere/train; it needs"),
@@ -172,7 +172,8 @@ CASES = [
     ("export runs/ima@9 x.pt", "runs/ima@9"),
     ("export runs/ima@4 runs/ima/run.json", "runs/ima/run.json exists; give another name, or --force"),
     ("export runs/ima@4 nowhere/x.pt", "nowhere is no folder; make it, or give another name"),
-    ("line a.pt b.pt", "a.pt does not exist"),
+    ("line a.pt b.pt", "a.pt does not exist; give a model's file, or a model of a run, as in runs/ima@last"),
+    ("line runs/ima@1 x.pt", "x.pt does not exist; give a model's file, or a model of a run, as in runs/ima@last"),
     # plane
     ("plane runs/ima@1 runs/ima@2", "a plane goes through three models, but got 2"),
     ("plane runs/ima@1 runs/ima@1 runs/ima@2", "same model"),

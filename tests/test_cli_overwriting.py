@@ -62,6 +62,19 @@ def test_foreign_files_stay(
     assert run([*command.split(), "--out", "m"]) == 0, "its own files are not in the way"
 
 
+def test_what_is_missing_is_said_before_what_is_in_the_way(
+    two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").symlink_to(two_rounds / "runs")
+    monkeypatch.chdir(tmp_path)
+    assert run(["curves", "runs/fma", "--out", "m"]) == 0
+    capsys.readouterr()
+    assert run(["line", "runs/fma@1", "x.pt", "--out", "m"]) == 2
+    assert capsys.readouterr().err.startswith("fedscope: x.pt does not exist; give a model's file, or a model of a run")
+    assert run(["line", "runs/fma@1", "runs/fma@2", "--out", "m"]) == 2
+    assert "m.pdf is in the way" in capsys.readouterr().err
+
+
 def test_an_extension_that_was_typed_is_left_off(
     two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,7 @@ class Curves(TableResult):
 
     @classmethod
     def of(cls, runs: Sequence[Run], **asked: Any) -> Self:
-        """What was measured while training.
+        """What was measured while training; ``attrs`` names the runs' tasks where one has another than the usual.
 
         Raises:
             FedscopeError: a run without rounds; one given twice. That nothing was measured is said when it is drawn.
@@ -102,7 +102,8 @@ class Curves(TableResult):
             if len({curve.run for curve in curves}) < len(curves):
                 names = ", ".join(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
-        return cls(tuple(curves), **asked)
+        tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
+        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, **asked)
 
     def rows(self) -> list[Any]:
         """BASE.curves.csv: a row a run and round, empty where nothing was measured."""
