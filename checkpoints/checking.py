@@ -52,7 +52,7 @@ def check_round(round_: Round) -> Checked:
 def _compare(file: RoundFile, path: str, clients: np.ndarray, faults: list[str]) -> int:
     """Compare one dataset, or each of its rows, and return how many checksums that were."""
     try:
-        stored = file.data(path, "biufc")
+        stored = file.gate.dataset(path, "biufc")
         if clients[0] == checksums.NONE:
             file.array(path)
         else:

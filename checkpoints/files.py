@@ -21,7 +21,6 @@ from .weights import Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")
-_NOWHERE = "; give a model's file, or a model of a run, as in runs/ima@last"
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -57,10 +56,11 @@ def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights,
     path = regular(Path(path), "a model's file")
     if not path.is_file():
         there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
-        known = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them" if there else ""
+        near = nearest(path.stem, {beside.stem: beside.name for beside in there})
+        if not near and there:
+            near = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them"
         raise FedscopeError(
-            f"{path} does not exist"
-            + (nearest(path.stem, {beside.stem: beside.name for beside in there}) or known or _NOWHERE)
+            f"{path} does not exist" + (near or "; give a model's file, or a model of a run, as in runs/ima@last")
         )
     notes: list[str] = []
     match _kind(path):
@@ -92,6 +92,7 @@ def write_file(path: Path | str, weights: Weights) -> None:
         FedscopeError: another kind of file; several models; nothing could be written, with the reason.
     """
     from safetensors import SafetensorError
+    from safetensors.numpy import save
 
     path = Path(path)
     if weights.parameters.ndim != 1:
@@ -100,19 +101,13 @@ def write_file(path: Path | str, weights: Weights) -> None:
     if path.suffix.lower() not in WRITTEN:
         raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
     try:
-        content = _safetensors_bytes(arrays) if path.suffix.lower() == ".safetensors" else _torch_bytes(arrays)
+        content = save(arrays) if path.suffix.lower() == ".safetensors" else _torch_bytes(arrays)
         with write_durably(path) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
         raise FedscopeError(f"{path} cannot be written ({error.strerror or error}); give another place") from error
     except (SafetensorError, RuntimeError, TypeError, KeyError) as error:  # a dtype that the format does not have
         raise FedscopeError(f"{path} cannot be written ({error}); give another ending") from error
-
-
-def _safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    from safetensors.numpy import save
-
-    return save(arrays)
 
 
 def _torch_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -17,14 +17,26 @@ from .round_writing import decode, is_encoded
 from .weights import Weights
 
 
-def read_model(file: RoundFile, which: str) -> Weights:
-    """``start``, ``global`` or ``averaged``, [P]."""
-    return _read(file, which, None)
-
-
-def read_models(file: RoundFile, group: str, places: Sequence[int]) -> Weights:
-    """The models of a group that has a row a client, [C, P], by the places of their rows."""
-    return _read(file, group, places)
+def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
+    """The models of a group that has a row a client, [C, P], by the places of their rows; or with None the only one of
+    another group, as ``start``, [P]."""
+    layout, lead = file.layout, () if places is None else (len(places),)
+    # all of it passes the gate before room is made for any of it
+    opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
+    parameters = np.empty((*lead, layout.size), layout.dtype)
+    buffers: dict[str, np.ndarray] = {}
+    for entry, (stored, start) in zip(layout.entries, opened, strict=True):
+        if entry.kind == "parameter":
+            out = parameters[..., layout.slices[entry.name]]
+        else:
+            buffers[entry.name] = np.empty((*lead, *entry.shape), entry.dtype)
+            out = buffers[entry.name].reshape((*lead, prod(entry.shape)))
+        if places is None:
+            _row(file, stored, start, None, out)
+            continue
+        for i, place in enumerate(places):
+            _row(file, stored, start, place, out[i])
+    return Weights(layout, parameters, buffers)
 
 
 def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
@@ -73,7 +85,7 @@ def is_packed(file: RoundFile, path: str) -> bool:
     """Whether a dataset is stored in another form than it has in memory."""
     if not file.gate.has(path):
         return False
-    stored = file.data(path, "biuf")
+    stored = file.gate.dataset(path, "biuf")
     return _is_coded(file, path) or stored.id.get_create_plist().get_nfilters() > 0
 
 
@@ -85,7 +97,7 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
     """
     path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
     if not file.gate.has(path) or not _is_coded(file, path):
-        return file.data(path, np.dtype(entry.dtype), shape), None
+        return file.gate.dataset(path, np.dtype(entry.dtype), shape), None
     encoding = file.file[path].attrs["encoding"]
     if not isinstance(encoding, str) or encoding != "delta":
         raise FedscopeError(
@@ -97,32 +109,11 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
     if not file.gate.has("start"):
         raise file.gate.damaged("its clients are differences from start, which is missing")
     start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape)
-    return file.data(path, np.dtype(np.int32), shape), start.reshape(-1)
+    return file.gate.dataset(path, np.dtype(np.int32), shape), start.reshape(-1)
 
 
 def _is_coded(file: RoundFile, path: str) -> bool:
     return bool(h5py.h5a.exists(file.file.id, b"encoding", obj_name=path.encode()))
-
-
-def _read(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
-    """The given rows of a group, or with None a group's only model."""
-    layout, lead = file.layout, () if places is None else (len(places),)
-    # all of it passes the gate before room is made for any of it
-    opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
-    parameters = np.empty((*lead, layout.size), layout.dtype)
-    buffers: dict[str, np.ndarray] = {}
-    for entry, (stored, start) in zip(layout.entries, opened, strict=True):
-        if entry.kind == "parameter":
-            out = parameters[..., layout.slices[entry.name]]
-        else:
-            buffers[entry.name] = np.empty((*lead, *entry.shape), entry.dtype)
-            out = buffers[entry.name].reshape((*lead, prod(entry.shape)))
-        if places is None:
-            _row(file, stored, start, None, out)
-            continue
-        for i, place in enumerate(places):
-            _row(file, stored, start, place, out[i])
-    return Weights(layout, parameters, buffers)
 
 
 def _row(file: RoundFile, stored: Stored, start: np.ndarray | None, place: int | None, out: Any) -> None:

@@ -74,10 +74,6 @@ class RoundFile:
             self._marks[f"{group}/"] = 1
         return found
 
-    def data(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> Stored:
-        """A dataset that has passed the gate. Raises as :meth:`Gate.dataset`."""
-        return self.gate.dataset(path, types, shape)
-
     # --- checksums ---
 
     @property
@@ -97,7 +93,7 @@ class RoundFile:
     def _read_table(self) -> Table:
         if not self.gate.has(checksums.NAME):
             raise self.gate.damaged("its table of checksums is missing")
-        found = self.data(checksums.NAME, "V")
+        found = self.gate.dataset(checksums.NAME, "V")
         names = found.dtype.names or ()
         if names[:2] != ("path", "client") or len(names) != 3 or len(found.shape) != 1:
             raise self.gate.damaged(f"{checksums.NAME} is no table of checksums")
@@ -182,14 +178,14 @@ class RoundFile:
 
     def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
         """A dataset as an array of its own type, verified."""
-        stored = self.data(path, types, shape)
+        stored = self.gate.dataset(path, types, shape)
         flat = np.empty(prod(stored.shape), stored.dtype.newbyteorder("="))
         self.read(stored, None, flat)
         return flat.reshape(stored.shape)
 
     def rows(self, path: str, places: Sequence[int], shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Rows of a dataset [C, ...] in the order asked for, verified."""
-        stored = self.data(path, "biufc", None if shape is None else (len(self.ids), *shape))
+        stored = self.gate.dataset(path, "biufc", None if shape is None else (len(self.ids), *shape))
         if not stored.shape or stored.shape[0] != len(self.ids):
             raise self.gate.damaged(f"{path} has shape {stored.shape}, but {len(self.ids)} clients took part")
         made = np.empty((len(places), *stored.shape[1:]), stored.dtype.newbyteorder("="))

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     A = TypeVar("A", bound=Result)
 
-#: what results from before an option existed say of it by their silence
-UNSAID = {"kind": "models", "normalization": "interpolate"}
 #: what a result says only where it is not the usual: asked for by silence, too
 ONLY = ("task",)
 #: said for the reader only: the models' sums tell what they are
@@ -149,7 +147,7 @@ def _kept(
         found.append(_loaded(part.kind, file))
         changed = _changed(found[-1].attrs, asked)
         if changed:
-            what = differences({**UNSAID, **found[-1].attrs}, asked, changed)
+            what = differences(found[-1].attrs, asked, changed)
             raise FedscopeError(f"{file} holds another result, of {what}; give another --out, or --force to replace it")
     if missing:
         return None
@@ -179,7 +177,7 @@ def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     asked = {key: None for key in ONLY if key in kept} | {
         key: value for key, value in settings.items() if key not in SAID_ONLY
     }
-    return [key for key, value in asked.items() if not _same(key, kept.get(key, UNSAID.get(key)), value)]
+    return [key for key, value in asked.items() if not _same(key, kept.get(key), value)]
 
 
 def _same(key: str, kept: Any, asked: Any) -> bool:

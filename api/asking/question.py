@@ -56,21 +56,16 @@ class Part(Generic[R]):
     prepare: Callable[[], Ready[R]]
     ends: tuple[str, ...] = ("",)
     beside: tuple[str, ...] = ()
+    read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     def files(self, base: Path | str) -> list[Path]:
         """All of them: of each result what lies beside, its own, and what is derived from it."""
-        bases = [f"{base}{end}" for end in self.ends]
-        return [
-            path
-            for at in bases
-            for path in (
-                *(Path(at + more) for more in self.beside),
-                *self.kind.paths(at),
-                *(Path(at + more) for more in self.kind.derived),
-            )
-        ]
-
-    read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
+        files: list[Path] = []
+        for end in self.ends:
+            files += [Path(f"{base}{end}{more}") for more in self.beside]
+            files += self.kind.paths(f"{base}{end}")
+            files += [Path(f"{base}{end}{more}") for more in self.kind.derived]
+        return files
 
     @cached_property
     def ready(self) -> Ready[R]:

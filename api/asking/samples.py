@@ -29,7 +29,8 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
         lacks = []
         if run.is_foreign and run.config is None and not source.model:
             lacks.append(("architecture", "--model"))
-        if run.is_foreign and not names_data(run) and not source.data:
+        names_data = {"name", "sha256"} <= set(run.info.get("data", {}))
+        if run.is_foreign and not names_data and not source.data:
             lacks.append(("data", "--data"))
         if lacks:
             what = " nor ".join(name for name, _ in lacks)
@@ -37,11 +38,6 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
                 f"{run.path} was recorded by {run.info['source']} and names {'no' if len(lacks) == 1 else 'neither'} "
                 f"{what}; give {' and '.join(option for _, option in lacks)}"
             )
-
-
-def names_data(run: Run) -> bool:
-    """Whether a run says on which data it was trained."""
-    return {"name", "sha256"} <= set(run.info.get("data", {}))
 
 
 def asked_task(runs: Sequence[Run], source: Source) -> Task:
