@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, mean, nearest, stack, weighted_mean
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, mean, stack, weighted_mean
 from fedscope.checkpoints.round_writing import decode, encode
 
 LAYOUT = Layout(
@@ -172,8 +172,3 @@ def test_delta_codes_small_steps_of_either_sign_as_small_numbers():
     clients = np.nextafter(start, np.float32([2, 0, -3]))
     assert encode(start, clients).tolist() == [2, 1, 2]
     assert encode(start.astype(float), clients.astype(float)).dtype == np.float64
-
-
-def test_nearest_offers_the_known_word_or_nothing():
-    assert nearest("fma ", ["fma", "ima"]) == '; did you mean "fma"?'
-    assert nearest("zzz", ["fma", "ima"]) == ""

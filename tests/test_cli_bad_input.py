@@ -201,9 +201,8 @@ CASES = [
     ("decompose runs/wide --of averaged", "has no plain average over rounds in round 1; choose later rounds"),
     ("decompose runs/ima --loss zero-one --outputs logits", "--outputs logits is for the squared loss"),
     ("decompose runs/ima --split test --on cohort", "--on cohort chooses among training data"),
-    ("decompose runs/ima runs/ima", "rename a folder, and give a run only once"),
+    ("decompose runs/ima runs/ima", "2 of the runs are called 'ima'; rename a folder, and give a run only once"),
     ("decompose runs/few --rounds 1,2", "clients of round 1 were not recorded; rounds 2, 4 have them"),
-    ("decompose runs/ima runs/ima", "2 of the runs are called 'ima'"),
     ("decompos runs/ima", "did you mean 'decompose'?"),
 ]
 
@@ -236,28 +235,6 @@ def test_collinear_models_are_refused_with_their_angle(runs: Path, capsys: pytes
     assert "lie on one line (angle" in refused(
         capsys, "plane", "runs/ima@1/start", "runs/ima@1/global", "1.safetensors"
     )
-
-
-def spoil(path: Path, how: str) -> None:
-    if how == "truncated":
-        os.truncate(path, path.stat().st_size // 2)
-    elif how == "foreign":
-        with h5py.File(path, "w") as file:
-            file["something"] = [1, 2, 3]
-    elif how == "newer":
-        with h5py.File(path, "r+") as file:
-            file.attrs["version"] = 2
-    else:
-        path.write_bytes(b"not HDF5 at all")
-
-
-@pytest.mark.parametrize("how", ["truncated", "foreign", "newer", "no HDF5"])
-def test_spoilt_round_files_are_named(runs: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
-    spoil(runs / "runs/ima/rounds/00002.h5", how)
-    message = refused(capsys, "line", "runs/ima@2", "runs/ima@1")
-    assert "00002.h5" in message
-    assert {"newer": "upgrade"}.get(how, "") in message
-    assert run(["line", "runs/ima@3", "runs/ima@1", "--points", "3"]) == 0  # the others are as readable as before
 
 
 def test_a_run_without_rounds_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,19 +293,6 @@ def swap(file: h5py.File, one: str, other: str) -> None:
     file.move(one, "aside")
     file.move(other, one)
     file.move("aside", other)
-
-
-class Evil:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("touch hacked",)
-
-
-def test_a_pickle_of_code_is_not_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save({"w": Evil()}, "evil.pt")
-    message = refused(capsys, "line", "evil.pt", "runs/ima@1")
-    assert "evil.pt" in message
-    assert "code" in message
-    assert not Path("hacked").exists()
 
 
 def test_another_result_is_not_overwritten_and_the_same_one_is_drawn_again(

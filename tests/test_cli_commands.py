@@ -164,19 +164,6 @@ def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixt
     assert "training loss, mean" in said(capsys, "curves", "runs/fma", "--measure", "train_loss", "--last", "3")
 
 
-def test_curves_are_asked_for_from_python(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedscope.questions.curves import curves
-
-    words = ["runs/fma", "runs/ima", "--measure", "test_accuracy", "--measure", "lr", "--last", "3", "--out", "c"]
-    told = json.loads(said(capsys, "curves", *words, "--json"))
-    assert told.pop("files")[:2] == ["c.curves.csv", "c.curves.json"]
-    found = curves(["runs/fma", "runs/ima"], measures=["test_accuracy", "lr", "lr"], last=3)
-    assert found.numbers() == told
-    assert list(told) == ["test_accuracy", "lr"]
-    assert len(found.figure().axes) == 2
-    assert said(capsys, "curves", *words, "--redraw").startswith(found.summary() + "\n  c.curves.csv")
-
-
 def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = json.loads(said(capsys, "line", "runs/fma@last", "runs/ima@last", "--limit", "50", "--json", "--points", "9"))
     line = Line.load(next(path for path in out["files"] if path.endswith(".nc")))
@@ -350,33 +337,6 @@ def test_the_demo_draws_everything_and_goes_on_when_repeated(
     again = said(capsys, "demo")
     assert "demo/ima is trained already" in again
     assert Path("demo/plane.nc").read_bytes() == before
-
-
-def test_an_interrupted_plane_goes_on_and_leaves_no_store(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.landscape as landscape
-
-    words = ["plane", *(f"runs/ima@{t}/global" for t in (3, 4, 5)), "--grid", "6", "--out"]
-    said(capsys, *words, "whole")
-    real = landscape.survey
-
-    def interrupted(*args: object, **kwargs: object) -> object:
-        def stop(done: int, of: int) -> None:
-            if done == 20:
-                raise KeyboardInterrupt
-
-        return real(*args, **{**kwargs, "progress": stop})  # type: ignore[arg-type]
-
-    monkeypatch.setattr(landscape, "survey", interrupted)
-    assert run([*words, "cut"]) == 130
-    assert Path("cut.nc.partial").exists()
-    assert not Path("cut.nc").exists()
-    monkeypatch.undo()
-    monkeypatch.chdir(runs)
-    said(capsys, *words, "cut")
-    assert not Path("cut.nc.partial").exists()
-    assert Plane.load("cut.nc").loss.tobytes() == Plane.load("whole.nc").loss.tobytes()
 
 
 @pytest.mark.drawn
