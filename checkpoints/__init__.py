@@ -18,9 +18,6 @@ from .files import write_file as write_file
 from .layout import Entry as Entry
 from .layout import Layout as Layout
 from .metrics import COLUMNS as COLUMNS
-from .netcdf import Variable as Variable
-from .netcdf import read_netcdf as read_netcdf
-from .netcdf import write_netcdf as write_netcdf
 from .opening import expanded as expanded
 from .opening import reading as reading
 from .opening import regular as regular
@@ -31,6 +28,9 @@ from .pieces import read_columns as read_columns
 from .pieces import read_pieces as read_pieces
 from .recording import Policy as Policy
 from .recording import size_on_disk as size_on_disk
+from .results.arrays import Variable as Variable
+from .results.arrays import read_netcdf as read_netcdf
+from .results.arrays import write_netcdf as write_netcdf
 from .results.result import versions as versions
 from .results.store import Partial as Partial
 from .round_writing import RoundRecord as RoundRecord

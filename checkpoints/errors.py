@@ -18,20 +18,20 @@ class DiskFullError(FedscopeError):
     """Nothing more fits on the disk, or in the user's share of it."""
 
 
-def nearest(word: str, options: Iterable[str] | Mapping[str, str]) -> str:
+def nearest(word: str, options: Iterable[str], offers: Mapping[str, str] | None = None) -> str:
     """A clause that offers the known word nearest to a mistyped one, or nothing.
 
     Args:
-        options: the known words; a mapping says what to offer for each.
+        options: the known words.
+        offers: what to offer for each, where that is not the word itself.
 
     >>> nearest("dirichlt", ["iid", "shards", "dirichlet"])
     '; did you mean "dirichlet"?'
     >>> nearest("xyz", ["iid", "shards"])
     ''
     """
-    offers = options if isinstance(options, Mapping) else {option: option for option in options}
-    matches = difflib.get_close_matches(word, list(offers), n=1)
-    return f'; did you mean "{offers[matches[0]]}"?' if matches else ""
+    matches = difflib.get_close_matches(word, list(options), n=1)
+    return f'; did you mean "{(offers or {}).get(matches[0], matches[0])}"?' if matches else ""
 
 
 def listed(items: Iterable[object], most: int = 12) -> str:

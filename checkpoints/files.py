@@ -56,7 +56,8 @@ def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights,
     path = regular(Path(path), "a model's file")
     if not path.is_file():
         there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
-        near = nearest(path.stem, {beside.stem: beside.name for beside in there})
+        names = {beside.stem: beside.name for beside in there}
+        near = nearest(path.stem, names, names)
         if not near and there:
             near = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them"
         raise FedscopeError(

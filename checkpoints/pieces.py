@@ -2,7 +2,7 @@
 
 HDF5 has one lock, and takes three times as long as the system to copy rows of a large layer. Where rows lie in the file
 as they do in memory, HDF5 only says where, and whoever needs a piece reads it. What is compressed is read a row at a
-time and waits on disk, so that memory hangs neither on the layer nor on how many rounds are read side by side.
+time and waits on disk, so that memory depends neither on the layer nor on how many rounds are read side by side.
 """
 
 from __future__ import annotations

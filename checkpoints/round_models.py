@@ -133,6 +133,6 @@ def _kind(file: RoundFile, path: str) -> str:
     if h5py.h5a.exists(file.file.id, b"kind", obj_name=path.encode()):
         kind = str(file.file[path].attrs["kind"])
         file.verify_attribute(f"{path}@kind", kind)
-    elif file.is_listed(f"{path}@kind"):
+    elif file.has_table and f"{path}@kind" in file.table.places:
         raise file.gate.damaged(f"{path} does not say any more of what kind it is")
     return kind

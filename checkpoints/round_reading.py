@@ -120,10 +120,6 @@ class RoundFile:
         """Whether a dataset, or a row of it, is still to be compared with its checksum."""
         return self.has_table and not self._marks.get(path, 0) >> place & 1
 
-    def is_listed(self, path: str) -> bool:
-        """Whether the table of checksums, where there is one, has a path."""
-        return self.has_table and path in self.table.places
-
     def expected(self, path: str, client: int) -> int:
         """The checksum that a value was written with.
 

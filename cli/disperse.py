@@ -50,14 +50,12 @@ from .options import Count, Output, output_options, refuse_given, rounds_option
 @output_options
 def command(
     runs: tuple[Path, ...],
-    rounds: str | None,
-    layers: tuple[str, ...],
     fdr: float,
     embed: str | None,
     perplexity: float | None,
     seed: int,
-    device: str,
     output: Output,
+    **asked: Any,
 ) -> None:
     """How the clients of a round differ: dispersion and skewness of every parameter over clients, by layer.
 
@@ -66,7 +64,6 @@ def command(
     """
     from .answering import answer
 
-    asked: dict[str, Any] = {"rounds": rounds, "layers": layers, "device": device}
     if embed is None:
         from ..questions.disperse import disperse
 

@@ -53,13 +53,10 @@ def command(
     number: str | None,
     top: int,
     tsne: bool,
-    sample: int,
-    perplexity: float,
     colour: str,
-    backend: str,
-    device: str,
     seed: int,
     output: Output,
+    **how: Any,
 ) -> None:
     """Single parameters over the clients of a round: the density, and where averaging puts the global value.
 
@@ -71,12 +68,9 @@ def command(
 
     asked: dict[str, Any] = {"rounds": number, "parameters": names, "seed": seed}
     if not tsne:
-        refuse_given(
-            ["sample", "perplexity", "colour", "backend", "device"], "belongs to --tsne; give both, or neither"
-        )
+        refuse_given([*how, "colour"], "belongs to --tsne; give both, or neither")
         answer(parameters.prepare(runs, top=top, **asked), output)
         return
-    how: dict[str, Any] = {"sample": sample, "perplexity": perplexity, "backend": backend, "device": device}
     question = parameters.prepare(runs, tsne=True, **how, **asked)
     refuse_given(["top"], "belongs to densities, and --tsne maps a sample of all parameters; leave it out")
     answer(question, output, colour=colour)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,7 @@ def command(
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
+    how: dict[str, Any] = {"keep_going": keep_going, "task": own}
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
@@ -82,19 +85,18 @@ def command(
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going"
             )
-        with TrainingWatcher(str(resume)) as watcher:
-            _say(
-                _interruptible(resume, lambda: resume_run(resume, keep_going=keep_going, watcher=watcher, task=own)),
-                as_json,
-            )
+        with TrainingWatcher(str(resume)) as watcher, _resumable(resume):
+            run = resume_run(resume, watcher=watcher, **how)
+        _say(run, as_json)
         return
+    how["force"] = force
     if from_ is not None:
         if config:
             raise FedscopeError(
                 f"--from {from_} takes the settings of that run; leave {config} out, and use flags or --set"
             )
         layers = (preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
-        _say(_branched(from_, method, merge(*layers), out, force, keep_going, own), as_json)
+        _say(_branched(from_, method, merge(*layers), out, how), as_json)
         return
     stored = read_toml(config) if config else {}
     if config and (config.parent / "run.json").exists():
@@ -106,11 +108,8 @@ def command(
     except FedscopeError as error:
         raise FedscopeError(_placed(error, config, stored)) from None
     out = out or Path("runs") / (method or resolved.title())
-    target = out
-    with TrainingWatcher(str(out), _setting(resolved)) as watcher:
-        run = _interruptible(
-            target, lambda: train_run(resolved, target, force=force, keep_going=keep_going, watcher=watcher, task=own)
-        )
+    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out):
+        run = train_run(resolved, out, watcher=watcher, **how)
     _say(run, as_json)
 
 
@@ -132,13 +131,7 @@ def _placed(error: Exception, config: Path | None, stored: dict[str, Any]) -> st
 
 
 def _branched(
-    address: str,
-    method: str | None,
-    changes: dict[str, dict[str, Any]],
-    out: Path | None,
-    force: bool,
-    keep_going: bool,
-    task: str | None,
+    address: str, method: str | None, changes: dict[str, dict[str, Any]], out: Path | None, how: dict[str, Any]
 ) -> Any:
     """A run that goes on from a round of another one."""
     from ..checkpoints import FedscopeError, Run, parse_address
@@ -155,18 +148,15 @@ def _branched(
     target = out or beside / f"{method or config.title()}-from-{run.name}-{number}"
     for note in branch_notes(run, number, config):
         click.echo(f"fedscope: {note}", err=True)
-    with TrainingWatcher(str(target), _setting(config)) as watcher:
-        return _interruptible(
-            target,
-            lambda: branch(
-                run, number, changes, target, force=force, keep_going=keep_going, watcher=watcher, task=task
-            ),
-        )
+    with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target):
+        return branch(run, number, changes, target, watcher=watcher, **how)
 
 
-def _interruptible(path: Path, work: Any) -> Any:
+@contextmanager
+def _resumable(path: Path) -> Iterator[None]:
+    """Says at Ctrl-C how a run goes on."""
     try:
-        return work()
+        yield
     except KeyboardInterrupt:
         if (path / "run.json").exists():
             click.echo(f"fedscope: go on with: fedscope train --resume {path}", err=True)
@@ -191,8 +181,8 @@ def _say(run: Any, as_json: bool) -> None:
         return
     which = "averaged" if "averaged" in run.round(last).models else "global"
     if without:
-        spread = f", {mean:.3g} ± {deviation:.2g} over the last {count} rounds" if count > 1 else ""
-        click.echo(f"{run.path}: {last} rounds; test loss of the {which} model {final:.3g}{spread}")
-        return
-    spread = f", {100 * mean:.1f} ± {100 * deviation:.1f} % over the last {count} rounds" if count > 1 else ""
-    click.echo(f"{run.path}: {last} rounds; test error of the {which} model {100 * final:.1f} %{spread}")
+        now, spread = f"{final:.3g}", f"{mean:.3g} ± {deviation:.2g}"
+    else:
+        now, spread = f"{100 * final:.1f} %", f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
+    over = f", {spread} over the last {count} rounds" if count > 1 else ""
+    click.echo(f"{run.path}: {last} rounds; {name.replace('_', ' ')} of the {which} model {now}{over}")

@@ -223,10 +223,7 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Sam
         own = dataset.samples("test")
         if same and source.split == "train":
             if run.partition is None and run.is_foreign:
-                raise FedscopeError(
-                    f"{run.path} does not say which client holds which samples (no partition.h5), and --split train is "
-                    "all clients' data; give --split test"
-                )
+                raise no_partition(run, "and --split train is all clients' data; give --split test")
             run.require("partition.h5")
             assert run.partition is not None, "just required"
             own = global_training_data(dataset, run.partition)
@@ -238,6 +235,11 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Sam
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
 
 
+def no_partition(run: Run, why: str) -> FedscopeError:
+    """What is raised where a partition is needed; ``why`` it is, and what can be given instead."""
+    return FedscopeError(f"{run.path} does not say which client holds which samples (no partition.h5), {why}")
+
+
 def refuse_without_partition(run: Run, source: Source) -> None:
     """D is the training data of the clients that the partition names; on test data a run can do without.
 
@@ -247,9 +249,8 @@ def refuse_without_partition(run: Run, source: Source) -> None:
     if not run.is_foreign:
         run.require("partition.h5")
     if source.split == "train":
-        raise FedscopeError(
-            f"{run.path} does not say which client holds which samples (no partition.h5), and --split train is all "
-            "clients' data; give --split test, where the bias is not split"
+        raise no_partition(
+            run, "and --split train is all clients' data; give --split test, where the bias is not split"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ..asking.question import Prepared, Question, one, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ..asking.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from ..asking.samples import common_samples, dataset_of, describe_samples, given_settings, module_for, no_partition
 from ..asking.source import Measured, Source
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients
@@ -95,8 +95,7 @@ def refuse_without_partition(run: Run) -> None:
         FedscopeError: the run has none.
     """
     if run.partition is None and run.is_foreign:
-        raise FedscopeError(
-            f"{run.path} does not say which client holds which samples (no partition.h5), so no data are a client's "
-            "own; give its partition when it is recorded (RunWriter.create)"
+        raise no_partition(
+            run, "so no data are a client's own; give its partition when it is recorded (RunWriter.create)"
         )
     run.require("partition.h5")

@@ -12,7 +12,7 @@ from ..asking.draws import Replays, parse_draws, replays_of
 from ..asking.models import Posed, pose
 from ..asking.question import Prepared, Question, one, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
-from ..asking.samples import describe_samples, global_training_data, name_of
+from ..asking.samples import describe_samples, global_training_data, name_of, no_partition
 from ..asking.source import Measured, Source, at_least, chosen
 from ..asking.work import Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
@@ -218,10 +218,7 @@ def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> No
     """
     if run.partition is None and (kernels or split == "train"):
         needs = "Theorem 2 needs it" if kernels else "--split train is all clients' data"
-        raise FedscopeError(
-            f"{run.path} does not say which client holds which samples (no partition.h5), and {needs}; "
-            "give --split test --kernel none for Lemma 1 alone"
-        )
+        raise no_partition(run, f"and {needs}; give --split test --kernel none for Lemma 1 alone")
     if run.is_foreign and count:
         raise FedscopeError(
             f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed; give --draws none"

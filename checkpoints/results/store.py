@@ -117,7 +117,7 @@ class Partial:
 class Kept:
     """A dataclass of plain values, arrays and such dataclasses, as what JSON holds; floats survive exactly.
 
-    What a result from before a field existed does not say has that field's default.
+    A field that is not said has its default.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

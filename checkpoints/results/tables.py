@@ -60,11 +60,15 @@ class Table:
         """
         rows = []
         for line, row in enumerate(read_csv(path, tuple(self.columns), command), start=2):
-            try:
-                rows.append({name: reader(row[name]) for name, reader in self.columns.items()})
-            except (ValueError, KeyError):
-                bad = next(name for name, reader in self.columns.items() if not _reads(reader, row[name]))
-                raise FedscopeError(f"{path} is damaged: {bad} in line {line} is {row[bad][:40]!r}; {AGAIN}") from None
+            values = {}
+            for name, reader in self.columns.items():
+                try:
+                    values[name] = reader(row[name])
+                except (ValueError, KeyError):
+                    raise FedscopeError(
+                        f"{path} is damaged: {name} in line {line} is {row[name][:40]!r}; {AGAIN}"
+                    ) from None
+            rows.append(values)
         return rows
 
 
@@ -150,14 +154,6 @@ class TableResult(Result):
             numbers = [name for name, reader in table.columns.items() if reader in (number, float)]
             frames[table.suffix.strip(".").removesuffix(".csv")] = frame.astype(dict.fromkeys(numbers, "float64"))
         return frames if len(frames) > 1 else next(iter(frames.values()))
-
-
-def _reads(reader: Callable[[str], Any], text: str) -> bool:
-    try:
-        reader(text)
-    except (ValueError, KeyError):
-        return False
-    return True
 
 
 def beside(base: Path, suffix: str) -> Path:
