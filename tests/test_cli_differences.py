@@ -7,8 +7,8 @@ from typing import Any
 import click
 import pytest
 
+from fedscope.cli.commands.plane import command
 from fedscope.cli.differences import differences
-from fedscope.cli.plane import command
 
 RUN = {"path": "runs/ima", "created": "2026-01-01", "versions": {}}
 SUBSET = {"samples": 100, "seed": 0}

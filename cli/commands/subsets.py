@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Count, Output, choice, output_options, rounds_option, source_options
+from ...asking.source import Source
+from ..options import Count, Output, choice, output_options, rounds_option, source_options
 
 
 @click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
@@ -35,7 +35,7 @@ def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: 
     A cohort of C clients has C averages of one, the clients themselves, and one of all. --split train takes all
     clients' training data.
     """
-    from ..questions.subsets import subsets as question
-    from .answering import answer
+    from ...questions.subsets import subsets as question
+    from ..answering import answer
 
     answer(question.prepare(runs, **settings, **vars(source)), output)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Count, Output, output_options, rounds_option, source_options
+from ...asking.source import Source
+from ..options import Count, Output, output_options, rounds_option, source_options
 
 
 @click.command(
@@ -41,7 +41,7 @@ def command(models: tuple[str, ...], no_hessian: bool, source: Source, output: O
     A model is RUN@ROUND[/WHICH] or a file; a RUN stands for those of its --rounds. The loss is that of the training
     data, which methods like FedSAM say to be flatter; --split test measures the other. --seed also draws directions.
     """
-    from ..questions.sharpness import sharpness
-    from .answering import answer
+    from ...questions.sharpness import sharpness
+    from ..answering import answer
 
     answer(sharpness.prepare(models, hessian=not no_hessian, **settings, **vars(source)), output)

@@ -36,7 +36,7 @@ def command(out: Path, force: bool) -> None:
 
     Prints each command before it runs it. An interrupted demo goes on when it is started again.
     """
-    from ..checkpoints import FedscopeError
+    from ...checkpoints import FedscopeError
 
     if (out / "run.json").exists():
         raise FedscopeError(f"{out} is a run itself; give the demo a folder of its own with --out")
@@ -53,8 +53,8 @@ def command(out: Path, force: bool) -> None:
 
 
 def _unfinished(path: Path) -> bool:
-    from ..checkpoints import Run
-    from ..training import config_of
+    from ...checkpoints import Run
+    from ...training import config_of
 
     run = Run.open(path)
     return not run.rounds or run.rounds[-1] < config_of(run).run.rounds
@@ -63,7 +63,7 @@ def _unfinished(path: Path) -> bool:
 def _do(words: Sequence[str]) -> None:
     import shlex
 
-    from .main import fedscope
+    from ..main import fedscope
 
     click.echo(f"\n$ fedscope {shlex.join(words)}")
     fedscope.main(list(words), prog_name="fedscope", standalone_mode=False)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Count, Output, normalization_option, output_options, source_options
+from ...asking.source import Source
+from ..options import Count, Output, normalization_option, output_options, source_options
 
 
 @click.command(
@@ -50,8 +50,8 @@ def command(models: tuple[str, ...], source: Source, output: Output, **settings:
     With --rounds: three clients and their mean in each of these rounds, and the last three global models. With
     --clients, --trajectory or --random: planes near many models, or round one.
     """
-    from ..questions.plane import plane
-    from .answering import answer
+    from ...questions.plane import plane
+    from ..answering import answer
 
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..checkpoints import Run
-    from ..training.checking import Soundness
+    from ...checkpoints import Run
+    from ...training.checking import Soundness
 
 
 @click.command("ls", epilog="Example:  fedscope ls runs/ima")
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
     """The runs here (or below a folder), or what one run holds."""
-    from ..checkpoints import FedscopeError, Run, find_runs
+    from ...checkpoints import FedscopeError, Run, find_runs
 
     if checks:
         check(paths, as_json)
@@ -55,7 +55,7 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
 
 def listed(run: Run) -> dict[str, Any]:
     """A run's row; of a damaged one, what is wrong with it, so that it does not hide the others."""
-    from ..checkpoints import FedscopeError
+    from ...checkpoints import FedscopeError
 
     try:
         return row_of(run)
@@ -66,7 +66,7 @@ def listed(run: Run) -> dict[str, Any]:
 
 def row_of(run: Run) -> dict[str, Any]:
     """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
-    from ..checkpoints import size_of
+    from ...checkpoints import size_of
 
     config = run.config or {}
     planned = config.get("run", {}).get("rounds")
@@ -95,7 +95,7 @@ def last_error(run: Run) -> str:
         return "-"
     from math import isnan
 
-    from ..checkpoints.metrics import read_table
+    from ...checkpoints.metrics import read_table
 
     last = run.rounds[-1]
     # a writer that was killed, and another program, may leave the row out
@@ -106,7 +106,7 @@ def last_error(run: Run) -> str:
 
 def describe(run: Run) -> dict[str, Any]:
     """What one run holds, as words; every round is opened."""
-    from ..checkpoints.errors import spans
+    from ...checkpoints.errors import spans
 
     rounds = [run.round(t) for t in run.rounds]
     row, branch = row_of(run), run.info.get("branch")
@@ -129,9 +129,9 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
     Raises:
         FedscopeError: nothing to check; a run that is not sound.
     """
-    from ..checkpoints import FedscopeError
-    from ..training.checking import check_run
-    from .progress import progress
+    from ...checkpoints import FedscopeError
+    from ...training.checking import check_run
+    from ..progress import progress
 
     runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:
@@ -161,7 +161,7 @@ def runs_at(path: Path) -> list[Path]:
     Raises:
         FedscopeError: no such folder.
     """
-    from ..checkpoints import FedscopeError, find_run_folders
+    from ...checkpoints import FedscopeError, find_run_folders
 
     if not path.is_dir():
         raise FedscopeError(f"{path} is neither a run nor a folder; give a run, or a folder that holds runs")
@@ -182,7 +182,7 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
 
 def words_of(found: Soundness) -> str:
     """How much could be verified."""
-    from ..checkpoints.errors import spans
+    from ...checkpoints.errors import spans
 
     sums = f"{found.checksums:,} checksums"
     if not found.without:

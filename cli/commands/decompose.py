@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Output, choice, output_options, rounds_option, source_options
+from ...asking.source import Source
+from ..options import Output, choice, output_options, rounds_option, source_options
 
 
 @click.command("decompose", epilog="Example:  fedscope decompose runs/ima --rounds 1,20,40,last --draws local:4")
@@ -41,7 +41,7 @@ def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: 
 
     --split train takes all clients' training data (the paper's D).
     """
-    from ..questions.decompose import decompose
-    from .answering import answer
+    from ...questions.decompose import decompose
+    from ..answering import answer
 
     answer(decompose.prepare(runs, **settings, **vars(source)), output)

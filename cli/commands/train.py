@@ -67,12 +67,12 @@ def command(
     Without options: IMA on the embedded digits (50 clients, ten a round, two label shards each, mlp, 60 rounds).
     CONFIG is a .toml, a run's config.toml for example; flags and --set count more than what stands there.
     """
-    from ..checkpoints import FedscopeError
-    from ..training import Config, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
-    from ..training import resume as resume_run
-    from ..training import train as train_run
-    from ..training.calls import is_call
-    from .progress import TrainingWatcher
+    from ...checkpoints import FedscopeError
+    from ...training import Config, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
+    from ...training import resume as resume_run
+    from ...training import train as train_run
+    from ...training.calls import is_call
+    from ..progress import TrainingWatcher
 
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
@@ -120,8 +120,8 @@ def _setting(config: Any) -> str:
 
 def _placed(error: Exception, config: Path | None, stored: dict[str, Any]) -> str:
     """The sentence, with the file's name where the file alone is refused with it."""
-    from ..checkpoints import FedscopeError
-    from ..training import Config, merge, preset
+    from ...checkpoints import FedscopeError
+    from ...training import Config, merge, preset
 
     try:
         Config.read(merge(preset("ima"), stored))
@@ -134,9 +134,9 @@ def _branched(
     address: str, method: str | None, changes: dict[str, dict[str, Any]], out: Path | None, how: dict[str, Any]
 ) -> Any:
     """A run that goes on from a round of another one."""
-    from ..checkpoints import FedscopeError, Run, parse_address
-    from ..training import branch, branch_notes, branched_config
-    from .progress import TrainingWatcher
+    from ...checkpoints import FedscopeError, Run, parse_address
+    from ...training import branch, branch_notes, branched_config
+    from ..progress import TrainingWatcher
 
     found = parse_address(address)
     if found.round is None or found.which is not None:
@@ -166,8 +166,8 @@ def _resumable(path: Path) -> Iterator[None]:
 def _say(run: Any, as_json: bool) -> None:
     import numpy as np
 
-    from ..checkpoints.results import plain
-    from ..training import Curves
+    from ...checkpoints.results import plain
+    from ...training import Curves
 
     measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss

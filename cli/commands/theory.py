@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Count, Output, choice, output_options, source_options
+from ...asking.source import Source
+from ..options import Count, Output, choice, output_options, source_options
 
 
 @click.command(
@@ -40,7 +40,7 @@ def command(run: Path, source: Source, output: Output, **settings: Any) -> None:
     its data and all clients', in the neural tangent kernel. --split is of Lemma 1; the kernel is always of the training
     data. --seed draws the subsets and the projection.
     """
-    from ..questions.theory import theory
-    from .answering import answer
+    from ...questions.theory import theory
+    from ..answering import answer
 
     answer(theory.prepare(run, **settings, **vars(source)), output)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Output, source_options, undrawn_options
+from ...asking.source import Source
+from ..options import Output, source_options, undrawn_options
 
 
 @click.command(
@@ -41,8 +41,8 @@ def command(run: str, assignments: tuple[str, ...], source: Source, output: Outp
     keeps a state starts anew unless --from-state is given. Averages over rounds are left out. All clients are read at
     once.
     """
-    from ..questions.reaggregate import reaggregate
-    from .answering import answer
+    from ...questions.reaggregate import reaggregate
+    from ..answering import answer
 
     measured = {name: getattr(source, name) for name in ("split", "limit", "seed", "device", "precision")}
     answer(reaggregate.prepare(run, settings=assignments, **settings, **measured), output)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import Count, Output, choice, output_options
+from ..options import Count, Output, choice, output_options
 
 
 @click.command("synergy", epilog="Example:  fedscope synergy runs/ima@40 --quantile 0.99")
@@ -43,7 +43,7 @@ def command(run: str, output: Output, **settings: Any) -> None:
     FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), whatever method trained the
     run. A layer of all clients is read at once: at most 0.19 GB for 20 of ResNet-18.
     """
-    from ..questions.synergy import synergy
-    from .answering import answer
+    from ...questions.synergy import synergy
+    from ..answering import answer
 
     answer(synergy.prepare(run, **settings), output)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import Count, Output, choice, output_options, refuse_given
+from ..options import Count, Output, choice, output_options, refuse_given
 
 
 @click.command("parameters", epilog="Example:  fedscope parameters runs/ima --round last --top 4")
@@ -63,8 +63,8 @@ def command(
     The first RUN's clients make the densities; the global models of further RUNs are marked in them. Give branches of
     one run (fedscope train --from RUN@ROUND), whose clients are the same, to compare servers.
     """
-    from ..questions.parameters import parameters
-    from .answering import answer
+    from ...questions.parameters import parameters
+    from ..answering import answer
 
     asked: dict[str, Any] = {"rounds": number, "parameters": names, "seed": seed}
     if not tsne:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import Count, Output, output_options
+from ..options import Count, Output, output_options
 
 
 @click.command(
@@ -38,7 +38,7 @@ def command(runs: tuple[Path, ...], output: Output, **settings: Any) -> None:
 
     test_loss and test_error are those of the model that a user would deploy: the averaged one where there is one.
     """
-    from ..questions.curves import curves
-    from .answering import answer
+    from ...questions.curves import curves
+    from ..answering import answer
 
     answer(curves.prepare(runs, **settings), output)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Output, output_options
+from ..options import Output, output_options
 
 
 @click.command(
@@ -28,10 +28,10 @@ def command(file: Path, split: str | None, output: Output) -> None:
     computed (-1) become holes, hatched and counted. Models need no import: the other commands read .pt, .safetensors
     and Flower's .npz with --model and --data.
     """
-    from ..checkpoints import FedscopeError
-    from ..landscape import Plane
-    from ..questions.imported import imported
-    from .answering import answer
+    from ...checkpoints import FedscopeError
+    from ...landscape import Plane
+    from ...questions.imported import imported
+    from ..answering import answer
 
     question = imported.prepare(file, split=split)
     target = Path(f"{output.out or question.folder / question.name}.nc")

@@ -23,8 +23,8 @@ def command(what: str, file: Path, force: bool) -> None:
     """
     from numpy import isnan, mean
 
-    from ..checkpoints import FedscopeError, load_model, write_file
-    from ..landscape import Plane, write_surface
+    from ...checkpoints import FedscopeError, load_model, write_file
+    from ...landscape import Plane, write_surface
 
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Output, output_options, rounds_option
+from ..options import Output, output_options, rounds_option
 
 
 @click.command(
@@ -21,7 +21,7 @@ def command(runs: tuple[Path, ...], rounds: str | None, output: Output) -> None:
 
     An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated.
     """
-    from ..questions.updates import updates
-    from .answering import answer
+    from ...questions.updates import updates
+    from ..answering import answer
 
     answer(updates.prepare(runs, rounds=rounds), output)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import Count, Output, output_options, refuse_given, rounds_option
+from ..options import Count, Output, output_options, refuse_given, rounds_option
 
 
 @click.command(
@@ -62,15 +62,15 @@ def command(
     Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
     clients on the share whose skewness D'Agostino's test rejects.
     """
-    from .answering import answer
+    from ..answering import answer
 
     if embed is None:
-        from ..questions.disperse import disperse
+        from ...questions.disperse import disperse
 
         refuse_given(["perplexity", "seed"], "belongs to a map of models; give --embed tsne with it")
         answer(disperse.prepare(runs, fdr=fdr, **asked), output)
         return
-    from ..questions.embed import embed as embed_models
+    from ...questions.embed import embed as embed_models
 
     refuse_given(["fdr"], f"belongs to the test of skewness; leave it out with --embed {embed}")
     answer(embed_models.prepare(runs, embed, perplexity=perplexity, seed=seed, **asked), output)

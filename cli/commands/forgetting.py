@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..asking.source import Source
-from .options import Output, output_options, rounds_option, source_options
+from ...asking.source import Source
+from ..options import Output, output_options, rounds_option, source_options
 
 
 @click.command("forgetting", epilog="Example:  fedscope forgetting runs/ima --rounds 1,20,last")
@@ -20,7 +20,7 @@ def command(run: Path, rounds: str | None, source: Source, output: Output) -> No
 
     --split train takes all clients' training data; in the test data, a client's own are those of its classes.
     """
-    from ..questions.forgetting import forgetting
-    from .answering import answer
+    from ...questions.forgetting import forgetting
+    from ..answering import answer
 
     answer(forgetting.prepare(run, rounds=rounds, **vars(source)), output)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Count, Output, choice, output_options, rounds_option, source_options
+from ...asking.source import Source
+from ..options import Count, Output, choice, output_options, rounds_option, source_options
 
 
 @click.command(
@@ -44,7 +44,7 @@ def command(models: tuple[str, ...], layers: tuple[str, ...], source: Source, ou
 
     --seed also shuffles the samples before they are cut into minibatches.
     """
-    from ..questions.cka import cka
-    from .answering import answer
+    from ...questions.cka import cka
+    from ..answering import answer
 
     answer(cka.prepare(models, layer=layers or "output", **settings, **vars(source)), output)

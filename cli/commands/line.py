@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ..asking.source import Source
-from .options import Count, Output, normalization_option, output_options, source_options
+from ...asking.source import Source
+from ..options import Count, Output, normalization_option, output_options, source_options
 
 
 @click.command(
@@ -31,7 +31,7 @@ def command(models: tuple[str, ...], source: Source, output: Output, **settings:
 
     With --clients: linear mode connectivity, the loss barrier between every two clients of a round.
     """
-    from ..questions.line import line
-    from .answering import answer
+    from ...questions.line import line
+    from ..answering import answer
 
     answer(line.prepare(models, **settings, **vars(source)), output)

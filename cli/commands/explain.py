@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..asking.source import Source
-from .options import Count, Output, output_options, refuse_given, rounds_option, source_options
+from ...asking.source import Source
+from ..options import Count, Output, output_options, refuse_given, rounds_option, source_options
 
 
 @click.command("explain", epilog="Example:  fedscope explain runs/ima --rounds 1,5,20,40,last --draws local:4")
@@ -35,9 +35,9 @@ def command(
 
     The page is printed and written as .md and .html, beside the decomposition's own files and figure.
     """
-    from ..landscape.drawing.paper import save_figure
-    from ..questions.explain import explain
-    from .answering import obtain, tell, write_page
+    from ...landscape.drawing.paper import save_figure
+    from ...questions.explain import explain
+    from ..answering import obtain, tell, write_page
 
     if output.redraw:
         refuse_given(["early"], "judges anew, which --redraw does not; leave out one of both")
