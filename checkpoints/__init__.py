@@ -15,8 +15,6 @@ from .errors import nearest as nearest
 from .errors import spoken_size as spoken_size
 from .files import read_file as read_file
 from .files import write_file as write_file
-from .layout import Entry as Entry
-from .layout import Layout as Layout
 from .metrics import COLUMNS as COLUMNS
 from .opening import expanded as expanded
 from .opening import reading as reading
@@ -43,6 +41,8 @@ from .run_folders import size_of as size_of
 from .runs import Run as Run
 from .runs import recorded_clients as recorded_clients
 from .runs import rounds_with_clients as rounds_with_clients
+from .weights import Entry as Entry
+from .weights import Layout as Layout
 from .weights import Weights as Weights
 from .weights import mean as mean
 from .weights import stack as stack

@@ -11,11 +11,10 @@ from typing import Literal
 
 from .errors import FedscopeError, FedscopeWarning, nearest, spans
 from .files import SUFFIXES, read_model
-from .layout import Layout
 from .round_writing import MODELS
 from .rounds import Round
 from .runs import Run
-from .weights import Weights, mean
+from .weights import Layout, Weights, mean
 
 _FORMS = "start, global, averaged, client-17 or mean(3,8,11)"
 

@@ -14,10 +14,9 @@ import numpy as np
 from .archives import read_npz, read_torch
 from .durable import write_durably
 from .errors import FedscopeError, FedscopeWarning, listed, nearest
-from .layout import Entry, Layout
 from .opening import reading, regular
 from .state_dicts import as_arrays, find_state_dict, fit, hint
-from .weights import Weights
+from .weights import Entry, Layout, Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")

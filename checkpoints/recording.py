@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from .errors import FedscopeError, nearest
-from .layout import Entry, Layout
+from .weights import Entry, Layout
 
 KNOWN = '"all", "none", "every:N", "last:N" or a list of rounds'
 

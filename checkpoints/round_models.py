@@ -11,10 +11,9 @@ import numpy as np
 
 from .errors import FedscopeError
 from .gate import Stored
-from .layout import Entry
 from .round_reading import RoundFile
 from .round_writing import decode, is_encoded
-from .weights import Weights
+from .weights import Entry, Weights
 
 
 def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:

@@ -16,8 +16,8 @@ from .checksums import KIND, NONE, VERIFIED, Identity, Table
 from .errors import FedscopeError
 from .gate import Gate, Stored
 from .hdf5 import reading
-from .layout import Layout
 from .round_writing import FORMAT, VERSION
+from .weights import Layout
 
 _WHAT = "a round of a fedscope run"
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from .checksums import Sums
 from .hdf5 import writing
-from .layout import Layout
 from .metrics import to_json
-from .weights import Weights
+from .weights import Layout, Weights
 
 FORMAT, VERSION = "fedscope-round", 1
 MODELS = ("start", "global", "averaged")

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError, listed
-from .layout import Layout
 from .round_head import Head, read_head
 from .round_models import is_packed, read_client_state, read_layer, read_models, read_state
 from .round_reading import RoundFile, open_round
-from .weights import Weights
+from .weights import Layout, Weights
 
 
 class Round:

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from .durable import LOCK_NAME, WriterLock, sweep_temporaries, sync, write_durably
 from .errors import FedscopeError
-from .layout import Layout
 from .metrics import write_table
 from .opening import read_json
 from .partition import Partition
 from .run_info import FORMAT, VERSION, sealed
 from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path, visible_rounds
+from .weights import Layout
 
 #: what lies in a run's folder beside its rounds
 FILES = ("run.json", "config.toml", "partition.h5", "metrics.csv")

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from .errors import FedscopeError, spans
-from .layout import Layout
 from .metrics import read_table, to_arrays
 from .opening import read_toml
 from .partition import Partition
 from .rounds import Round
 from .run_info import read_info, refuse_broken_seal
+from .weights import Layout
 
 KEPT_NAME = "kept"
 #: of the last round: the states and ``averaged``; of the rounds that an average looks back at: ``global``; of clients'

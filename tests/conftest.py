@@ -294,3 +294,11 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[...,
     words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
     recorded(folder / "runs" / "fma", *words.split())
     return folder
+
+
+@pytest.fixture
+def here(two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder but for ``runs/fma`` of ``two_rounds``, which is linked."""
+    (tmp_path / "runs").symlink_to(two_rounds / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -259,18 +259,6 @@ def test_a_configuration_is_named_and_a_value_without_end_is_cut(
     assert "c.toml is damaged: its TOML is nested too deep" in refused(capsys, "train", "c.toml", "--out", "new")
 
 
-def test_a_run_whose_configuration_was_changed_is_not_gone_on_with(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = Path("runs/ima/config.toml")
-    config.write_text(config.read_text().replace("rounds = 4", "rounds = 5"))
-    message = refused(capsys, "train", "--resume", "runs/ima")
-    assert "runs/ima/config.toml is not the file that was written with the run" in message
-    assert "train another run: fedscope train CONFIG.toml" in message
-    Path("runs/ima/rounds/00004.h5").unlink()
-    assert "config.toml is not the file" in refused(capsys, "train", "--resume", "runs/ima")
-
-
 def test_a_damaged_result_is_one_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["line", "runs/ima@1/global", "runs/ima@2/global", "--points", "3", "--limit", "40", "--out", "l"]
     assert run(words) == 0
@@ -327,16 +315,6 @@ def test_force_never_replaces_a_folder_that_is_no_run(runs: Path, capsys: pytest
     Path("thesis/chapter.tex").write_text("years of work")
     assert "thesis" in refused(capsys, "train", "--out", "thesis", "--force")
     assert Path("thesis/chapter.tex").read_text() == "years of work"
-
-
-def test_a_second_writer_is_refused_by_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedscope.checkpoints import RunWriter
-
-    shutil.rmtree("runs/ima/rounds")
-    with RunWriter.open("runs/ima"):
-        message = refused(capsys, "train", "--resume", "runs/ima")
-    assert "runs/ima is being written by process" in message
-    assert run(["train", "--resume", "runs/ima"]) == 0
 
 
 def test_debug_shows_the_traceback(runs: Path) -> None:
