@@ -24,7 +24,7 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of IMA, one that recorded few clients, and one of another architecture."""
     folder = tmp_path_factory.mktemp("whole")
     train(Config.read(merge(preset("ima"), SMALL, {"average": {"start": 2}})), folder / "runs/ima")
@@ -37,14 +37,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Config.read(merge(preset("fma"), SMALL, {"data": {"clients": 2}, "run": {"rounds": 1}})), folder / "runs/pair"
     )
     return folder
-
-
-@pytest.fixture
-def runs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy to spoil, as the working folder."""
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -35,13 +35,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert run(list(words)) == 0, capsys.readouterr()
     return capsys.readouterr().out
