@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..asking.work import Work
+from ..checkpoints import FedscopeError, write_durably
+from ..checkpoints.results import claimed, plain
 from .differences import differences
 from .options import Output
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..asking.question import Part, Question
@@ -56,8 +60,6 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
-    from ..checkpoints.results import plain
-
     if output.as_json:
         click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
         return
@@ -73,8 +75,6 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
         FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
             that is writing it.
     """
-    from ..checkpoints.results import claimed
-
     mains = _mains(question, base)
     pictures = [
         *(Path(f"{base}{end}") for end in question.derived),
@@ -100,9 +100,6 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
 
 
 def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, before: Sequence[Any]) -> list[Any]:
-    from ..asking.work import Work
-    from .progress import progress
-
     results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), before))
     claim.saving = True
     for main in mains:
@@ -128,8 +125,6 @@ def _kept(
     part: Part[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
 ) -> list[Any] | None:
     """The results that lie there, where they are those that are asked for; None where there is one to compute."""
-    from ..checkpoints import FedscopeError
-
     if part.read_back is not None:
         read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
         return None if read is None else [read]
@@ -158,8 +153,6 @@ def _kept(
 
 def _loaded(kind: type[A], file: Path) -> A:
     """A result read back; whatever its files hold that no result does, one sentence says so."""
-    from ..checkpoints import FedscopeError
-
     try:
         return kind.load(_base(kind, file))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -208,8 +201,6 @@ def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence
     Raises:
         FedscopeError: such a file, and no ``--force``.
     """
-    from ..checkpoints import FedscopeError
-
     if output.force or any(file.exists() or _partial([file]).exists() for file in mains):
         return
     for path in files:
@@ -228,8 +219,6 @@ def refuse_unwritable(file: Path) -> None:
     Raises:
         FedscopeError: its folder is no folder, or may not be written to.
     """
-    from ..checkpoints import FedscopeError
-
     folder = file.absolute().parent
     while not folder.exists():
         folder = folder.parent
@@ -239,8 +228,6 @@ def refuse_unwritable(file: Path) -> None:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a web page."""
-    from ..checkpoints import write_durably
-
     with write_durably(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..asking.source import NORMALIZATIONS, SPLITS, Source
+from ..checkpoints import FedscopeError
 from ..landscape.evaluation.compute import PRECISIONS
 
 # Generic to the type checker, and in older releases of click not to Python.
@@ -203,8 +204,6 @@ def refuse_given(names: Sequence[str], why: str) -> None:
     Raises:
         FedscopeError: one of them was typed.
     """
-    from ..checkpoints import FedscopeError
-
     asked = click.get_current_context()
     for name in names:
         if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:

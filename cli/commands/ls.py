@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, size_of
+from ...checkpoints.errors import spans
+from ...checkpoints.metrics import read_table
+from ..progress import progress
+
 if TYPE_CHECKING:
-    from ...checkpoints import Run
     from ...training.checking import Soundness
 
 
@@ -20,8 +25,6 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
     """The runs here (or below a folder), or what one run holds."""
-    from ...checkpoints import FedscopeError, Run, find_runs
-
     if checks:
         check(paths, as_json)
         return
@@ -37,8 +40,7 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
             click.echo(f"{name:<14}{value}")
         return
     folder = path or Path()
-    if not folder.is_dir():
-        raise FedscopeError(f"{folder} is neither a run nor a folder; give a run, or a folder that holds runs")
+    _refuse_no_folder(folder)
     rows = [listed(run) for run in find_runs(folder)]
     if as_json:
         click.echo(json.dumps(rows))
@@ -55,8 +57,6 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
 
 def listed(run: Run) -> dict[str, Any]:
     """A run's row; of a damaged one, what is wrong with it, so that it does not hide the others."""
-    from ...checkpoints import FedscopeError
-
     try:
         return row_of(run)
     except FedscopeError as error:
@@ -66,8 +66,6 @@ def listed(run: Run) -> dict[str, Any]:
 
 def row_of(run: Run) -> dict[str, Any]:
     """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
-    from ...checkpoints import size_of
-
     config = run.config or {}
     planned = config.get("run", {}).get("rounds")
     methods = [config.get(section, {}).get("method") for section in ("client", "server", "average")]
@@ -93,10 +91,6 @@ def last_error(run: Run) -> str:
     """The deployed model's test error in the last round."""
     if not run.rounds:
         return "-"
-    from math import isnan
-
-    from ...checkpoints.metrics import read_table
-
     last = run.rounds[-1]
     # a writer that was killed, and another program, may leave the row out
     numbers = read_table(run.path / "metrics.csv").get(last) or run.round(last).metrics
@@ -106,8 +100,6 @@ def last_error(run: Run) -> str:
 
 def describe(run: Run) -> dict[str, Any]:
     """What one run holds, as words; every round is opened."""
-    from ...checkpoints.errors import spans
-
     rounds = [run.round(t) for t in run.rounds]
     row, branch = row_of(run), run.info.get("branch")
     created = row.pop("created")
@@ -129,9 +121,7 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
     Raises:
         FedscopeError: nothing to check; a run that is not sound.
     """
-    from ...checkpoints import FedscopeError
     from ...training.checking import check_run
-    from ..progress import progress
 
     runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:
@@ -161,10 +151,7 @@ def runs_at(path: Path) -> list[Path]:
     Raises:
         FedscopeError: no such folder.
     """
-    from ...checkpoints import FedscopeError, find_run_folders
-
-    if not path.is_dir():
-        raise FedscopeError(f"{path} is neither a run nor a folder; give a run, or a folder that holds runs")
+    _refuse_no_folder(path)
     return [path] if (path / "run.json").is_file() else find_run_folders(path)
 
 
@@ -182,8 +169,6 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
 
 def words_of(found: Soundness) -> str:
     """How much could be verified."""
-    from ...checkpoints.errors import spans
-
     sums = f"{found.checksums:,} checksums"
     if not found.without:
         return sums
@@ -202,3 +187,8 @@ def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
         "without checksums": list(found.without),
         "faults": [{"file": file, "what": what} for file, what in found.faults],
     }
+
+
+def _refuse_no_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise FedscopeError(f"{path} is neither a run nor a folder; give a run, or a folder that holds runs")
