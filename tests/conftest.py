@@ -298,6 +298,14 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[...,
 
 
 @pytest.fixture
+def here(two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder but for ``runs/fma`` of ``two_rounds``, which is linked."""
+    (tmp_path / "runs").symlink_to(two_rounds / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a module's ``trained`` runs to work in, and to spoil."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)

@@ -1,5 +1,4 @@
-"""Models and samples that are drawn and not trained, how a test interrupts what is measured on them, and whether the
-labels of a figure can be read."""
+"""Models and samples that are drawn and not trained, and how a test interrupts what is measured on them."""
 
 from __future__ import annotations
 

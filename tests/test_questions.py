@@ -47,13 +47,6 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture
-def here(two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "runs").symlink_to(two_rounds / "runs")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def told(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[str, Any]:
     capsys.readouterr()
     assert run([*command.split(), *more, "--out", "m", "--json"]) == 0, capsys.readouterr().err

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.signal import savgol_filter
 
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
 from fedscope.checkpoints.metrics import COLUMNS
 from fedscope.training import MEASURES, Curve, Curves, measure_of
 from fedscope.training.measures import smooth
@@ -159,6 +159,15 @@ def test_what_was_not_measured_is_said() -> None:
     # where nothing was asked, half is drawn
     losses = replace(fma, values={**fma.values, "test_error": np.full(ROUNDS, np.nan)})
     assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats)"]
+
+
+@pytest.mark.parametrize(("task", "unit"), [("regression", ""), ("sequences", " (nats)"), (None, " (nats)")])
+def test_the_unit_of_a_loss_is_that_of_the_runs_task(tmp_path: Path, task: str | None, unit: str) -> None:
+    with RunWriter.create(tmp_path / "ima", {"layout": []}, {"model": {"task": task}}, None) as writer:
+        empty = np.zeros(0)
+        writer.write(RoundRecord(1, None, None, None, None, *[empty] * 5, metrics={"test_loss": 0.5}))
+    curves = Curves.of([Run.open(tmp_path / "ima")], measures=("test_loss",))
+    assert curves.figure().axes[0].get_ylabel() == f"test loss{unit}"
 
 
 def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout
-from fedscope.checkpoints.layout import Entry
+from fedscope.checkpoints.weights import Entry
 from fedscope.training.building import Facts
 from fedscope.training.clients.fedfa import FedFA
 from fedscope.training.clients.sgd import SGD

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.checkpoints.layout import Entry
+from fedscope.checkpoints.weights import Entry
 from fedscope.training import Config
 from fedscope.training.averages.ima import IMA
 from fedscope.training.averages.none import NoAverage

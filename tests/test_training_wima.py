@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
-from fedscope.checkpoints.layout import Entry
+from fedscope.checkpoints.weights import Entry
 from fedscope.training import Config, merge, preset, train
 from fedscope.training.averages.wima import WIMA
 from fedscope.training.building import Facts

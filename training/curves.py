@@ -12,9 +12,9 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
 from ..checkpoints.metrics import read_table, to_arrays
+from ..checkpoints.opening import RESULT, read_json
 from ..checkpoints.results import Table, TableResult, number
-from ..checkpoints.tables import AGAIN, write_csv
-from ..checkpoints.texts import RESULT, read_json
+from ..checkpoints.results.tables import AGAIN, write_csv
 from ..decomposition.factors.result import ErrorCurve
 from .measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
 
@@ -86,7 +86,7 @@ class Curves(TableResult):
 
     @classmethod
     def of(cls, runs: Sequence[Run], **asked: Any) -> Self:
-        """What was measured while training.
+        """What was measured while training; ``attrs`` names the runs' tasks where one has another than the usual.
 
         Raises:
             FedscopeError: a run without rounds; one given twice. That nothing was measured is said when it is drawn.
@@ -101,7 +101,8 @@ class Curves(TableResult):
             if len({curve.run for curve in curves}) < len(curves):
                 names = ", ".join(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
-        return cls(tuple(curves), **asked)
+        tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
+        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, **asked)
 
     def rows(self) -> list[Any]:
         """BASE.curves.csv: a row a run and round, empty where nothing was measured."""

@@ -16,9 +16,8 @@ from ..checkpoints import (
     load_model,
     parse_address,
     read_file,
-    recorded_clients,
 )
-from .runs import identity, open_run, parse_rounds
+from .runs import identity, open_run, parse_rounds, recorded_pair
 from .samples import (
     asked_task,
     behaviour,
@@ -179,12 +178,7 @@ def clients_of(models: Sequence[ModelLike]) -> list[str]:
     if address is None or len(names) != 1 or address.round is None or address.which is not None:
         raise FedscopeError(f"--clients takes one round, RUN@ROUND, but got {' '.join(names)}; as in runs/ima@20")
     run = Run.open(address.path)
-    round_ = recorded_clients(run, run.round(address.round).number, start=False)
-    if len(round_.client_ids) < 2:
-        raise FedscopeError(
-            f"{names[0]} has a cohort of one, so there is no pair; train with more clients a round "
-            "(--clients, --participation)"
-        )
+    round_ = recorded_pair(run, run.round(address.round).number, names[0])
     return [f"{address.path}@{round_.number}/client-{k}" for k in round_.client_ids.tolist()]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from ..asking.models import ModelLike, expand, names_of, pose, several
-from ..asking.names import place_of
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, one, place_of, question
 from ..asking.runs import Rounds, open_run, parse_rounds, said
 from ..asking.source import Measured, Source
 from ..asking.work import Work
@@ -62,7 +61,7 @@ def sharpness(
         **{"top": top, "probes": probes, "density": density if hessian else 0},
     }
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Sharpness]]:
+    def prepare() -> Prepared[Sharpness]:
         posed = pose(given, source, any_split="split" not in measured)
 
         def compute(attrs: dict[str, Any], work: Work) -> Sharpness:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, write_durably
 from ...checkpoints.results import Result
-from ...checkpoints.tables import AGAIN, read_info, write_info
+from ...checkpoints.results.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
 from .readings import Reading
 from .statements import Statement

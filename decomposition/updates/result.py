@@ -13,7 +13,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Variable
 from ...checkpoints.errors import listed, spans
 from ...checkpoints.results import ArrayResult, Collection, along, padded
-from ...checkpoints.tables import beside, write_csv
+from ...checkpoints.results.tables import beside, write_csv
 from .round_updates import RoundUpdates
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.gate import refuse_unstored
 from ...checkpoints.hdf5 import reading, writing
-from ...checkpoints.stored import refuse_unstored
 from ..planes.gate import refuse_strange
 from ..planes.result import Plane
 
