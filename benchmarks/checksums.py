@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from _common import Line, resnet18, table
 
-from fedscope.checkpoints import Layout, Round, RoundRecord, Weights, checksums, read_pieces, verified, write_round
+from fedscope.checkpoints import Layout, Round, RoundRecord, Weights, checksums, read_pieces, write_round
 from fedscope.training import build_module, model_settings
 
 FIRST, LATER = 2.0, 1.02
@@ -40,10 +40,10 @@ def seconds(work: Callable[[], object]) -> float:
 
 def forget() -> None:
     """Let this process verify everything anew."""
-    verified.VERIFIED = verified.Verified(files=4096, tables=16)
+    checksums.VERIFIED = checksums.Verified(files=4096, tables=16)
     from fedscope.checkpoints import round_reading
 
-    round_reading.VERIFIED = verified.VERIFIED
+    round_reading.VERIFIED = checksums.VERIFIED
 
 
 def recorded(layout: Layout, count: int) -> RoundRecord:

@@ -42,7 +42,7 @@ def copies(run: Path, folder: Path, count: int) -> None:
 def main(runs: int, rounds: int, repetitions: int) -> None:
     """Measure in processor time, in turn."""
     from fedscope.checkpoints import find_runs
-    from fedscope.cli.ls import listed
+    from fedscope.cli.commands.ls import listed
     from fedscope.training import Config, train
 
     def seconds(work: Callable[[], object]) -> float:

@@ -70,9 +70,8 @@ def local_step(steps: int) -> float:
 
     from fedscope.checkpoints import Layout
     from fedscope.landscape import run_in_workers
-    from fedscope.training.anatomy import Facts
     from fedscope.training.bench import Workbench
-    from fedscope.training.building import initial_model
+    from fedscope.training.building import Facts, initial_model
     from fedscope.training.clients.sgd import SGD
     from fedscope.training.local import LocalTask, local_sgd
     from fedscope.training.methods import Pace
@@ -148,8 +147,7 @@ def client_share(name: str, repetitions: int) -> list[float]:
 
     from fedscope.checkpoints import Layout
     from fedscope.training import Config, Engine
-    from fedscope.training.anatomy import Facts
-    from fedscope.training.building import initial_model
+    from fedscope.training.building import Facts, initial_model
     from fedscope.training.local import LocalTask
     from fedscope.training.methods import Exchange, Pace
 
@@ -176,7 +174,7 @@ def client_share(name: str, repetitions: int) -> list[float]:
 def average_step(name: str, repetitions: int) -> list[float]:
     """Seconds of an average over rounds, in a round in which it averages."""
     from fedscope.training import Config
-    from fedscope.training.anatomy import Facts
+    from fedscope.training.building import Facts
     from fedscope.training.methods import History
 
     own = {"swa": {"start": 2, "cycle": 2}, "ima": {"start": 1}, "wima": {"window": 5}}.get(name, {})

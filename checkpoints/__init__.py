@@ -1,78 +1,50 @@
 """Models at rest: run directories, addresses, layouts, files."""
 
-from .addresses import Address, Model, load_model, parse_address
-from .columns import Columns, columns_of, read_columns
-from .creating import refuse_occupied
-from .durable import WriterLock, write_durably
-from .errors import FedscopeError, FedscopeWarning, nearest
-from .files import read_file, write_file
-from .finding import find_run_folders, find_runs, size_of
-from .foreign import expanded, reading, refuse_oversize
-from .layout import Entry, Layout
-from .metrics import COLUMNS
-from .netcdf import Variable, read_netcdf, write_netcdf
-from .npz import npz_names, read_npz
-from .opening import regular
-from .partition import Partition
-from .pieces import Piece, read_pieces
-from .progress import Partial
-from .provenance import versions
-from .recorded import recorded_clients, rounds_with_clients
-from .recording import Policy, size_on_disk, spoken_size
-from .round_files import RoundRecord, write_round
-from .rounds import Round
-from .runs import Run
-from .weights import Weights, mean, stack, weighted_mean
-from .writer import RunWriter
-
-__all__ = [
-    "COLUMNS",
-    "Address",
-    "Columns",
-    "Entry",
-    "FedscopeError",
-    "FedscopeWarning",
-    "Layout",
-    "Model",
-    "Partial",
-    "Partition",
-    "Piece",
-    "Policy",
-    "Round",
-    "RoundRecord",
-    "Run",
-    "RunWriter",
-    "Variable",
-    "Weights",
-    "WriterLock",
-    "columns_of",
-    "expanded",
-    "find_run_folders",
-    "find_runs",
-    "load_model",
-    "mean",
-    "nearest",
-    "npz_names",
-    "parse_address",
-    "read_columns",
-    "read_file",
-    "read_netcdf",
-    "read_npz",
-    "read_pieces",
-    "reading",
-    "recorded_clients",
-    "refuse_occupied",
-    "refuse_oversize",
-    "regular",
-    "rounds_with_clients",
-    "size_of",
-    "size_on_disk",
-    "spoken_size",
-    "stack",
-    "versions",
-    "weighted_mean",
-    "write_durably",
-    "write_file",
-    "write_netcdf",
-    "write_round",
-]
+from .addresses import Address as Address
+from .addresses import Model as Model
+from .addresses import load_model as load_model
+from .addresses import parse_address as parse_address
+from .archives import npz_names as npz_names
+from .archives import read_npz as read_npz
+from .archives import refuse_oversize as refuse_oversize
+from .durable import WriterLock as WriterLock
+from .durable import write_durably as write_durably
+from .errors import FedscopeError as FedscopeError
+from .errors import FedscopeWarning as FedscopeWarning
+from .errors import nearest as nearest
+from .errors import spoken_size as spoken_size
+from .files import read_file as read_file
+from .files import write_file as write_file
+from .metrics import COLUMNS as COLUMNS
+from .opening import expanded as expanded
+from .opening import reading as reading
+from .opening import regular as regular
+from .partition import Partition as Partition
+from .pieces import Columns as Columns
+from .pieces import Piece as Piece
+from .pieces import read_columns as read_columns
+from .pieces import read_pieces as read_pieces
+from .recording import Policy as Policy
+from .recording import size_on_disk as size_on_disk
+from .results.arrays import Variable as Variable
+from .results.arrays import read_netcdf as read_netcdf
+from .results.arrays import write_netcdf as write_netcdf
+from .results.result import versions as versions
+from .results.store import Partial as Partial
+from .round_writing import RoundRecord as RoundRecord
+from .round_writing import write_round as write_round
+from .rounds import Round as Round
+from .run_folders import find_run_folders as find_run_folders
+from .run_folders import find_runs as find_runs
+from .run_folders import refuse_occupied as refuse_occupied
+from .run_folders import size_of as size_of
+from .runs import Run as Run
+from .runs import recorded_clients as recorded_clients
+from .runs import rounds_with_clients as rounds_with_clients
+from .weights import Entry as Entry
+from .weights import Layout as Layout
+from .weights import Weights as Weights
+from .weights import mean as mean
+from .weights import stack as stack
+from .weights import weighted_mean as weighted_mean
+from .writer import RunWriter as RunWriter

@@ -11,11 +11,10 @@ from typing import Literal
 
 from .errors import FedscopeError, FedscopeWarning, nearest, spans
 from .files import SUFFIXES, read_model
-from .layout import Layout
-from .round_files import MODELS
+from .round_writing import MODELS
 from .rounds import Round
 from .runs import Run
-from .weights import Weights, mean
+from .weights import Layout, Weights, mean
 
 _FORMS = "start, global, averaged, client-17 or mean(3,8,11)"
 
@@ -120,7 +119,7 @@ def load_model(address: str, layout: Layout | None = None) -> Model:
         return Model(Path(address).stem, address, weights, note=note)
     run = Run.open(parsed.path)
     round_ = run.round(parsed.round)
-    which = parsed.which or _deployed(round_)
+    which = parsed.which or ("averaged" if "averaged" in round_.models else "global")
     weights = _weights(address, run, round_, which, parsed.clients)
     if layout is not None and (difference := run.layout.difference(layout)):
         raise FedscopeError(f"{address} does not fit the expected model: {difference}")
@@ -145,10 +144,6 @@ def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[i
         there = ", ".join([*round_.models, *(["clients"] if round_.has_clients else [])]) or "no model"
         raise FedscopeError(f"{round_.label}/{which}: round {round_.number} recorded {there}, not {which}; {where}")
     return round_.read(which)
-
-
-def _deployed(round_: Round) -> str:
-    return "averaged" if "averaged" in round_.models else "global"
 
 
 def _name(which: str, clients: tuple[int, ...]) -> str:

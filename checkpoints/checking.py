@@ -10,9 +10,8 @@ from . import checksums
 from .errors import FedscopeError
 from .gate import DamagedError
 from .round_head import read_head
-from .round_models import open_entry
+from .round_models import open_entry, read_client_state, read_state
 from .round_reading import RoundFile, open_round
-from .round_states import read_client_state, read_state
 from .rounds import Round
 
 
@@ -53,7 +52,7 @@ def check_round(round_: Round) -> Checked:
 def _compare(file: RoundFile, path: str, clients: np.ndarray, faults: list[str]) -> int:
     """Compare one dataset, or each of its rows, and return how many checksums that were."""
     try:
-        stored = file.data(path, "biufc")
+        stored = file.gate.dataset(path, "biufc")
         if clients[0] == checksums.NONE:
             file.array(path)
         else:

@@ -15,12 +15,16 @@ and zlib's crc32 runs at 1 to 4. 64 bits are enough against damage; nothing here
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -32,7 +36,7 @@ NONE = -1
 
 
 def seed_of(path: str, client: int, dtype: np.dtype[Any], shape: Sequence[int]) -> int:
-    """What makes a checksum hang on where a value lies, whose it is and how its bytes are to be read."""
+    """What makes a checksum depend on where a value lies, whose it is and how its bytes are to be read."""
     name = f"{path} {client} {dtype.newbyteorder('<').str} {','.join(map(str, shape))}"
     return int(xxhash.xxh3_64_intdigest(name.encode()))
 
@@ -138,6 +142,66 @@ def has_table(file: Any) -> bool:
 def own_checksum(records: np.ndarray) -> int:
     """The checksum of a table."""
     return int(xxhash.xxh3_64_intdigest(_bytes(records)))
+
+
+class Identity(NamedTuple):
+    """A file as it stands: another content has another one, because a round's file is never changed in place."""
+
+    path: str
+    device: int
+    inode: int
+    modified: int
+    size: int
+
+    @classmethod
+    def of(cls, path: Path, descriptor: int) -> Identity:
+        """Of an open file, so that nothing can take its place between a look and opening."""
+        stat = os.fstat(descriptor)
+        return cls(os.fspath(path), stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+
+class Verified:
+    """What this process has found right already, so that nothing is verified twice: the rows and datasets
+    whose checksums were right, by file; and the tables of the files read last.
+
+    Args:
+        files: how many files are remembered; the least recently used is forgotten, and verified again.
+        tables: how many tables are.
+    """
+
+    def __init__(self, files: int, tables: int) -> None:
+        self._most = files, tables
+        self._marks: OrderedDict[Identity, dict[str, int]] = OrderedDict()
+        self._tables: OrderedDict[Identity, Table] = OrderedDict()
+        self._lock = Lock()
+
+    def marks(self, file: Identity) -> dict[str, int]:
+        """Of each path of a file, the rows found right, as bits; a dataset without rows is bit 0. It is added to."""
+        with self._lock:
+            marks = self._marks.setdefault(file, {})
+            self._marks.move_to_end(file)
+            if len(self._marks) > self._most[0]:
+                self._marks.popitem(last=False)
+            return marks
+
+    def table(self, file: Identity) -> Table | None:
+        """The table of a file, if it was read lately."""
+        with self._lock:
+            return self._tables.get(file)
+
+    def keep(self, file: Identity, table: Table) -> None:
+        """Remember a table."""
+        with self._lock:
+            self._tables[file] = table
+            if len(self._tables) > self._most[1]:
+                self._tables.popitem(last=False)
+
+
+#: The one state of this process: HDF5 reads at 3 GB/s, so that a checksum at every read would be felt, and analyses
+#: read the same rows many times; whoever opens a round makes a new `Round`, so it cannot be remembered there. It only
+#: ever saves work: without it the results are the same. A few hundred bytes a file, a few kB for a model of a hundred
+#: layers.
+VERIFIED = Verified(files=4096, tables=16)
 
 
 def _bytes(value: np.ndarray) -> memoryview:

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from .errors import DiskFullError, FedscopeError
@@ -77,13 +76,10 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sweep_temporaries(folder: Path) -> list[str]:
-    """Remove what interrupted writes left in a folder; the caller holds the run's lock. Returns the names."""
-    swept = []
-    for path in sorted(folder.glob(".*.tmp")):
+def sweep_temporaries(folder: Path) -> None:
+    """Remove what interrupted writes left in a folder; the caller holds the run's lock."""
+    for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
-        swept.append(path.name)
-    return swept
 
 
 def disk_is_full(error: BaseException) -> bool:
@@ -126,15 +122,12 @@ class WriterLock:
         def forget() -> None:
             lock = mine()
             if lock is not None:
-                lock._close()  # closing a fork's copy leaves the parent's lock as it is
+                lock.release()  # closing a fork's copy leaves the parent's lock as it is
 
         os.register_at_fork(after_in_child=forget)
 
     def release(self) -> None:
         """Give it back; a second time does nothing."""
-        self._close()
-
-    def _close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -142,7 +135,5 @@ class WriterLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class FedscopeError(Exception):
@@ -18,8 +18,12 @@ class DiskFullError(FedscopeError):
     """Nothing more fits on the disk, or in the user's share of it."""
 
 
-def nearest(word: str, options: Iterable[str]) -> str:
+def nearest(word: str, options: Iterable[str], offers: Mapping[str, str] | None = None) -> str:
     """A clause that offers the known word nearest to a mistyped one, or nothing.
+
+    Args:
+        options: the known words.
+        offers: what to offer for each, where that is not the word itself.
 
     >>> nearest("dirichlt", ["iid", "shards", "dirichlet"])
     '; did you mean "dirichlet"?'
@@ -27,7 +31,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
     ''
     """
     matches = difflib.get_close_matches(word, list(options), n=1)
-    return f'; did you mean "{matches[0]}"?' if matches else ""
+    return f'; did you mean "{(offers or {}).get(matches[0], matches[0])}"?' if matches else ""
 
 
 def listed(items: Iterable[object], most: int = 12) -> str:
@@ -53,3 +57,17 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             parts.append([number])
     return listed("-".join(map(str, part)) for part in parts)
+
+
+def spoken_size(size: float) -> str:
+    """A number of bytes in words.
+
+    >>> spoken_size(840_000), spoken_size(52.4e6), spoken_size(9e11)
+    ('840 kB', '52 MB', '900 GB')
+    """
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = 0
+    while size >= 1000 and power < len(units) - 1:
+        size, power = size / 1000, power + 1
+    unit = units[power]
+    return f"{size:.2g} {unit}" if size < 10 else f"{size:.0f} {unit}"

@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from .archives import read_npz, read_torch
 from .durable import write_durably
-from .errors import FedscopeError, FedscopeWarning, listed
-from .foreign import reading
-from .layout import Entry, Layout
-from .npz import read_npz
-from .opening import regular
+from .errors import FedscopeError, FedscopeWarning, listed, nearest
+from .opening import reading, regular
 from .state_dicts import as_arrays, find_state_dict, fit, hint
-from .torch_files import read_torch
-from .weights import Weights
+from .weights import Entry, Layout, Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")
@@ -57,8 +54,14 @@ def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights,
     """
     path = regular(Path(path), "a model's file")
     if not path.is_file():
-        there = sorted(p.name for p in path.parent.glob("*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
-        raise FedscopeError(f"{path} does not exist" + (f"; {path.parent} has {listed(there)}" if there else ""))
+        there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
+        names = {beside.stem: beside.name for beside in there}
+        near = nearest(path.stem, names, names)
+        if not near and there:
+            near = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them"
+        raise FedscopeError(
+            f"{path} does not exist" + (near or "; give a model's file, or a model of a run, as in runs/ima@last")
+        )
     notes: list[str] = []
     match _kind(path):
         case "npz":
@@ -89,6 +92,7 @@ def write_file(path: Path | str, weights: Weights) -> None:
         FedscopeError: another kind of file; several models; nothing could be written, with the reason.
     """
     from safetensors import SafetensorError
+    from safetensors.numpy import save
 
     path = Path(path)
     if weights.parameters.ndim != 1:
@@ -97,19 +101,13 @@ def write_file(path: Path | str, weights: Weights) -> None:
     if path.suffix.lower() not in WRITTEN:
         raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
     try:
-        content = _safetensors_bytes(arrays) if path.suffix.lower() == ".safetensors" else _torch_bytes(arrays)
+        content = save(arrays) if path.suffix.lower() == ".safetensors" else _torch_bytes(arrays)
         with write_durably(path) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
         raise FedscopeError(f"{path} cannot be written ({error.strerror or error}); give another place") from error
     except (SafetensorError, RuntimeError, TypeError, KeyError) as error:  # a dtype that the format does not have
         raise FedscopeError(f"{path} cannot be written ({error}); give another ending") from error
-
-
-def _safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    from safetensors.numpy import save
-
-    return save(arrays)
 
 
 def _torch_bytes(arrays: dict[str, np.ndarray]) -> bytes:

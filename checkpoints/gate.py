@@ -1,20 +1,22 @@
-"""The gate: what is read of a round's file is first compared with what it must be and with what lies in the file.
+"""The gate: what is read of an HDF5 file is first compared with what it must be and with what lies in the file.
 
 After it nothing meets a missing dataset, a link, another type or shape, or a size that is declared but not stored.
 """
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from .errors import FedscopeError, listed
-from .recording import spoken_size
-from .stored import GZIP
+from .errors import FedscopeError, spoken_size
 
+#: how often gzip, at most, holds its own size
+GZIP = 1032
+_KINDS = {"iu": "whole numbers", "f": "floating"}
 # groups within groups: methods need three; a group that is a member of itself has no end
 _DEEPEST = 12
 
@@ -137,50 +139,62 @@ class Gate:
                 f"{path} has shape {here}, but run.json and the cohort say {shape}; the file may be another run's"
             )
         if not (dtype.kind in types if isinstance(types, str) else dtype.newbyteorder("=") == types):
-            wanted = {"iu": "whole numbers", "f": "floating"}.get(types, "numbers") if isinstance(types, str) else types
+            wanted = _KINDS.get(types, "numbers") if isinstance(types, str) else types
             raise self.damaged(f"{path} is {dtype}, not {wanted}")
-        self._refuse_unstored(found, path, here, dtype)
+        if _is_elsewhere(found):
+            raise self.damaged(f"the data of {path} lie in another file")
+        if lacks := _lacking(found):
+            raise self.damaged(f"{path} {lacks}")
         return Stored(found, path, here, dtype)
 
-    def _refuse_unstored(self, found: Any, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """A size that is declared costs nothing: dimensions are only numbers until their data are written."""
-        made = found.get_create_plist()
-        if made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count():
-            raise self.damaged(f"the data of {path} lie in another file")
-        declared = dtype.itemsize
-        for size in shape:  # Python's integers do not overflow
-            declared *= size
-        stored = found.get_storage_size()
-        if stored * (GZIP if made.get_nfilters() else 1) < declared:
-            raise self.damaged(
-                f"{path} declares {spoken_size(declared)}, but the file holds {spoken_size(stored)} of it"
-            )
 
-
-def refuse_columns(gate: Gate, columns: dict[str, np.ndarray | None], population: int | None) -> None:
-    """Refuse columns of a cohort that contradict each other or themselves.
-
-    Args:
-        population: N, where it is known: ids are below it.
+def refuse_unstored(path: Path, dataset: Any) -> None:
+    """Refuse a dataset that declares more than the file holds of it: a few bytes can declare a terabyte.
 
     Raises:
-        FedscopeError: lengths that differ; ids that are not ascending, or of no client of the run; counts below 0; p
-            that is not finite, negative, or does not sum to 1.
+        FedscopeError: with both sizes; values that lie in another file.
     """
-    sizes = {name: len(column) for name, column in columns.items() if column is not None}
-    if len(set(sizes.values())) > 1:
-        raise gate.damaged(f"its columns have different lengths ({listed(f'{k} {n}' for k, n in sizes.items())})")
-    ids, p = columns["client_ids"], columns["weights"]
-    if ids is not None and len(ids):
-        if (ids[1:] <= ids[:-1]).any():
-            raise gate.damaged(f"client_ids are not ascending ({listed(ids)})")
-        if ids[0] < 0 or (population is not None and ids[-1] >= population):
-            bound = "" if population is None else f", of clients 0 to {population - 1}"
-            raise gate.damaged(f"client_ids goes from {ids[0]} to {ids[-1]}{bound}")
-    for name in ("client_samples", "client_steps"):
-        column = columns[name]
-        if column is not None and (column < 0).any():
-            raise gate.damaged(f"{name} has {column.min()}, which counts nothing")
-    # the sum of C numbers between 0 and 1, each rounded, be it in float32
-    if p is not None and len(p) and not (np.isfinite(p).all() and p.min() >= 0 and abs(p.sum() - 1) <= 1e-5):
-        raise gate.damaged(f"weights are p, none negative and their sum 1, but here they sum to {p.sum():g}")
+    if dataset.shape is None:
+        return
+    if _is_elsewhere(dataset.id):
+        raise FedscopeError(f"{path} keeps {dataset.name} in another file; give a file that holds its values itself")
+    if lacks := _lacking(dataset.id):
+        raise FedscopeError(f"{path} is damaged: {dataset.name} {lacks}; restore it from a copy")
+
+
+def read_array(path: Path, file: Any, name: str, kinds: str, dimensions: int) -> np.ndarray:
+    """A dataset of numbers.
+
+    Args:
+        kinds: NumPy's, as ``iu`` for whole numbers.
+        dimensions: how many it must have.
+
+    Raises:
+        FedscopeError: missing, no dataset, another type or number of dimensions, less stored than declared.
+    """
+    dataset = file.get(name)
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise FedscopeError(f"{path} is damaged: it has no {name}; restore it from a copy")
+    if dataset.dtype.kind not in kinds or len(dataset.shape) != dimensions:
+        raise FedscopeError(
+            f"{path} is damaged: {name} is {dataset.dtype} of shape {list(dataset.shape)}, not "
+            f"{_KINDS.get(kinds, 'numbers')} of {dimensions} dimension{'s' if dimensions > 1 else ''}; restore it from "
+            "a copy"
+        )
+    refuse_unstored(path, dataset)
+    return np.asarray(dataset[()])
+
+
+def _is_elsewhere(dataset: Any) -> bool:
+    """Whether the values of a dataset, h5py's ``DatasetID``, lie in another file."""
+    made = dataset.get_create_plist()
+    return bool(made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count())
+
+
+def _lacking(dataset: Any) -> str:
+    """What a dataset declares and the file does not hold, or nothing: dimensions are only numbers until data come."""
+    declared = prod(map(int, dataset.shape)) * dataset.dtype.itemsize  # Python's integers do not overflow
+    stored = dataset.get_storage_size()
+    if declared <= stored * (GZIP if dataset.get_create_plist().get_nfilters() else 1):
+        return ""
+    return f"declares {spoken_size(declared)}, but the file holds {spoken_size(stored)} of it"

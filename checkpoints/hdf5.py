@@ -1,26 +1,29 @@
-"""HDF5 files opened with one sentence for whatever is wrong with them."""
+"""HDF5 files, opened with one sentence for whatever is wrong with them, and written durably."""
 
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import xxhash
 
 from .durable import write_durably
 from .errors import FedscopeError
-from .heaps import refuse_endless
 from .opening import regular
 
 _SEAL = b"fedscope xxh3 "
 _SEALED = len(_SEAL) + 16 + 1
 RESULT_AGAIN = "compute it again with --force, or restore it from a copy"
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+# Texts of attributes lie in the first collections of a file; a small file is looked through as a whole.
+HEAD, WHOLE = 2**18, 2**20
+_HEAP, _HEAP_HEADER, _HEAP_OBJECT = b"GCOL", struct.Struct("<4sB3xQ"), struct.Struct("<H6xQ")
 
 
 @contextmanager
@@ -172,40 +175,45 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip("'\"").splitlines()[0] if str(error) else type(error).__name__
 
 
-def write_rows(group: Any, name: str, rows: np.ndarray, shape: tuple[int, ...], dtype: str, compress: bool) -> Any:
-    """One dataset [C, \\*shape] of rows [C, n], chunk (1, \\*shape), each row written straight from where it lies."""
-    whole = (len(rows), *shape)
-    dataset: Any
-    if 0 in whole:
-        return group.create_dataset(name, data=np.empty(whole, dtype))
-    if compress:
-        return group.create_dataset(
-            name,
-            data=rows.reshape(whole).astype(dtype, copy=False),
-            chunks=(1, *shape),
-            shuffle=True,
-            compression="gzip",
-            compression_opts=1,
-        )
-    dataset = group.create_dataset(name, shape=whole, dtype=dtype, chunks=(1, *shape))
-    for k, row in enumerate(rows):
-        # no conversion and no selection: the chunk goes from the matrix to the file
-        dataset.id.write_direct_chunk((k, *(0,) * len(shape)), np.ascontiguousarray(row, dtype=dtype))
-    return dataset
+def refuse_endless(path: Path) -> None:
+    """Look through the collections of texts (HDF5's global heaps) at the beginning of a file, once a process.
 
+    It is the one damage that sends HDF5 into an endless loop: it walks the objects of a collection by their sizes. Free
+    space of size 0, as zeroed bytes are, it never gets past, and nothing can stop it: it runs in C.
 
-def read_row(dataset: Any, k: int | None, out: np.ndarray) -> None:
-    """Read row k of a dataset [C, \\*shape], or with None a whole one, into ``out`` [n], converting its dtype.
+    Raises:
+        FedscopeError: such an object.
 
-    Args:
-        dataset: h5py's ``DatasetID``.
+    Source: HDF5 File Format Specification, III.E, Global Heap.
     """
-    if not out.size:
-        return
-    space = dataset.get_space()
-    # in memory of the same rank as in the file: HDF5 copies ranks that differ element by element (ten times as slow)
-    shape = dataset.shape
-    if k is not None:
-        first, shape = (k, *(0,) * (len(dataset.shape) - 1)), (1, *dataset.shape[1:])
-        space.select_hyperslab(first, shape)
-    dataset.read(h5py.h5s.create_simple(shape or (1,)), space, out)
+    try:
+        status = path.stat()
+    except OSError:
+        return  # whoever opens it says why
+    at = _endless(path, status.st_mtime_ns, status.st_size, status.st_ino)
+    if at is not None:
+        raise FedscopeError(f"{path} is damaged: its texts at byte {at:,} are zeroed; restore it from a copy")
+
+
+@lru_cache(maxsize=4096)
+def _endless(path: Path, modified: int, size: int, inode: int) -> int | None:
+    with path.open("rb") as file:
+        content = file.read(size if size <= WHOLE else HEAD)
+    return next(_stuck(content), None)
+
+
+def _stuck(content: bytes) -> Iterator[int]:
+    """Where objects lie from which HDF5 would not get to the next one."""
+    start = content.find(_HEAP)
+    while start >= 0:
+        if start + _HEAP_HEADER.size <= len(content):
+            _, version, size = _HEAP_HEADER.unpack_from(content, start)
+            at, end = start + _HEAP_HEADER.size, min(start + size, len(content))
+            while version == 1 and at + _HEAP_OBJECT.size <= end:
+                index, length = _HEAP_OBJECT.unpack_from(content, at)
+                step = length if index == 0 else _HEAP_OBJECT.size + (length + 7) // 8 * 8
+                if step == 0:
+                    yield at
+                    break
+                at += step
+        start = content.find(_HEAP, start + 1)

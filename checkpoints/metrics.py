@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from .durable import write_durably
-from .texts import RESULT, read_text
+from .opening import RESULT, read_text
 
 COLUMNS = (
     "round",
@@ -66,9 +66,7 @@ def to_row(round: int, metrics: Metrics) -> str:
 
 def write_table(path: Path, rows: Iterable[tuple[int, Metrics]]) -> None:
     """Write ``metrics.csv`` anew, durably."""
-    text = HEAD + "".join(to_row(round, metrics) for round, metrics in rows)
-    with write_durably(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+    _write(path, _table(rows))
 
 
 def append_row(path: Path, round: int, metrics: Metrics) -> None:
@@ -126,11 +124,20 @@ def to_arrays(
 
 def mend_table(path: Path, rounds: Sequence[int], of: Callable[[int], Metrics]) -> bool:
     """Rebuild ``metrics.csv`` from the round files if it says anything else; returns whether it did."""
-    expected = HEAD + "".join(to_row(t, of(t)) for t in rounds)
+    expected = _table((t, of(t)) for t in rounds)
     if path.is_file() and path.stat().st_size == len(expected) and path.read_bytes() == expected.encode():
         return False
-    write_table(path, ((t, of(t)) for t in rounds))
+    _write(path, expected)
     return True
+
+
+def _table(rows: Iterable[tuple[int, Metrics]]) -> str:
+    return HEAD + "".join(to_row(round, metrics) for round, metrics in rows)
+
+
+def _write(path: Path, text: str) -> None:
+    with write_durably(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def _cells(line: str) -> list[str]:
@@ -153,7 +160,7 @@ def _number(value: float | int | None) -> str:
         return "null"
     if math.isinf(value):
         return "1e999" if value > 0 else "-1e999"
-    return repr(value.item() if isinstance(value, np.generic) else value)
+    return _cell(value)
 
 
 def _cell(value: float | int | None) -> str:

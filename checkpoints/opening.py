@@ -1,11 +1,23 @@
-"""What is looked at before a file is opened, so that no input can make a reader wait or read without end."""
+"""Files from elsewhere, opened so that no input makes a reader wait, read without end or end in a traceback."""
 
 from __future__ import annotations
 
+import errno
+import json
 import stat
+import tomllib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from .errors import FedscopeError
+from .errors import FedscopeError, spoken_size
+
+#: bytes that no file of the kind ever has: settings and ``run.json``; a result's tables and what is said of them
+SETTINGS, RESULT = 2**24, 2**30
+# What is the system's to say. Others, like "invalid argument", come of places that a damaged file names.
+_SYSTEM = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP)
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -41,3 +53,89 @@ def regular(path: Path, what: str = "a file") -> Path:
         kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
         raise FedscopeError(f"{path} is {kind}, not {what}; give a regular file")
     return path
+
+
+def expanded(text: str) -> Path:
+    """A path as it was typed, with ``~`` as the home folder.
+
+    Raises:
+        FedscopeError: the home folder of a user that there is not.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise FedscopeError(f"{text}: there is no such user; write the whole path") from error
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Whatever a library stumbles over in a damaged or foreign file is one sentence, and its warnings are not shown.
+
+    Args:
+        what: the file should be: "a checkpoint of torch".
+
+    Raises:
+        FedscopeError: it cannot be read, asks for more memory than there is, or is not what it should be.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except FedscopeError:
+        raise
+    except MemoryError as error:
+        raise FedscopeError(
+            f"{path} asks for more memory than there is ({path.stat().st_size:,} bytes are stored); if it is whole, "
+            "read it on a larger machine"
+        ) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _SYSTEM:
+            raise FedscopeError(f"{path} cannot be read: {error.strerror}; check the path and its rights") from error
+        raise FedscopeError(f"{path} is truncated or not {what}; copy or save it again") from error
+
+
+def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: str = "strict") -> str:
+    """A file's text.
+
+    Args:
+        what: for the sentence: "a run's configuration".
+        remedy: what its reader can do when it is damaged: "restore it from a copy".
+        most: bytes that it may have; more are refused before they are read.
+        errors: ``replace`` where what is not UTF-8 may stay in, marked.
+
+    Raises:
+        FedscopeError: no regular file, too long, not UTF-8.
+        OSError: missing, or not to be read.
+    """
+    regular(path, what)
+    size = path.stat().st_size
+    if size > most:
+        raise FedscopeError(f"{path} has {spoken_size(size)}, but {what} has at most {spoken_size(most)}; {remedy}")
+    try:
+        return path.read_bytes().decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise FedscopeError(f"{path} is damaged: byte {error.start} is not UTF-8; {remedy}") from None
+
+
+def read_json(path: Path, what: str, remedy: str, most: int = SETTINGS) -> Any:
+    """What a JSON file holds. Raises as :func:`read_text`, and FedscopeError for what is no JSON."""
+    try:
+        return json.loads(read_text(path, what, remedy, most))
+    except ValueError as error:
+        raise FedscopeError(f"{path} is not JSON ({_first_line(error)}); {remedy}") from None
+    except RecursionError:
+        raise FedscopeError(f"{path} is damaged: its JSON is nested too deep; {remedy}") from None
+
+
+def read_toml(path: Path, what: str, remedy: str) -> dict[str, Any]:
+    """What a TOML file holds. Raises as :func:`read_text`, and FedscopeError for what is no TOML."""
+    try:
+        return tomllib.loads(read_text(path, what, remedy).replace("\r\n", "\n"))
+    except ValueError as error:  # also numbers of more digits than Python reads
+        raise FedscopeError(f"{path} is not TOML: {_first_line(error)}; {remedy}") from None
+    except RecursionError:
+        raise FedscopeError(f"{path} is damaged: its TOML is nested too deep; {remedy}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -2,7 +2,7 @@
 
 HDF5 has one lock, and takes three times as long as the system to copy rows of a large layer. Where rows lie in the file
 as they do in memory, HDF5 only says where, and whoever needs a piece reads it. What is compressed is read a row at a
-time and waits on disk, so that memory hangs neither on the layer nor on how many rounds are read side by side.
+time and waits on disk, so that memory depends neither on the layer nor on how many rounds are read side by side.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from .rounds import Round
 
 # Pieces that the system is told of before they are read; bytes that are read and summed in one go.
 AHEAD, _BLOCK = 4, 2**18
+# Numbers of all clients in a block: 16 MiB of float32, so that a block and its float64 temporaries stay near the
+# processor, and reading it costs few calls.
+NUMBERS = 4 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +95,37 @@ def read_pieces(
             is damaged or belongs to another run.
     """
     return _announced(_pieces(round_, columns, layers, which))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A block of columns of ``clients``.
+
+    Attributes:
+        layer: the ``state_dict`` key of the parameter they belong to.
+        where: their place in the flat vector [P].
+        start: of the first one, in the flattened layer.
+        values: [C, n], in the layout's dtype.
+    """
+
+    layer: str
+    where: slice
+    start: int
+    values: np.ndarray
+
+
+def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: int = NUMBERS) -> Iterator[Columns]:
+    """The clients' parameters, a block after the other in the layout's order; each number is read once.
+
+    Args:
+        layers: only these; all by default.
+        numbers: of all clients in a block, at most (at least a column).
+
+    Raises:
+        FedscopeError: the round has no clients; a layer that is no parameter of the model (says which are).
+    """
+    for piece in read_pieces(round_, max(1, numbers // max(1, len(round_.client_ids))), layers):
+        yield Columns(piece.layer, piece.where, piece.start, piece.read())
 
 
 def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: str) -> Iterator[Piece]:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from .errors import FedscopeError, nearest
-from .layout import Entry, Layout
+from .weights import Entry, Layout
 
 KNOWN = '"all", "none", "every:N", "last:N" or a list of rounds'
 
@@ -119,17 +119,3 @@ def size_on_disk(
 
 def _bytes(entry: Entry) -> int:
     return prod(entry.shape) * np.dtype(entry.dtype).itemsize
-
-
-def spoken_size(size: float) -> str:
-    """A number of bytes in words.
-
-    >>> spoken_size(840_000), spoken_size(52.4e6), spoken_size(9e11)
-    ('840 kB', '52 MB', '900 GB')
-    """
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = 0
-    while size >= 1000 and power < len(units) - 1:
-        size, power = size / 1000, power + 1
-    unit = units[power]
-    return f"{size:.2g} {unit}" if size < 10 else f"{size:.0f} {unit}"

@@ -9,10 +9,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from .gate import refuse_columns
+from .errors import listed
+from .gate import Gate
 from .metrics import from_json
-from .round_files import MODELS
 from .round_reading import RoundFile
+from .round_writing import MODELS
 
 #: the kinds of numbers of each column, and the type it is read as
 COLUMNS: dict[str, tuple[str, type]] = {
@@ -117,3 +118,32 @@ def _metrics(file: RoundFile) -> dict[str, float | int | None]:
         if isinstance(value, int) and not math.isfinite(float(value)):
             raise file.gate.damaged(f"its metrics say a number of {len(str(value))} digits for {name}")
     return metrics
+
+
+def refuse_columns(gate: Gate, columns: dict[str, np.ndarray | None], population: int | None) -> None:
+    """Refuse columns of a cohort that contradict each other or themselves.
+
+    Args:
+        population: N, where it is known: ids are below it.
+
+    Raises:
+        FedscopeError: lengths that differ; ids that are not ascending, or of no client of the run; counts below 0; p
+            that is not finite, negative, or does not sum to 1.
+    """
+    sizes = {name: len(column) for name, column in columns.items() if column is not None}
+    if len(set(sizes.values())) > 1:
+        raise gate.damaged(f"its columns have different lengths ({listed(f'{k} {n}' for k, n in sizes.items())})")
+    ids, p = columns["client_ids"], columns["weights"]
+    if ids is not None and len(ids):
+        if (ids[1:] <= ids[:-1]).any():
+            raise gate.damaged(f"client_ids are not ascending ({listed(ids)})")
+        if ids[0] < 0 or (population is not None and ids[-1] >= population):
+            bound = "" if population is None else f", of clients 0 to {population - 1}"
+            raise gate.damaged(f"client_ids goes from {ids[0]} to {ids[-1]}{bound}")
+    for name in ("client_samples", "client_steps"):
+        column = columns[name]
+        if column is not None and (column < 0).any():
+            raise gate.damaged(f"{name} has {column.min()}, which counts nothing")
+    # the sum of C numbers between 0 and 1, each rounded, be it in float32
+    if p is not None and len(p) and not (np.isfinite(p).all() and p.min() >= 0 and abs(p.sum() - 1) <= 1e-5):
+        raise gate.damaged(f"weights are p, none negative and their sum 1, but here they sum to {p.sum():g}")

@@ -1,4 +1,4 @@
-"""Models in a round's file, read into memory: one of them, clients' rows, or one layer of all."""
+"""Models in a round's file, read into memory: one of them, clients' rows, or a layer of all; and what methods keep."""
 
 from __future__ import annotations
 
@@ -9,72 +9,16 @@ from typing import Any
 import h5py
 import numpy as np
 
-from . import delta
 from .errors import FedscopeError
 from .gate import Stored
-from .layout import Entry
 from .round_reading import RoundFile
-from .weights import Weights
+from .round_writing import decode, is_encoded
+from .weights import Entry, Weights
 
 
-def read_model(file: RoundFile, which: str) -> Weights:
-    """``start``, ``global`` or ``averaged``, [P]."""
-    return _read(file, which, None)
-
-
-def read_models(file: RoundFile, group: str, places: Sequence[int]) -> Weights:
-    """The models of a group that has a row a client, [C, P], by the places of their rows."""
-    return _read(file, group, places)
-
-
-def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
-    """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
-    entry = next(entry for entry in file.layout.parameters if entry.name == layer)
-    stacked = which == "clients"
-    stored, start = open_entry(file, which, entry, stacked=stacked)
-    for place in range(len(file.ids)) if stacked else (None,):
-        row = np.empty(prod(entry.shape), file.layout.dtype)
-        _row(file, stored, start, place, row)
-        yield row
-
-
-def is_packed(file: RoundFile, path: str) -> bool:
-    """Whether a dataset is stored in another form than it has in memory."""
-    if not file.gate.has(path):
-        return False
-    stored = file.data(path, "biuf")
-    return _is_coded(file, path) or stored.id.get_create_plist().get_nfilters() > 0
-
-
-def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> tuple[Stored, np.ndarray | None]:
-    """An entry of a group of models; and where its rows are differences from ``start``, that, [n].
-
-    Raises:
-        FedscopeError: as the gate; an encoding that is not known.
-    """
-    path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
-    if not file.gate.has(path) or not _is_coded(file, path):
-        return file.data(path, np.dtype(entry.dtype), shape), None
-    encoding = file.file[path].attrs["encoding"]
-    if not isinstance(encoding, str) or encoding != "delta":
-        raise FedscopeError(
-            f"{file.path}: {path} is encoded as {encoding!r:.40}, which this fedscope does not know; upgrade it: "
-            "pip install --upgrade fedscope"
-        )
-    if group != "clients" or entry.kind != "parameter" or not delta.encodes(np.dtype(entry.dtype)):
-        raise file.gate.damaged(f"{path} is said to be differences, which only float32 parameters of clients are")
-    if not file.gate.has("start"):
-        raise file.gate.damaged("its clients are differences from start, which is missing")
-    start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape)
-    return file.data(path, np.dtype(np.int32), shape), start.reshape(-1)
-
-
-def _is_coded(file: RoundFile, path: str) -> bool:
-    return bool(h5py.h5a.exists(file.file.id, b"encoding", obj_name=path.encode()))
-
-
-def _read(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
-    """The given rows of a group, or with None a group's only model."""
+def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
+    """The models of a group that has a row a client, [C, P], by the places of their rows; or with None the only one of
+    another group, as ``start``, [P]."""
     layout, lead = file.layout, () if places is None else (len(places),)
     # all of it passes the gate before room is made for any of it
     opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
@@ -94,10 +38,100 @@ def _read(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
     return Weights(layout, parameters, buffers)
 
 
+def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
+    """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+    entry = next(entry for entry in file.layout.parameters if entry.name == layer)
+    stacked = which == "clients"
+    stored, start = open_entry(file, which, entry, stacked=stacked)
+    for place in range(len(file.ids)) if stacked else (None,):
+        row = np.empty(prod(entry.shape), file.layout.dtype)
+        _row(file, stored, start, place, row)
+        yield row
+
+
+def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
+    """Arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
+    layout, state = file.layout, {}
+    for name in file.names(group):
+        path = f"{group}/{name}"
+        kind = _kind(file, path)
+        if not file.gate.is_group(path):
+            state[name] = file.array(path)
+        elif kind == "model":
+            entries = {e.name: file.array(f"{path}/{e.name}", np.dtype(e.dtype), e.shape) for e in layout.entries}
+            state[name] = layout.flatten(entries)
+        elif kind == "vector":
+            parts = [file.array(f"{path}/{e.name}", "iuf", e.shape).reshape(-1) for e in layout.parameters]
+            state[name] = np.concatenate(parts)
+        else:
+            state[name] = read_state(file, path)
+    return state
+
+
+def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weights | np.ndarray:
+    """Some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
+    path = f"client_state/{name}"
+    kind = _kind(file, path)
+    if not file.gate.is_group(path):
+        return file.rows(path, places)
+    if kind == "vector":
+        parts = [file.rows(f"{path}/{e.name}", places, e.shape) for e in file.layout.parameters]
+        return np.concatenate([part.reshape(len(places), -1) for part in parts], axis=1)
+    return read_models(file, path, places)
+
+
+def is_packed(file: RoundFile, path: str) -> bool:
+    """Whether a dataset is stored in another form than it has in memory."""
+    if not file.gate.has(path):
+        return False
+    stored = file.gate.dataset(path, "biuf")
+    return _is_coded(file, path) or stored.id.get_create_plist().get_nfilters() > 0
+
+
+def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> tuple[Stored, np.ndarray | None]:
+    """An entry of a group of models; and where its rows are differences from ``start``, that, [n].
+
+    Raises:
+        FedscopeError: as the gate; an encoding that is not known.
+    """
+    path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
+    if not file.gate.has(path) or not _is_coded(file, path):
+        return file.gate.dataset(path, np.dtype(entry.dtype), shape), None
+    encoding = file.file[path].attrs["encoding"]
+    if not isinstance(encoding, str) or encoding != "delta":
+        raise FedscopeError(
+            f"{file.path}: {path} is encoded as {encoding!r:.40}, which this fedscope does not know; upgrade it: "
+            "pip install --upgrade fedscope"
+        )
+    if group != "clients" or entry.kind != "parameter" or not is_encoded(np.dtype(entry.dtype)):
+        raise file.gate.damaged(f"{path} is said to be differences, which only float32 parameters of clients are")
+    if not file.gate.has("start"):
+        raise file.gate.damaged("its clients are differences from start, which is missing")
+    start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape)
+    return file.gate.dataset(path, np.dtype(np.int32), shape), start.reshape(-1)
+
+
+def _is_coded(file: RoundFile, path: str) -> bool:
+    return bool(h5py.h5a.exists(file.file.id, b"encoding", obj_name=path.encode()))
+
+
 def _row(file: RoundFile, stored: Stored, start: np.ndarray | None, place: int | None, out: Any) -> None:
     if start is None:
         file.read(stored, place, out)
         return
     coded = np.empty(start.size, np.int32)
     file.read(stored, place, coded)
-    out[...] = delta.decode(start, coded)
+    out[...] = decode(start, coded)
+
+
+def _kind(file: RoundFile, path: str) -> str:
+    """What a group is said to hold: ``model``, ``vector``, or "" where it holds others."""
+    if not file.gate.has(path):
+        raise file.gate.damaged(f"it lacks {path}")
+    kind = ""
+    if h5py.h5a.exists(file.file.id, b"kind", obj_name=path.encode()):
+        kind = str(file.file[path].attrs["kind"])
+        file.verify_attribute(f"{path}@kind", kind)
+    elif file.has_table and f"{path}@kind" in file.table.places:
+        raise file.gate.damaged(f"{path} does not say any more of what kind it is")
+    return kind

@@ -12,13 +12,12 @@ import h5py
 import numpy as np
 
 from . import checksums
-from .checksums import KIND, NONE, Table
+from .checksums import KIND, NONE, VERIFIED, Identity, Table
 from .errors import FedscopeError
 from .gate import Gate, Stored
-from .hdf5 import read_row, reading
-from .layout import Layout
-from .round_files import FORMAT, VERSION
-from .verified import VERIFIED, Identity
+from .hdf5 import reading
+from .round_writing import FORMAT, VERSION
+from .weights import Layout
 
 _WHAT = "a round of a fedscope run"
 
@@ -75,10 +74,6 @@ class RoundFile:
             self._marks[f"{group}/"] = 1
         return found
 
-    def data(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> Stored:
-        """A dataset that has passed the gate. Raises as :meth:`Gate.dataset`."""
-        return self.gate.dataset(path, types, shape)
-
     # --- checksums ---
 
     @property
@@ -98,7 +93,7 @@ class RoundFile:
     def _read_table(self) -> Table:
         if not self.gate.has(checksums.NAME):
             raise self.gate.damaged("its table of checksums is missing")
-        found = self.data(checksums.NAME, "V")
+        found = self.gate.dataset(checksums.NAME, "V")
         names = found.dtype.names or ()
         if names[:2] != ("path", "client") or len(names) != 3 or len(found.shape) != 1:
             raise self.gate.damaged(f"{checksums.NAME} is no table of checksums")
@@ -124,10 +119,6 @@ class RoundFile:
     def wants(self, path: str, place: int = 0) -> bool:
         """Whether a dataset, or a row of it, is still to be compared with its checksum."""
         return self.has_table and not self._marks.get(path, 0) >> place & 1
-
-    def is_listed(self, path: str) -> bool:
-        """Whether the table of checksums, where there is one, has a path."""
-        return self.has_table and path in self.table.places
 
     def expected(self, path: str, client: int) -> int:
         """The checksum that a value was written with.
@@ -183,20 +174,37 @@ class RoundFile:
 
     def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
         """A dataset as an array of its own type, verified."""
-        stored = self.data(path, types, shape)
+        stored = self.gate.dataset(path, types, shape)
         flat = np.empty(prod(stored.shape), stored.dtype.newbyteorder("="))
         self.read(stored, None, flat)
         return flat.reshape(stored.shape)
 
     def rows(self, path: str, places: Sequence[int], shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Rows of a dataset [C, ...] in the order asked for, verified."""
-        stored = self.data(path, "biufc", None if shape is None else (len(self.ids), *shape))
+        stored = self.gate.dataset(path, "biufc", None if shape is None else (len(self.ids), *shape))
         if not stored.shape or stored.shape[0] != len(self.ids):
             raise self.gate.damaged(f"{path} has shape {stored.shape}, but {len(self.ids)} clients took part")
         made = np.empty((len(places), *stored.shape[1:]), stored.dtype.newbyteorder("="))
         for row, place in zip(made.reshape(len(places), -1), places, strict=True):
             self.read(stored, place, row)
         return made
+
+
+def read_row(dataset: Any, k: int | None, out: np.ndarray) -> None:
+    """Read row k of a dataset [C, \\*shape], or with None a whole one, into ``out`` [n], converting its dtype.
+
+    Args:
+        dataset: h5py's ``DatasetID``.
+    """
+    if not out.size:
+        return
+    space = dataset.get_space()
+    # in memory of the same rank as in the file: HDF5 copies ranks that differ element by element (ten times as slow)
+    shape = dataset.shape
+    if k is not None:
+        first, shape = (k, *(0,) * (len(dataset.shape) - 1)), (1, *dataset.shape[1:])
+        space.select_hyperslab(first, shape)
+    dataset.read(h5py.h5s.create_simple(shape or (1,)), space, out)
 
 
 def _spoken(path: str, client: int) -> str:

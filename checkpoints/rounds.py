@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError, listed
-from .layout import Layout
 from .round_head import Head, read_head
-from .round_models import is_packed, read_layer, read_model, read_models
+from .round_models import is_packed, read_client_state, read_layer, read_models, read_state
 from .round_reading import RoundFile, open_round
-from .round_states import read_client_state, read_state
-from .weights import Weights
+from .weights import Layout, Weights
 
 
 class Round:
@@ -131,7 +129,7 @@ class Round:
         """
         self.refuse_missing(which)
         with self.open() as file:
-            return read_model(file, which)
+            return read_models(file, which, None)
 
     def refuse_missing(self, which: str) -> None:
         """Make sure that ``start``, ``global`` or ``averaged`` was recorded; raises as :meth:`read`."""
@@ -150,11 +148,13 @@ class Round:
                 f"{self.label}: round {self.number} did not record its clients (record.clients leaves it out); "
                 "`fedscope ls` says which rounds have them"
             )
-        if ids is None:
-            return self._read_clients(range(len(self.client_ids)))
-        return self._read_clients(self._places(ids))
+        places = self._places(ids)
+        with self.open(stacked=True) as file:
+            return read_models(file, "clients", places)
 
-    def _places(self, ids: Sequence[int] | np.ndarray) -> list[int]:
+    def _places(self, ids: Sequence[int] | np.ndarray | None) -> Sequence[int]:
+        if ids is None:
+            return range(len(self.client_ids))
         place = {int(k): i for i, k in enumerate(self.client_ids)}
         for k in ids:
             if int(k) not in place:
@@ -201,10 +201,6 @@ class Round:
         if name not in self.client_states:
             kept = listed(list(self.client_states)) or "none"
             raise FedscopeError(f"{self.label} has no client state {name!r}; it keeps {kept}")
-        rows = range(len(self.client_ids)) if ids is None else self._places(ids)
+        places = self._places(ids)
         with self.open(stacked=True) as file:
-            return read_client_state(file, name, rows)
-
-    def _read_clients(self, rows: Sequence[int]) -> Weights:
-        with self.open(stacked=True) as file:
-            return read_models(file, "clients", rows)
+            return read_client_state(file, name, places)

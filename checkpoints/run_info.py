@@ -10,8 +10,7 @@ from typing import Any
 
 from .errors import FedscopeError, listed, nearest
 from .hdf5 import check_version
-from .opening import regular
-from .texts import read_json
+from .opening import read_json, regular
 
 FORMAT, VERSION = "fedscope-run", 1
 #: files that are written once, before ``run.json``, which says their sha256
@@ -112,13 +111,13 @@ def _shape(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, int | float) for one in value)
+    return isinstance(value, list) and all(isinstance(number, int | float) for number in value)
 
 
 def _history(value: Any) -> bool:
     """A list of [last round, configuration]."""
     return isinstance(value, list) and all(
-        isinstance(one, list) and len(one) == 2 and _count(one[0]) and isinstance(one[1], dict) for one in value
+        isinstance(past, list) and len(past) == 2 and _count(past[0]) and isinstance(past[1], dict) for past in value
     )
 
 
@@ -126,33 +125,28 @@ def _texts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_text, value.values()))
 
 
-_DATA = {
-    "name": (_text, "text"),
-    "path": (_text, "text"),
-    "sha256": (_text, "text"),
-    "channel_means": (_numbers, "a list of numbers"),
-    "channel_deviations": (_numbers, "a list of numbers"),
+_Rule = tuple[Callable[[Any], bool] | dict[str, Any], str]
+_TEXT: _Rule = (_text, "text")
+_TEXTS: _Rule = (_texts, "an object of texts")
+_COUNT: _Rule = (_count, "a whole number from 1 on")
+_NATURAL: _Rule = (_natural, "a whole number from 0 on")
+_NUMBERS: _Rule = (_numbers, "a list of numbers")
+_DATA: dict[str, _Rule] = {
+    **dict.fromkeys(("name", "path", "sha256"), _TEXT),
+    **dict.fromkeys(("channel_means", "channel_deviations"), _NUMBERS),
     "shape": (_shape, "a list of whole numbers from 1 on"),
-    "train": (_natural, "a whole number from 0 on"),
-    "test": (_natural, "a whole number from 0 on"),
+    **dict.fromkeys(("train", "test"), _NATURAL),
 }
-_BRANCH = {
-    "run": (_text, "text"),
-    "round": (_natural, "a whole number from 0 on"),
-    "created": (_text, "text"),
+_BRANCH: dict[str, _Rule] = {
+    **dict.fromkeys(("run", "created"), _TEXT),
+    "round": _NATURAL,
     "history": (_history, "a list of [last round, configuration]"),
 }
-_ENTRIES: dict[str, tuple[Callable[[Any], bool] | dict[str, Any], str]] = {
-    "created": (_text, "text"),
-    "source": (_text, "text"),
-    "versions": (_texts, "an object of texts"),
-    "device": (_text, "text"),
-    "engine": (_text, "text"),
-    "precision": (_text, "text"),
+_ENTRIES: dict[str, _Rule] = {
+    **dict.fromkeys(("created", "source", "device", "engine", "precision"), _TEXT),
+    **dict.fromkeys(("versions", "files"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
-    "clients": (_count, "a whole number from 1 on"),
-    "classes": (_count, "a whole number from 1 on"),
-    "files": (_texts, "an object of texts"),
+    **dict.fromkeys(("clients", "classes"), _COUNT),
     "data": (_DATA, "an object"),
     "branch": (_BRANCH, "an object"),
 }

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from .errors import FedscopeError, spans
-from .layout import Layout
 from .metrics import read_table, to_arrays
+from .opening import read_toml
 from .partition import Partition
 from .rounds import Round
 from .run_info import read_info, refuse_broken_seal
-from .texts import read_toml
+from .weights import Layout
 
 KEPT_NAME = "kept"
 #: of the last round: the states and ``averaged``; of the rounds that an average looks back at: ``global``; of clients'
@@ -160,6 +160,28 @@ class Run:
             )
         if lacks:
             raise FedscopeError(f"{self.path} has no {part}, which this needs; restore it from a copy")
+
+
+def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
+    """A round, if its clients, and with ``start`` the model they were sent, were recorded.
+
+    Raises:
+        FedscopeError: they were not; the sentence says which rounds have them.
+    """
+    round_ = run.round(number)
+    if round_.has_clients and ("start" in round_.models or not start):
+        return round_
+    have = rounds_with_clients(run)
+    listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    raise FedscopeError(
+        f"{run.path}@{number}: the clients of round {number} were not recorded; "
+        + (f"rounds {listed} have them" if have else "no round of this run has them: train with record.clients = 'all'")
+    )
+
+
+def rounds_with_clients(run: Run) -> tuple[int, ...]:
+    """The rounds of a run whose clients were recorded, ascending."""
+    return tuple(number for number in run.rounds if run.round(number).has_clients)
 
 
 def round_path(path: Path, number: int) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import FedscopeError, listed
-from .layout import Entry, Layout
+from .weights import Entry, Layout
 
 if TYPE_CHECKING:
     from torch import Tensor

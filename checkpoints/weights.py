@@ -1,14 +1,168 @@
-"""Models as rows: one model ``w`` [P], or the matrix ``clients`` [C, P]."""
+"""Models as flat vectors: what stands where, one model ``w`` [P] or the matrix ``clients`` [C, P], and their means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .errors import FedscopeError
-from .layout import Layout
+from .errors import FedscopeError, listed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a model; ``name`` is its ``state_dict`` key, ``dtype`` numpy's name (``float32``)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: Literal["parameter", "buffer"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The entries of a model in ``state_dict`` order; its parameters, one after the other, are the flat vector [P].
+
+    >>> layout = Layout((Entry("weight", (2, 3), "float32", "parameter"), Entry("bias", (2,), "float32", "parameter")))
+    >>> layout.size, layout.slices["bias"]
+    (8, slice(6, 8, None))
+    """
+
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of a torch module's ``state_dict``.
+
+        Raises:
+            FedscopeError: a dtype that numpy and HDF5 do not hold (bfloat16).
+        """
+        parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+        entries = []
+        for name, value in module.state_dict().items():
+            dtype = str(value.dtype).removeprefix("torch.")
+            try:
+                np.dtype(dtype)
+            except TypeError:
+                raise FedscopeError(
+                    f"{name} is {dtype}, which a run cannot hold; keep the model in float32 (bf16 is a --precision)"
+                ) from None
+            kind: Literal["parameter", "buffer"] = "parameter" if name in parameters else "buffer"
+            entries.append(Entry(name, tuple(value.shape), dtype, kind))
+        return cls(tuple(entries))
+
+    @cached_property
+    def parameters(self) -> tuple[Entry, ...]:
+        """What is trained."""
+        return tuple(entry for entry in self.entries if entry.kind == "parameter")
+
+    @cached_property
+    def buffers(self) -> tuple[Entry, ...]:
+        """What is kept besides (running statistics)."""
+        return tuple(entry for entry in self.entries if entry.kind == "buffer")
+
+    @cached_property
+    def size(self) -> int:
+        """P, the number of parameters."""
+        return sum(prod(entry.shape) for entry in self.parameters)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the flat vector: the parameters' common dtype (float32 for a model without parameters)."""
+        return np.result_type(*(entry.dtype for entry in self.parameters)) if self.parameters else np.dtype("float32")
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """Where each parameter lies in the flat vector."""
+        slices, start = {}, 0
+        for entry in self.parameters:
+            slices[entry.name] = slice(start, start + prod(entry.shape))
+            start = slices[entry.name].stop
+        return slices
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all entries, in order."""
+        return tuple(entry.name for entry in self.entries)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As ``run.json`` holds it."""
+        return [{**asdict(entry), "shape": list(entry.shape)} for entry in self.entries]
+
+    @classmethod
+    def from_json(cls, entries: Sequence[Mapping[str, Any]]) -> Layout:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            FedscopeError: an entry that is none.
+        """
+        made: list[Entry] = []
+        for i, entry in enumerate(entries):
+            try:
+                name, dtype, kind, shape = entry["name"], entry["dtype"], entry["kind"], entry["shape"]
+            except (KeyError, TypeError, IndexError) as error:
+                raise FedscopeError(f"layout entry {i} is not one of name, shape, dtype, kind: {error}") from None
+            if not isinstance(name, str) or not name or any(name == other.name for other in made):
+                raise FedscopeError(f"layout entry {i} has name {name!r}, which is none or another entry's")
+            if not isinstance(shape, list | tuple) or not all(isinstance(n, int) and 0 <= n < 2**40 for n in shape):
+                raise FedscopeError(f"layout entry {i} ({name}) has shape {shape!r}, not a list of whole numbers")
+            if kind not in ("parameter", "buffer"):
+                raise FedscopeError(f'layout entry {i} ({name}) has kind {kind!r}; "parameter" or "buffer" is known')
+            made.append(Entry(name, tuple(int(n) for n in shape), _dtype_name(i, name, dtype), kind))
+        return cls(tuple(made))
+
+    def flatten(self, arrays: Mapping[str, np.ndarray]) -> Weights:
+        """Copy named arrays into one model, cast to the layout's dtypes.
+
+        Raises:
+            FedscopeError: missing, unexpected or wrongly shaped entries, by name.
+        """
+        missing = [name for name in self.names if name not in arrays]
+        unexpected = [name for name in arrays if name not in self.names]
+        if missing or unexpected:
+            clauses = [f"{listed(missing, 4)} missing"] if missing else []
+            clauses += [f"{listed(unexpected, 4)} unexpected"] if unexpected else []
+            raise FedscopeError(f"these tensors are not the expected model's: {', '.join(clauses)}")
+        parameters = np.empty(self.size, self.dtype)
+        buffers = {}
+        for entry in self.entries:
+            array = np.asarray(arrays[entry.name])
+            if array.shape != entry.shape:
+                raise FedscopeError(f"{entry.name} has shape {array.shape}, but the expected model has {entry.shape}")
+            if entry.kind == "parameter":
+                parameters[self.slices[entry.name]] = array.reshape(-1)
+            else:
+                buffers[entry.name] = np.array(array, dtype=entry.dtype)
+        return Weights(self, parameters, buffers)
+
+    def views(self, parameters: np.ndarray) -> dict[str, np.ndarray]:
+        """Each parameter of [..., P] by name, as a view [..., \\*shape]."""
+        lead = parameters.shape[:-1]
+        return {
+            entry.name: parameters[..., self.slices[entry.name]].reshape((*lead, *entry.shape))
+            for entry in self.parameters
+        }
+
+    def difference(self, other: Layout) -> str | None:
+        """One clause that names the first difference from another layout, or None."""
+        for mine, theirs in zip(self.entries, other.entries, strict=False):
+            if mine.name != theirs.name:
+                return f"{mine.name} stands where the other has {theirs.name}"
+            for what in ("shape", "dtype", "kind"):
+                if getattr(mine, what) != getattr(theirs, what):
+                    return f"{mine.name} has {what} {getattr(mine, what)}, the other's {getattr(theirs, what)}"
+        longer, shorter = (self, other) if len(self.entries) > len(other.entries) else (other, self)
+        if len(longer.entries) > len(shorter.entries):
+            whose = "the other lacks" if longer is self else "the other also has"
+            return f"{whose} {longer.names[len(shorter.entries)]}"
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +254,17 @@ def mean(clients: Weights, integer_from: int = 0) -> Weights:
         return total.astype(rows.dtype)
 
     return _by_rows(clients, combine, integer_from)
+
+
+def _dtype_name(i: int, name: str, dtype: object) -> str:
+    """NumPy's name of a dtype of numbers."""
+    try:
+        found = np.dtype(dtype) if isinstance(dtype, str) else None
+    except (TypeError, ValueError, SyntaxError):
+        found = None
+    if found is None or found.kind not in "fiubc":
+        raise FedscopeError(f"layout entry {i} ({name}) has dtype {dtype!r}, which is no type of numbers")
+    return found.name
 
 
 def _by_rows(clients: Weights, combine: Callable[[np.ndarray], np.ndarray], integer_from: int) -> Weights:

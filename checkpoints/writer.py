@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
-from .creating import create_run
 from .durable import WriterLock, disk_is_full, sweep_temporaries, sync
 from .errors import DiskFullError, FedscopeError
 from .metrics import append_row, mend_table
 from .partition import Partition
-from .round_files import RoundRecord, write_round
+from .round_writing import RoundRecord, write_round
+from .run_folders import create_run
 from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path
 
 
@@ -100,7 +100,7 @@ class RunWriter:
                 raise FedscopeError(f"{self.path}: {name.rstrip('_')} of round {record.round} misfits: {difference}")
         rounds = self.path / "rounds"
         rounds.mkdir(exist_ok=True)
-        with _Room(self):
+        with _room(self):
             write_round(round_path(self.path, record.round), record, self._compression, self.run.layout)
             self.last = record.round
             append_row(self.path / "metrics.csv", record.round, record.metrics)
@@ -116,7 +116,7 @@ class RunWriter:
             path.parent.mkdir(parents=True)
             sync(self.path)
             sync(self.path / KEPT_NAME)
-        with _Room(self):
+        with _room(self):
             write_round(path, record, layout=self.run.layout)
 
     def forget(self, part: str, needed: Collection[int]) -> None:
@@ -132,9 +132,7 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -147,21 +145,16 @@ def _compression(config: Mapping[str, Any] | None) -> Literal["none", "delta"]:
     return "none"
 
 
-class _Room:
+@contextmanager
+def _room(writer: RunWriter) -> Iterator[None]:
     """Says up to where a run can be read when the disk is full."""
-
-    def __init__(self, writer: RunWriter) -> None:
-        self.writer = writer
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None and (isinstance(error, DiskFullError) or disk_is_full(error)):
-            path, last = self.writer.path, self.writer.last
-            upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
-            raise DiskFullError(
-                f"{path}: the disk is full; {upto}; make room, then go on: fedscope train --resume {path}"
-            ) from error
+    try:
+        yield
+    except BaseException as error:
+        if not (isinstance(error, DiskFullError) or disk_is_full(error)):
+            raise
+        path, last = writer.path, writer.last
+        upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
+        raise DiskFullError(
+            f"{path}: the disk is full; {upto}; make room, then go on: fedscope train --resume {path}"
+        ) from error

@@ -1,1 +1,1 @@
-"""The command line: one file a command, parsing and glue, no mathematics."""
+"""The command line: what its commands share; parsing and glue, no mathematics."""

@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..asking.work import Work
+from ..checkpoints import FedscopeError, write_durably
+from ..checkpoints.results import claimed, plain
 from .differences import differences
 from .options import Output
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..asking.question import Part, Question
-    from ..checkpoints.results import Result
-    from ..checkpoints.results.claims import Claim
+    from ..checkpoints.results import Claim, Result
 
     A = TypeVar("A", bound=Result)
 
-#: what results from before an option existed say of it by their silence
-UNSAID = {"kind": "models", "normalization": "interpolate"}
-#: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task",)
 #: what a result says only where it is not the usual: asked for by silence, too
 ONLY = ("task",)
 #: said for the reader only: the models' sums tell what they are
@@ -61,8 +60,6 @@ def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
-    from ..checkpoints.results import plain
-
     if output.as_json:
         click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
         return
@@ -78,8 +75,6 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
         FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
             that is writing it.
     """
-    from ..checkpoints.results import claimed
-
     mains = _mains(question, base)
     pictures = [
         *(Path(f"{base}{end}") for end in question.derived),
@@ -88,7 +83,8 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
     ]
     by_itself = [own for part, own in zip(question.parts, mains, strict=True) if part.read_back is None]
     if not output.redraw:
-        refuse_taken([main for own in by_itself for main in own], [*_numbers(question, base), *pictures], output)
+        taken = [*_numbers(question, base), *pictures]
+        refuse_taken(question, [main for own in by_itself for main in own], taken, output)
     results: list[Any] = []
     for part, own in zip(question.parts, mains, strict=True):
         kept = _kept(part, own, output, results)
@@ -104,9 +100,6 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
 
 
 def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, before: Sequence[Any]) -> list[Any]:
-    from ..asking.work import Work
-    from .progress import progress
-
     results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), before))
     claim.saving = True
     for main in mains:
@@ -132,8 +125,6 @@ def _kept(
     part: Part[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
 ) -> list[Any] | None:
     """The results that lie there, where they are those that are asked for; None where there is one to compute."""
-    from ..checkpoints import FedscopeError
-
     if part.read_back is not None:
         read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
         return None if read is None else [read]
@@ -151,7 +142,7 @@ def _kept(
         found.append(_loaded(part.kind, file))
         changed = _changed(found[-1].attrs, asked)
         if changed:
-            what = differences({**UNSAID, **found[-1].attrs}, asked, changed)
+            what = differences(found[-1].attrs, asked, changed)
             raise FedscopeError(f"{file} holds another result, of {what}; give another --out, or --force to replace it")
     if missing:
         return None
@@ -162,8 +153,6 @@ def _kept(
 
 def _loaded(kind: type[A], file: Path) -> A:
     """A result read back; whatever its files hold that no result does, one sentence says so."""
-    from ..checkpoints import FedscopeError
-
     try:
         return kind.load(_base(kind, file))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -181,7 +170,7 @@ def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     asked = {key: None for key in ONLY if key in kept} | {
         key: value for key, value in settings.items() if key not in SAID_ONLY
     }
-    return [key for key, value in asked.items() if not _same(key, kept.get(key, UNSAID.get(key)), value)]
+    return [key for key, value in asked.items() if not _same(key, kept.get(key), value)]
 
 
 def _same(key: str, kept: Any, asked: Any) -> bool:
@@ -201,22 +190,23 @@ def _placeless(run: Any) -> Any:
     return {**run, "path": Path(run["path"]).resolve().name} if isinstance(run, dict) and "path" in run else run
 
 
-def refuse_taken(mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
+def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
     """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
 
     Args:
+        question: what it lacks is said first, for then nothing will be written.
         mains: the results' main files; where one exists, or what an interrupted command left of it, what lies beside
             it is known to be fedscope's.
 
     Raises:
         FedscopeError: such a file, and no ``--force``.
     """
-    from ..checkpoints import FedscopeError
-
     if output.force or any(file.exists() or _partial([file]).exists() for file in mains):
         return
     for path in files:
         if path.exists():
+            for part in question.parts:
+                _ = part.ready
             raise FedscopeError(
                 f"{path} is in the way, and without {mains[0]} it is not known what it holds; give another --out, or "
                 "--force to replace it"
@@ -229,8 +219,6 @@ def refuse_unwritable(file: Path) -> None:
     Raises:
         FedscopeError: its folder is no folder, or may not be written to.
     """
-    from ..checkpoints import FedscopeError
-
     folder = file.absolute().parent
     while not folder.exists():
         folder = folder.parent
@@ -240,8 +228,6 @@ def refuse_unwritable(file: Path) -> None:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a web page."""
-    from ..checkpoints import write_durably
-
     with write_durably(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path

@@ -60,7 +60,7 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
     if "seed" in left and None in (kept.get("seed"), asked.get("seed")) and len(left) > 1:
         left.remove("seed")  # it is of a subset that only one of them draws
     if {"samples", "batch"} <= set(left) and not _typed("batch"):
-        left.remove("batch")  # the default hangs on the samples
+        left.remove("batch")  # the default depends on the samples
     special: dict[str, Callable[[], str]] = {
         "samples": lambda: _samples(kept.get("samples"), asked["samples"]),
         "limit": lambda: _limit(kept.get("limit"), asked["limit"]),

@@ -50,7 +50,7 @@ COMMANDS = tuple(name for commands in SECTIONS.values() for name in commands)
 
 
 class Tour(click.Group):
-    """A group whose commands are files beside this one, listed by what one wants, imported when needed."""
+    """A group whose commands are files in ``commands``, listed by what one wants, imported when needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""
@@ -68,7 +68,7 @@ class Tour(click.Group):
         if cmd_name not in COMMANDS:
             return None
         file = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command: click.Command = import_module(f"{__package__}.{file}").command
+        command: click.Command = import_module(f"{__package__}.commands.{file}").command
         if command.epilog and not command.epilog.startswith("\b"):
             # a line an example, as it stands, so that it can be copied
             command.epilog = "\b\n" + "\n".join(command.epilog.split("    "))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..asking.source import Source
+from ..asking.source import NORMALIZATIONS, SPLITS, Source
+from ..checkpoints import FedscopeError
+from ..landscape.evaluation.compute import PRECISIONS
 
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
@@ -76,16 +78,29 @@ class Output:
     """Where a result goes, how it is drawn, and whether it is computed at all."""
 
     out: Path | None
-    width: float | None
-    title: str | None
-    redraw: bool
     force: bool
     as_json: bool
+    width: float | None = None
+    title: str | None = None
+    redraw: bool = False
 
     @property
     def inches(self) -> float:
         """The figure's width; a column of a paper where none was given."""
         return self.width or 3.5
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def choice(name: str, options: Sequence[str], help: str) -> Decorator:
+    """An option that takes one of some words, the first where none is given."""
+    return click.option(name, type=click.Choice(options), default=options[0], show_default=True, help=help)
+
+
+def rounds_option(default: str, which: str = "Which rounds, or all with their clients.") -> Decorator:
+    """--rounds, ``which`` of them and those that are taken where none are given, in words."""
+    return click.option("--rounds", metavar="1,20,last", help=f"{which}  [default: {default}]")
 
 
 def _gathered(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
@@ -102,15 +117,13 @@ def _gathered(function: Callable[..., Any], name: str, into: type[Any], options:
     return wrapped
 
 
-def source_options(
-    split: str, *, files: bool, both: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
     """--split, --limit, --seed, --device, --precision as ``source``; with ``files`` also --model and --data.
 
     With ``both`` two results can be asked for in one pass: --split both.
     """
-    splits = ["test", "train", *(["both"] if both else [])]
-    options = [
+    splits = [*SPLITS, *(["both"] if both else [])]
+    options: list[Decorator] = [
         click.option("--split", type=click.Choice(splits), default=split, show_default=True, help="Which samples."),
         click.option(
             "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
@@ -146,45 +159,39 @@ def source_options(
             "the run has learnt).",
         ),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto (cuda if there)."),
-        click.option(
-            "--precision",
-            type=click.Choice(["float32", "tf32", "bf16"]),
-            default="float32",
-            show_default=True,
-            help="Arithmetic of the forward passes; tf32 only matters on a GPU.",
-        ),
+        choice("--precision", PRECISIONS, "Arithmetic of the forward passes; tf32 only matters on a GPU."),
     ]
     return lambda function: _gathered(function, "source", Source, options)
 
 
-def normalization_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--normalization, of analyses that measure combinations of models."""
-    option = click.option(
-        "--normalization",
-        type=click.Choice(["interpolate", "re-estimate", "keep"]),
-        default="interpolate",
-        show_default=True,
-        help="Where BatchNorm statistics come from; re-estimate measures them on training samples.",
-    )
-    return option(function)
+#: of analyses that measure combinations of models
+normalization_option = choice(
+    "--normalization",
+    NORMALIZATIONS,
+    "Where BatchNorm statistics come from; re-estimate measures them on training samples.",
+)
 
 
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--out, --width, --title, --redraw, --force and --json as ``output``."""
-    options = [
-        click.option(
-            "--out",
-            type=Base(),
-            metavar="BASE",
-            help="Where to write, without an extension (default: RUN/figures/...).",
-        ),
+    drawing = [
         click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
         click.option("--title", help="Title of the figure (default: none; captions belong to the paper)."),
         click.option("--redraw", is_flag=True, help="Draw an existing result again, computing nothing."),
-        click.option("--force", is_flag=True, help="Compute again and replace an existing result."),
-        click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result."),
     ]
-    return _gathered(function, "output", Output, options)
+    return _gathered(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
+
+
+def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of results without a figure."""
+    return _gathered(function, "output", Output, [_OUT, _FORCE, _JSON])
+
+
+_OUT = click.option(
+    "--out", type=Base(), metavar="BASE", help="Where to write, without an extension (default: RUN/figures/...)."
+)
+_FORCE = click.option("--force", is_flag=True, help="Compute again and replace an existing result.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 
 
 def refuse_given(names: Sequence[str], why: str) -> None:
@@ -197,8 +204,6 @@ def refuse_given(names: Sequence[str], why: str) -> None:
     Raises:
         FedscopeError: one of them was typed.
     """
-    from ..checkpoints import FedscopeError
-
     asked = click.get_current_context()
     for name in names:
         if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:

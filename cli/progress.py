@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..asking.times import spoken
+from ..asking.work import Report, spoken
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from ..checkpoints import RoundRecord
-
-Report = Callable[[int, int], None]
 
 #: seconds between plain lines
 _EVERY = 15.0
@@ -70,15 +68,6 @@ def progress(label: str) -> Iterator[Report]:
             shown.update(task, completed=done, total=of)
 
         yield report
-
-
-def within(report: Report, before: int, expected: int) -> Report:
-    """Progress of a part as progress of the whole, of which ``before`` is done already."""
-
-    def tell(done: int, of: int) -> None:
-        report(before + done, expected)
-
-    return tell
 
 
 class TrainingWatcher:

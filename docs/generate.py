@@ -18,9 +18,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from fedscope.cli.commands.train import command as train
 from fedscope.cli.main import COMMANDS
 from fedscope.cli.main import fedscope as group
-from fedscope.cli.train import command as train
 from fedscope.training import Config, preset, presets
 from fedscope.training.architectures import Architecture
 from fedscope.training.config import DataConfig, RecordConfig, RunConfig

@@ -103,8 +103,7 @@ def small() -> Small:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.training.anatomy import Facts
-    from fedscope.training.building import initial_model
+    from fedscope.training.building import Facts, initial_model
 
     draw = torch.Generator().manual_seed(7)
     layers = torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
@@ -173,7 +172,7 @@ def by_hand() -> Callable[..., Any]:
 @pytest.fixture
 def stop_after() -> Callable[[int], Any]:
     """``stop_after(n)``: a watcher that presses Ctrl-C in the middle of the round after n."""
-    from fedscope.training.watching import Unwatched
+    from fedscope.training.federation import Unwatched
 
     class StopAfter(Unwatched):
         def __init__(self, rounds: int) -> None:
@@ -230,11 +229,13 @@ def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return
     from matplotlib.figure import Figure
 
-    def savefig(figure: Any, target: Any, *, format: str = "png", **_: Any) -> None:
-        words = {"pdf": b"%PDF", "png": b"\x89PNG"}.get(format, b"") + b" sketch " + _digest(figure).encode()
-        target.write(words) if hasattr(target, "write") else Path(target).write_bytes(words)
+    monkeypatch.setattr(Figure, "savefig", sketch)
 
-    monkeypatch.setattr(Figure, "savefig", savefig)
+
+def sketch(figure: Any, target: Any, *, format: str = "png", **_: Any) -> None:
+    """``Figure.savefig`` that builds the figure and does not draw it."""
+    words = {"pdf": b"%PDF", "png": b"\x89PNG"}.get(format, b"") + b" sketch " + _digest(figure).encode()
+    target.write(words) if hasattr(target, "write") else Path(target).write_bytes(words)
 
 
 def _digest(figure: Any) -> str:
@@ -294,3 +295,70 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[...,
     words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
     recorded(folder / "runs" / "fma", *words.split())
     return folder
+
+
+@pytest.fixture
+def here(two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder but for ``runs/fma`` of ``two_rounds``, which is linked."""
+    (tmp_path / "runs").symlink_to(two_rounds / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a module's ``trained`` runs to work in, and to spoil."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """``said("runs/fma", "--out", "f")``: what the command prints that the test's module calls ``COMMAND``."""
+
+    def say(*words: str) -> str:
+        from fedscope.cli.main import fedscope
+
+        capsys.readouterr()
+        fedscope.main([request.module.COMMAND, *words], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return say
+
+
+@pytest.fixture(scope="module")
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, recorded: Any) -> Path:
+    """A folder with a run for each name in the module's ``RUNS``, from its words for ``fedscope train``; to be read."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, words in request.module.RUNS.items():
+        recorded(folder / "runs" / name, *words.split())
+    return folder
+
+
+@pytest.fixture
+def rewrite() -> Callable[..., list[int]]:
+    """``rewrite(run, 2, keep=1, without=["start"])``: round 2 again, of its first client only and without its start;
+    ``change`` may alter the models in place, by name. Returns the clients' ids."""
+
+    def rewrite(
+        run: Path | str, number: int, change: Any = None, *, keep: int | None = None, without: Sequence[str] = ()
+    ) -> list[int]:
+        from fedscope.checkpoints import RoundRecord, Run, Weights, write_round
+
+        round_, first = Run.open(run).round(number), slice(keep)
+        models = {"clients": round_.clients(), **{which: round_.read(which) for which in round_.models}}
+        if change is not None:
+            change(models)
+        rows = models["clients"]
+        buffers = {name: values[first] for name, values in rows.buffers.items()}
+        models["clients"] = Weights(rows.layout, rows.parameters[first], buffers)
+        held = (None if name in without else models.get(name) for name in ("start", "clients", "global", "averaged"))
+        about = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
+        ids, samples, steps, loss, p = (values[first] for values in about)
+        round_.path.unlink()
+        record = RoundRecord(number, *held, ids, samples, steps, loss, p / p.sum(), metrics=round_.metrics)
+        write_round(round_.path, record)
+        return [int(k) for k in ids]
+
+    return rewrite

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedscope.asking.models import pose
-from fedscope.asking.names import fitting, slug
+from fedscope.asking.question import fitting, slug
 from fedscope.asking.runs import asked_of, one_round, open_run, parse_rounds, said
 from fedscope.asking.source import Source
 from fedscope.asking.work import Report, Task, Work

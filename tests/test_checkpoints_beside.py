@@ -26,10 +26,10 @@ from fedscope.checkpoints import (
     read_netcdf,
     write_netcdf,
 )
+from fedscope.checkpoints.gate import read_array
 from fedscope.checkpoints.metrics import append_row, read_table, write_table
-from fedscope.checkpoints.stored import read_array
-from fedscope.checkpoints.tables import read_csv, read_info
-from fedscope.checkpoints.texts import read_json, read_text, read_toml
+from fedscope.checkpoints.opening import read_json, read_text, read_toml
+from fedscope.checkpoints.results.tables import read_csv, read_info
 
 LAYOUT = Layout((Entry("w", (2, 3), "float32", "parameter"), Entry("b", (2,), "float32", "parameter")))
 DATA = {"name": "digits", "path": "", "sha256": "ab", "shape": [1, 8, 8], "train": 9, "test": 2}
@@ -206,13 +206,6 @@ def test_a_run_that_says_no_sha256_is_read(run: Path) -> None:
 # --- partition.h5 ---
 
 
-def test_a_partition_comes_back(tmp_path: Path) -> None:
-    PARTITION.save(tmp_path / "partition.h5")
-    again = Partition.load(tmp_path / "partition.h5")
-    assert [part.tolist() for part in (*again.clients, *(again.test or ()))] == [[0, 4, 8], [2, 3], [1], [5]]
-    assert again.label_counts.tolist() == PARTITION.label_counts.tolist()
-
-
 def put(name: str, values: Any) -> Callable[[h5py.File], None]:
     """Another dataset in the place of one."""
 
@@ -335,13 +328,6 @@ def result(path: Path) -> Path:
         {"kind": "models", "explained": [0.5, 0.2]},
     )
     return path
-
-
-def test_a_netcdf_file_comes_back(tmp_path: Path) -> None:
-    variables, attrs = read_netcdf(result(tmp_path / "x.nc"))
-    assert variables["loss"][0] == ("name", "a")
-    assert variables["name"][1].tolist() == ["x", "y"]
-    assert attrs == {"kind": "models", "explained": [0.5, 0.2]}
 
 
 def make_huge(file: h5py.File) -> None:

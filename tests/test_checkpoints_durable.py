@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import re
@@ -13,7 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
@@ -251,15 +249,3 @@ def test_ctrl_c_while_hdf5_writes_comes_through(tmp_path, monkeypatch):
         write()
     assert opened[0].closed
     assert list(tmp_path.iterdir()) == []
-
-
-def test_files_that_were_written_are_plain_hdf5(tmp_path):
-    with hdf5_files.writing(tmp_path / "a.h5") as file:
-        file["x"] = np.arange(10)
-    with h5py.File(tmp_path / "a.h5") as file:
-        assert file["x"][:].tolist() == list(range(10))
-
-
-def test_run_json_is_plain_json(tmp_path):
-    with RunWriter.create(tmp_path / "ima", {"layout": LAYOUT.to_json()}, {}, None):
-        assert json.loads((tmp_path / "ima/run.json").read_text())["layout"] == LAYOUT.to_json()

@@ -1,15 +1,22 @@
-"""Models in other programs' files; none of them ever runs code."""
+"""Models in other programs' files, in all their endings, wrappings, prefixes and dtypes; none of them runs code."""
 
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from fedscope.checkpoints import FedscopeError, Layout, Weights, read_file, write_file
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, load_model, read_file, write_file
+from fedscope.checkpoints.files import read_model
+
+State = dict[str, torch.Tensor]
 
 
 def net() -> torch.nn.Module:
@@ -17,48 +24,211 @@ def net() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
 
 
-def matches(weights: Weights, state: dict[str, torch.Tensor]) -> None:
-    assert list(weights.arrays()) == list(state)
+STATE, LAYOUT = net().state_dict(), Layout.of(net())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files")
+
+
+def matches(weights: Weights, state: State) -> None:
+    assert sorted(weights.arrays()) == sorted(state)  # safetensors keeps no order
     for name, value in weights.arrays().items():
         np.testing.assert_array_equal(value, state[name].numpy())
 
 
-@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
-@pytest.mark.parametrize("known", [True, False])
-def test_pt(tmp_path, wrap, known):
-    state = net().state_dict()
-    torch.save(wrap(state), tmp_path / "net.pt")
-    weights = read_file(tmp_path / "net.pt", Layout.of(net()) if known else None)
-    matches(weights, state)
-    assert weights.layout == Layout.of(net())
+@pytest.mark.parametrize("ending", [".ckpt", ".bin", ".pt", ".pth", ".CKPT"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_torchs_endings_in_both_of_its_formats(tmp_path: Path, ending: str, zipped: bool) -> None:
+    path = tmp_path / f"net{ending}"
+    torch.save(STATE, path, _use_new_zipfile_serialization=zipped)
+    weights, note = read_model(path, LAYOUT)
+    matches(weights, STATE)
+    assert note == ""
+    assert load_model(str(path)).label == "net"
 
 
-def test_data_parallel_names_are_taken_for_what_they_are(tmp_path):
-    state = net().state_dict()
-    torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "net.pth")
-    matches(read_file(tmp_path / "net.pth", Layout.of(net())), state)
+@pytest.mark.parametrize("ending", [".bin", ".pt", ".safetensors", ".npz"])
+def test_the_content_says_what_a_file_is(tmp_path: Path, ending: str) -> None:
+    save_file(STATE, tmp_path / "a.safetensors")
+    torch.save(STATE, tmp_path / "b.pt")
+    np.savez(tmp_path / "c.npz", **{name: value.numpy() for name, value in STATE.items()})
+    for name in ("a.safetensors", "b.pt", "c.npz"):
+        matches(read_file((tmp_path / name).rename(tmp_path / f"{name[0]}{ending}"), LAYOUT), STATE)
 
 
-def test_safetensors_of_other_programs_in_bfloat16(tmp_path):
-    state = {name: v.bfloat16() if v.is_floating_point() else v for name, v in net().state_dict().items()}
-    save_file(state, tmp_path / "net.safetensors")
-    weights = read_file(tmp_path / "net.safetensors", Layout.of(net()))
-    matches(weights, {name: v.float() if v.is_floating_point() else v for name, v in state.items()})
+LIGHTNING = {
+    "epoch": 3,
+    "global_step": 120,
+    "pytorch-lightning_version": "2.4.0",
+    "loops": {"fit_loop": {"state_dict": {}}},
+    "callbacks": {"ModelCheckpoint": {"best_model_score": torch.ones(())}},
+    "optimizer_states": [{"state": {0: {"momentum_buffer": torch.ones(2, 3)}}, "param_groups": [{"lr": 0.1}]}],
+    "hyper_parameters": {"width": 3},
+}
+
+
+def test_a_checkpoint_of_lightning(tmp_path: Path) -> None:
+    torch.save({**LIGHTNING, "state_dict": {f"net.{k}": v for k, v in STATE.items()}}, tmp_path / "a.ckpt")
+    weights, note = read_model(tmp_path / "a.ckpt", LAYOUT)
+    matches(weights, STATE)
+    assert note == 'the prefix "net." is taken off its names'
+
+
+@settings(max_examples=15)
+@given(st.lists(st.sampled_from(["state_dict", "model_state_dict", "model", "module"]), max_size=3))
+def test_a_state_dict_is_found_below_the_usual_keys(folder: Path, keys: list[str]) -> None:
+    loaded: Any = STATE
+    for key in reversed(keys):
+        loaded = {key: loaded, "epoch": 3, "optimizer": {"state": {"w": torch.ones(2)}}}
+    torch.save(loaded, folder / "net.pt")
+    for layout in (LAYOUT, None):
+        weights, note = read_model(folder / "net.pt", layout)
+        matches(weights, STATE)
+        assert note == ""
+        assert weights.layout == LAYOUT
+
+
+def test_below_another_key_it_is_taken_where_it_is_alone_and_said(tmp_path: Path) -> None:
+    torch.save({"generator": STATE, "optimizer": {"momentum": torch.ones(3)}}, tmp_path / "net.pt")
+    weights, note = read_model(tmp_path / "net.pt")
+    matches(weights, STATE)
+    assert note == "the model is what it holds under 'generator'"
+    torch.save({"model": STATE, "ema": {k: v + 1 for k, v in STATE.items()}}, tmp_path / "net.pt")
+    weights, note = read_model(tmp_path / "net.pt", LAYOUT)
+    matches(weights, STATE)
+    assert note == "the model is what it holds under 'model'"
+
+
+def test_of_several_models_the_one_that_fits_is_meant_or_none(tmp_path: Path) -> None:
+    other = torch.nn.Linear(4, 4).state_dict()
+    torch.save({"state_dict": other, "model": STATE}, tmp_path / "net.pt")
+    matches(read_file(tmp_path / "net.pt", LAYOUT), STATE)
+    sentence = r"net.pt holds 2 models \({}\), and which one is meant is not said; save one of them: torch.save\(chec"
+    with pytest.raises(FedscopeError, match=sentence.format("state_dict, model")):
+        read_file(tmp_path / "net.pt")
+    torch.save({"nets": {"student": STATE, "teacher": STATE}}, tmp_path / "net.pt")
+    with pytest.raises(FedscopeError, match=sentence.format(r"nets.student, nets.teacher")):
+        read_file(tmp_path / "net.pt", LAYOUT)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.sampled_from(["model", "module", "_orig_mod", "net", "0"]), min_size=1, max_size=4))
+def test_one_prefix_of_all_names_is_taken_off_and_said(folder: Path, words: list[str]) -> None:
+    prefix = "".join(f"{word}." for word in words)
+    torch.save({f"{prefix}{name}": value for name, value in STATE.items()}, folder / "net.pt")
+    with pytest.warns(FedscopeWarning, match=r"net.pt: the prefix ") as said:
+        matches(read_file(folder / "net.pt", LAYOUT), STATE)
+    assert f'"{prefix}" is taken off its names' in str(said[0].message)
+    # without an expected model the names are the file's own
+    assert list(read_file(folder / "net.pt").arrays()) == [f"{prefix}{name}" for name in STATE]
+
+
+def test_names_that_begin_with_a_prefix_by_themselves_stay(tmp_path: Path) -> None:
+    module = torch.nn.ModuleDict({"module": net()})
+    torch.save(module.state_dict(), tmp_path / "net.pt")
+    weights, note = read_model(tmp_path / "net.pt", Layout.of(module))
+    assert (list(weights.arrays()), note) == (list(module.state_dict()), "")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "more", "layout", "sentence"),
+    [
+        (
+            "model.",
+            {"criterion.weight": torch.ones(3)},
+            LAYOUT,
+            r'; all of them are there behind the prefix "model.", beside criterion.weight: save those alone',
+        ),
+        ("model.", {"model.2.weight": torch.ones(3)}, LAYOUT, r"all of them are there .*, beside model.2.weight"),
+        (
+            "",
+            {},
+            Layout.of(torch.nn.ModuleDict({"net": net()})),
+            r'; the model has the prefix "net." before them: give --model the module inside',
+        ),
+        (
+            "model.",
+            {},
+            Layout.of(torch.nn.ModuleDict({"fc": torch.nn.Linear(3, 2)})),
+            r'fc.weight, fc.bias missing, .*; all names of the file begin with "model.", and without it they',
+        ),
+        ("", {}, Layout.of(torch.nn.ModuleDict({"fc": torch.nn.Linear(3, 2)})), r"1.bias, ... unexpected$"),
+    ],
+)
+def test_a_prefix_that_is_not_all_of_it_is_hinted_at(
+    tmp_path: Path, prefix: str, more: State, layout: Layout, sentence: str
+) -> None:
+    torch.save({**{f"{prefix}{name}": value for name, value in STATE.items()}, **more}, tmp_path / "net.pt")
+    with pytest.raises(FedscopeError, match=sentence):
+        read_file(tmp_path / "net.pt", layout)
+
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float32, torch.float64]
+
+
+@given(st.sampled_from(DTYPES), st.sampled_from([".pt", ".safetensors", ".npz"]), st.booleans())
+def test_every_floating_dtype_is_read_as_the_models_and_said(
+    folder: Path, dtype: torch.dtype, ending: str, known: bool
+) -> None:
+    state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in STATE.items()}
+    path, name = folder / f"net{ending}", str(dtype).removeprefix("torch.")
+    if ending == ".npz" and dtype not in (torch.float16, torch.float32, torch.float64):
+        return
+    if ending == ".npz":
+        np.savez(path, **{key: value.numpy() for key, value in state.items()})
+    else:
+        (torch.save if ending == ".pt" else save_file)(state, path)
+    weights, note = read_model(path, LAYOUT if known else None)
+    kept = dtype is torch.float32 or (dtype is torch.float64 and not known)
+    matches(weights, state if kept else {k: v.float() if v.is_floating_point() else v for k, v in state.items()})
+    assert note == ("" if kept else f"6 tensors of {name} are read as float32")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda v: v.to(torch.int8), r"0.weight is int8, but the model's is float32; if its weights are quantised"),
+        (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), r"0.weight is quantised, and weights are plain"),
+        (lambda v: v.to_sparse(), r"0.weight is sparse or complex, and weights are plain numbers; save it as float32"),
+        (lambda v: v.to(torch.complex64), r"0.weight is sparse or complex"),
+        (lambda v: torch.ones(1).expand(2, 3), r"0.weight declares 24 bytes, but 4 are stored; save a copy"),
+        (lambda v: v.to("meta"), r"0.weight is without values"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor", "ignore:Sparse", "ignore:.*beta state")
+def test_what_are_no_plain_numbers_is_refused(tmp_path: Path, change: Any, sentence: str) -> None:
+    torch.save({**STATE, "0.weight": change(STATE["0.weight"])}, tmp_path / "net.pt")
+    with pytest.raises(FedscopeError, match=sentence):
+        read_file(tmp_path / "net.pt", LAYOUT)
+
+
+def test_types_of_an_npz_that_are_no_weights(tmp_path: Path) -> None:
+    arrays = {name: value.numpy() for name, value in STATE.items()}
+    np.savez(tmp_path / "net.npz", **{**arrays, "0.weight": np.zeros((2, 3), "V2")})
+    with pytest.raises(FedscopeError, match=r"0.weight has type void16, which is no tensor's; save it as float32"):
+        read_file(tmp_path / "net.npz", LAYOUT)
+    np.savez(tmp_path / "net.npz", **{**arrays, "1.num_batches_tracked": np.array(np.nan)})
+    with pytest.raises(FedscopeError, match=r"1.num_batches_tracked is not finite, but the model's is int64"):
+        read_file(tmp_path / "net.npz", LAYOUT)
+    # Flower averages the counts, too
+    np.savez(tmp_path / "net.npz", **{**arrays, "1.num_batches_tracked": np.array(7.0)})
+    assert read_file(tmp_path / "net.npz", LAYOUT).buffers["1.num_batches_tracked"] == 7
 
 
 @pytest.mark.parametrize("ending", [".pt", ".pth", ".safetensors"])
 def test_what_is_written_is_read(tmp_path, ending):
-    layout = Layout.of(net())
-    weights = layout.flatten({name: v.numpy() for name, v in net().state_dict().items()})
+    weights = LAYOUT.flatten({name: v.numpy() for name, v in STATE.items()})
     write_file(tmp_path / f"net{ending}", weights)
-    matches(read_file(tmp_path / f"net{ending}", layout), net().state_dict())
+    matches(read_file(tmp_path / f"net{ending}", LAYOUT), STATE)
     loaded = net()
     if ending != ".safetensors":
         loaded.load_state_dict(torch.load(tmp_path / f"net{ending}", weights_only=True))
     with pytest.raises(FedscopeError, match=r"is written as .safetensors, .pt or .pth"):
         write_file(tmp_path / "net.npz", weights)
     with pytest.raises(FedscopeError, match=r"holds one model, but 2 were given"):
-        write_file(tmp_path / "two.pt", Weights(layout, np.zeros((2, layout.size), np.float32), {}))
+        write_file(tmp_path / "two.pt", Weights(LAYOUT, np.zeros((2, LAYOUT.size), np.float32), {}))
 
 
 def test_flower_npz_stands_in_state_dict_order(tmp_path):
@@ -73,7 +243,7 @@ def test_flower_npz_stands_in_state_dict_order(tmp_path):
     ):
         read_file(tmp_path / "round-3-weights.npz")
     with pytest.raises(FedscopeError, match=r"holds 12 arrays, but the expected model has 7"):
-        read_file(tmp_path / "round-3-weights.npz", Layout.of(net()))
+        read_file(tmp_path / "round-3-weights.npz", LAYOUT)
 
 
 class Trap:
@@ -109,7 +279,7 @@ def test_a_torchscript_program_is_refused(tmp_path):
 @pytest.mark.parametrize("left", [0, 7, 200])
 def test_truncated_files(tmp_path, ending, left):
     path = tmp_path / f"net{ending}"
-    state = net().state_dict()
+    state = STATE
     if ending == ".npz":
         np.savez(path, **{name: value.numpy() for name, value in state.items()})
     elif ending == ".pt":
@@ -135,13 +305,17 @@ def test_foreign_files(tmp_path):
     with pytest.raises(FedscopeError, match=r"holds other things than tensors \(optimizer, epoch\)"):
         read_file(tmp_path / "other.pt")
     with pytest.raises(
-        FedscopeError, match=r"b.pt does not exist; .* has a.npz, a.pt, a.safetensors, list.pt, other.pt"
+        FedscopeError, match=r"b.pt does not exist; .* has a.npz, a.pt, a.safetensors, list.pt, other.pt; give one of"
     ):
         read_file(tmp_path / "b.pt")
+    with pytest.raises(FedscopeError, match=r'otehr.pth does not exist; did you mean "other.pt"\?$'):
+        read_file(tmp_path / "otehr.pth")
+    with pytest.raises(FedscopeError, match=r"b.pt does not exist; give a model's file, or a model of a run, as in ru"):
+        read_file(tmp_path / "nowhere" / "b.pt")
 
 
 def test_another_architecture_is_refused_by_name(tmp_path):
-    torch.save(net().state_dict(), tmp_path / "net.pt")
+    torch.save(STATE, tmp_path / "net.pt")
     with pytest.raises(FedscopeError, match=r"net.pt: these tensors are not the expected model's: .* unexpected"):
         read_file(tmp_path / "net.pt", Layout.of(torch.nn.Linear(3, 2)))
     wider = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2))

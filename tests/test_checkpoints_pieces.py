@@ -1,4 +1,4 @@
-"""Pieces of columns that threads read by themselves, against the whole matrices."""
+"""Pieces of columns that threads read by themselves, and blocks of them one after the other, against whole matrices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ import h5py
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, pieces, write_round
-from fedscope.checkpoints.pieces import read_pieces
+from fedscope.checkpoints import (
+    Entry,
+    FedscopeError,
+    Layout,
+    Round,
+    RoundRecord,
+    Weights,
+    pieces,
+    read_columns,
+    read_pieces,
+    write_round,
+)
 
 LAYOUT = Layout(
     (
@@ -148,10 +158,30 @@ def test_files_are_closed_with_their_last_piece(tmp_path: Path) -> None:
     kept.read()
 
 
+@pytest.mark.parametrize("compression", ["none", "delta"])
+@pytest.mark.parametrize("numbers", [1, 30, 60, 10_000])
+def test_blocks_are_the_columns_of_the_clients_each_once(tmp_path: Path, compression: str, numbers: int) -> None:
+    round_ = recorded(tmp_path, compression)
+    clients, seen = whole(round_, "clients"), np.zeros(LAYOUT.size, int)
+    for block in read_columns(round_, numbers=numbers):
+        assert block.values.tobytes() == np.ascontiguousarray(clients[:, block.where]).tobytes()
+        assert block.where.start == LAYOUT.slices[block.layer].start + block.start
+        seen[block.where] += 1
+        assert block.values.size <= max(numbers, CLIENTS)  # at least a column
+    assert (seen == 1).all()
+
+
+def test_only_the_layers_asked_for_are_read(tmp_path: Path) -> None:
+    blocks = list(read_columns(recorded(tmp_path), ["head.weight", "scale"]))
+    assert [block.layer for block in blocks] == ["scale", "head.weight"]
+
+
 def test_models_that_are_not_there_are_refused(tmp_path: Path) -> None:
     round_ = recorded(tmp_path)
     with pytest.raises(FedscopeError, match=r"no parameter 'fc\.weigt'; did you mean \"fc\.weight\"\?"):
         next(read_pieces(round_, 50, ["fc.weigt"]))
+    with pytest.raises(FedscopeError, match=r"no parameter 'zzz'; it has fc\.weight, scale, empty, head\.weight"):
+        next(read_columns(round_, ["zzz"]))
     with h5py.File(round_.path, "r+") as file:
         del file["checksums"], file.attrs["checksums"]
         del file["clients"], file["averaged"]

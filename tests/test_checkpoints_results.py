@@ -1,9 +1,15 @@
-"""Results at rest: two codecs, several results together, one command at a time, and what interrupted ones leave."""
+"""Results at rest: two codecs, several results together, one command at a time, and what interrupted ones leave, and
+which software made them."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import platform
 import re
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
@@ -15,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Partial, versions
 from fedscope.checkpoints.results import (
     ArrayResult,
     Collection,
@@ -263,13 +269,75 @@ class Nested(Kept):
 
 
 def test_finished_parts_survive_json() -> None:
-    import json
-
     made = Nested("ima", (Row("a", 1, True, None),), np.array([[np.nan, 0.1]]), None, (1, 2))
     back = Nested.from_json(json.loads(json.dumps(made.to_json())))
     assert (back.run, back.rows, back.flags, back.early) == (made.run, made.rows, None, (1, 2))
     assert back.matrix.tobytes() == made.matrix.tobytes()
     assert Nested.from_json({"run": "x", "rows": [], "matrix": []}).early == ()
+
+
+# --- what an interrupted analysis had computed ---
+
+
+QUESTION = {"grid": 51, "models": ["a", "b"], "limit": None}
+
+
+def fill(path: Path, keys: str) -> None:
+    with Partial(path, QUESTION) as store:
+        for key in keys:
+            store.add(key, {"loss": float(key), "nan": math.nan})
+
+
+def test_the_same_question_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "figures/plane.partial"
+    fill(path, "12")
+    fill(path, "3")
+    store = Partial(path, dict(reversed(QUESTION.items())))
+    assert list(store.done) == ["1", "2", "3"]
+    assert store.done["3"]["loss"] == 3.0
+    assert math.isnan(store.done["3"]["nan"])
+    store.finish()
+    assert not path.exists()
+
+
+def test_another_question_starts_afresh(tmp_path: Path) -> None:
+    fill(tmp_path / "p", "12")
+    with pytest.warns(FedscopeWarning, match="p was left by an analysis with other settings, models or versions"):
+        other = Partial(tmp_path / "p", {**QUESTION, "grid": 21})
+    assert other.done == {}
+    with other:
+        other.add("7", 1)
+    assert Partial(tmp_path / "p", {**QUESTION, "grid": 21}).done == {"7": 1}
+
+
+@pytest.mark.parametrize("torn", [1, 10, 40])
+def test_a_torn_last_line_is_left_out_and_written_over(tmp_path: Path, torn: int) -> None:
+    fill(tmp_path / "p", "123")
+    (tmp_path / "p").write_bytes((tmp_path / "p").read_bytes()[:-torn])
+    store = Partial(tmp_path / "p", QUESTION)
+    before = set(store.done)
+    assert before < {"1", "2", "3"}
+    with store:
+        store.add("4", 4)
+    assert set(Partial(tmp_path / "p", QUESTION).done) == {*before, "4"}
+
+
+def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from fedscope.checkpoints import Partial; s = Partial(sys.argv[1], {'q': 1}); "
+        "s.add('1', [0.1, 0.2]); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "p")], check=False)
+    assert Partial(tmp_path / "p", {"q": 1}).done == {"1": [0.1, 0.2]}
+
+
+def test_versions_are_said_without_importing_torch() -> None:
+    said = versions()
+    assert list(said) == ["fedscope", "torch", "python", "numpy"]
+    assert said["python"] == platform.python_version()
+    assert said["numpy"] == np.__version__
+    code = "import sys; from fedscope.checkpoints import versions; versions(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0
 
 
 # --- one command at a time ---

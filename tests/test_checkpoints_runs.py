@@ -258,17 +258,17 @@ def test_an_empty_folder_and_an_interrupted_creation_are_free(tmp_path, monkeypa
 
 
 def test_run_json_comes_last(tmp_path, monkeypatch):
-    from fedscope.checkpoints import creating
+    from fedscope.checkpoints import run_folders
 
     seen = []
-    write = creating.write_durably
+    write = run_folders.write_durably
 
     def watch(path):
         if path.name == "run.json":
             seen.extend(sorted(p.name for p in path.parent.iterdir()))
         return write(path)
 
-    monkeypatch.setattr(creating, "write_durably", watch)
+    monkeypatch.setattr(run_folders, "write_durably", watch)
     create(tmp_path / "ima")
     assert seen == [".writer", "config.toml", "metrics.csv", "partition.h5", "rounds"]
 

@@ -35,13 +35,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert run(list(words)) == 0, capsys.readouterr()
     return capsys.readouterr().out
@@ -162,19 +155,6 @@ def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixt
     assert told["train_loss"]["fma"] == pytest.approx(expected)
     assert "(3 rounds)" in said(capsys, "curves", "runs/fma", "--last", "3")
     assert "training loss, mean" in said(capsys, "curves", "runs/fma", "--measure", "train_loss", "--last", "3")
-
-
-def test_curves_are_asked_for_from_python(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedscope.questions.curves import curves
-
-    words = ["runs/fma", "runs/ima", "--measure", "test_accuracy", "--measure", "lr", "--last", "3", "--out", "c"]
-    told = json.loads(said(capsys, "curves", *words, "--json"))
-    assert told.pop("files")[:2] == ["c.curves.csv", "c.curves.json"]
-    found = curves(["runs/fma", "runs/ima"], measures=["test_accuracy", "lr", "lr"], last=3)
-    assert found.numbers() == told
-    assert list(told) == ["test_accuracy", "lr"]
-    assert len(found.figure().axes) == 2
-    assert said(capsys, "curves", *words, "--redraw").startswith(found.summary() + "\n  c.curves.csv")
 
 
 def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,33 +330,6 @@ def test_the_demo_draws_everything_and_goes_on_when_repeated(
     again = said(capsys, "demo")
     assert "demo/ima is trained already" in again
     assert Path("demo/plane.nc").read_bytes() == before
-
-
-def test_an_interrupted_plane_goes_on_and_leaves_no_store(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.landscape as landscape
-
-    words = ["plane", *(f"runs/ima@{t}/global" for t in (3, 4, 5)), "--grid", "6", "--out"]
-    said(capsys, *words, "whole")
-    real = landscape.survey
-
-    def interrupted(*args: object, **kwargs: object) -> object:
-        def stop(done: int, of: int) -> None:
-            if done == 20:
-                raise KeyboardInterrupt
-
-        return real(*args, **{**kwargs, "progress": stop})  # type: ignore[arg-type]
-
-    monkeypatch.setattr(landscape, "survey", interrupted)
-    assert run([*words, "cut"]) == 130
-    assert Path("cut.nc.partial").exists()
-    assert not Path("cut.nc").exists()
-    monkeypatch.undo()
-    monkeypatch.chdir(runs)
-    said(capsys, *words, "cut")
-    assert not Path("cut.nc.partial").exists()
-    assert Plane.load("cut.nc").loss.tobytes() == Plane.load("whole.nc").loss.tobytes()
 
 
 @pytest.mark.drawn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods of two seeds each, all clients in every round, and IMA with half of them."""
     folder = tmp_path_factory.mktemp("whole")
     for seed in (0, 1):
@@ -38,13 +37,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     half = merge(preset("ima"), SMALL, {"average": {"start": 2, "window": 3}, "run": {"participation": 0.5}})
     train(Config.read(half), folder / "runs/half")
     return folder
-
-
-@pytest.fixture
-def runs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def decomposed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
@@ -79,25 +71,16 @@ def test_every_source_closes_and_says_what_it_is(runs: Path, capsys: pytest.Capt
 def test_runs_of_two_methods_are_two_columns(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["runs/fma-0", "runs/ima-0", "runs/fma-1", "runs/ima-1"]
     found = decomposed(capsys, *given, "--rounds", "2,4", "--draws", "runs", "--out", "both")
-    assert [(one["run"], one["round"]) for one in found] == [
-        ("fma-0+fma-1", 2),
-        ("fma-0+fma-1", 4),
-        ("ima-0+ima-1", 2),
-        ("ima-0+ima-1", 4),
-    ]
+    both = [(run, number) for run in ("fma-0+fma-1", "ima-0+ima-1") for number in (2, 4)]
+    assert [(one["run"], one["round"]) for one in found] == both
     assert found[0]["fma_loss"] == found[2]["fma_loss"]  # before its start IMA is FMA, bit for bit
     assert found[1]["fma_loss"] != found[3]["fma_loss"]
 
 
 def test_the_averaged_model_is_decomposed_beside_the_global_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = decomposed(capsys, "runs/half", "--rounds", "1,3,4", "--of", "both", "--draws", "local:2", "--out", "two")
-    assert [(one["model"], one["round"]) for one in found] == [
-        ("global", 1),
-        ("global", 3),
-        ("global", 4),
-        ("averaged", 3),
-        ("averaged", 4),
-    ]
+    models = [*(("global", number) for number in (1, 3, 4)), *(("averaged", number) for number in (3, 4))]
+    assert [(one["model"], one["round"]) for one in found] == models
     for one in found:
         assert one["closure_error"] < 1e-6
     loaded = Decomposition.load("two")
@@ -153,24 +136,6 @@ def test_other_losses_close_too(runs: Path, capsys: pytest.CaptureFixture[str], 
     assert f"x.factors.json holds another result, of --loss {loss} (not squared);" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("given", "settings"),
-    [
-        (["runs/half"], {"rounds": "3,4", "of": "both", "draws": "local:2", "on": "cohort"}),
-        (["runs/fma-0", "runs/fma-1"], {"rounds": 4, "draws": "runs", "split": "test", "outputs": "logits"}),
-        (["runs/ima-0@4"], {"draws": "rounds:2", "loss": "zero-one", "limit": 40, "seed": 1}),
-    ],
-)
-def test_the_function_answers_what_the_command_prints(
-    runs: Path, capsys: pytest.CaptureFixture[str], given: list[str], settings: dict[str, Any]
-) -> None:
-    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    printed = decomposed(capsys, *given, *words, "--out", "x")
-    result = decompose(given, **settings)
-    assert result.numbers() == {"rounds": printed}
-    assert result.runs == Decomposition.load("x").runs
-
-
 def test_models_are_also_given_one_by_one(runs: Path) -> None:
     one, both = (decompose.prepare("runs/half", of=of) for of in (["averaged"], ("averaged", "global")))
     assert one.name == "decompose-train-averaged-1-last"
@@ -207,31 +172,6 @@ def test_runs_need_the_same_rounds(runs: Path, capsys: pytest.CaptureFixture[str
     (runs / "runs/fma-1/rounds/00004.h5").unlink()
     assert run(["decompose", "runs/fma-0", "runs/fma-1", "--draws", "runs"]) == 2
     assert "means other rounds in other runs, but --draws runs needs the same" in capsys.readouterr().err
-
-
-def test_an_interrupted_average_goes_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition as decomposition
-
-    words = ["runs/ima-0", "--rounds", "3,4", "--of", "both", "--draws", "local:2"]
-    assert run(["decompose", *words, "--out", "whole"]) == 0
-    real, calls = decomposition.round_factors, []
-
-    def stopping(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(decomposition, "round_factors", stopping)
-    assert run(["decompose", *words, "--out", "cut"]) == 130
-    assert run(["decompose", *words, "--out", "cut"]) == 0
-    assert len(calls) == 5
-    for kind in ("factors", "clients"):
-        assert Path(f"cut.{kind}.csv").read_bytes() == Path(f"whole.{kind}.csv").read_bytes()
-    values = np.genfromtxt("cut.factors.csv", delimiter=",", names=True, usecols=("round", "value"))
-    assert len(values) > 40
 
 
 def test_what_servers_add_to_an_average_over_rounds_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

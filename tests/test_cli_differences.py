@@ -7,9 +7,8 @@ from typing import Any
 import click
 import pytest
 
-from fedscope.checkpoints import FedscopeWarning, Partial
+from fedscope.cli.commands.plane import command
 from fedscope.cli.differences import differences
-from fedscope.cli.plane import command
 
 RUN = {"path": "runs/ima", "created": "2026-01-01", "versions": {}}
 SUBSET = {"samples": 100, "seed": 0}
@@ -60,11 +59,3 @@ def test_what_differs_is_said_in_the_users_words(kept: dict[str, Any], asked: di
     changed = [key for key in asked if kept.get(key) != asked[key]]
     with click.Context(command):
         assert differences(kept, asked, changed) == said
-
-
-def test_a_store_of_another_question_is_not_dropped_without_a_word(tmp_path: Any) -> None:
-    with Partial(tmp_path / "x.partial", {"limit": 1}) as store:
-        store.add("1", 2)
-    with pytest.warns(FedscopeWarning, match="x.partial was left by an analysis with other settings, models or vers"):
-        assert Partial(tmp_path / "x.partial", {"limit": 2}).done == {}
-    assert Partial(tmp_path / "x.partial", {"limit": 1}).done == {"1": 2}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,48 +12,23 @@ import pytest
 from scipy import stats
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition.dispersion import Dispersion
-from fedscope.questions.disperse import disperse
 
 pytestmark = pytest.mark.usefixtures("few_digits")
+COMMAND = "disperse"
 
-SMALL = ["--partition", "dirichlet:1", "--epochs", "2", "--set", "run.evaluate_clients=0"]
+TINY = "--partition dirichlet:1 --epochs 2 --set run.evaluate_clients=0 --set model.hidden=[16] --participation 0.5"
 RUNS = {
-    "ima": ["--method", "ima", "--clients", "16", "--participation", "0.5", "--rounds", "4",
-            "--set", "average.start=3"],
-    "fma": ["--method", "fma", "--clients", "16", "--participation", "0.5", "--rounds", "4",
-            "--set", "record.clients=[1,3]"],
-    "few": ["--method", "fma", "--clients", "8", "--participation", "0.5", "--rounds", "1"],
-    "pair": ["--method", "fma", "--clients", "2", "--participation", "1", "--rounds", "1"],
-    "one": ["--method", "fma", "--clients", "8", "--participation", "0.125", "--rounds", "1"],
-    "wide": ["--method", "fma", "--clients", "16", "--participation", "0.5", "--rounds", "1",
-             "--set", "model.hidden=[12]"],
-}  # fmt: skip
+    "ima": f"{TINY} --method ima --clients 16 --rounds 4 --set average.start=3",
+    "fma": f"{TINY} --method fma --clients 16 --rounds 4 --set record.clients=[1,3]",
+    "few": f"{TINY} --method fma --clients 8 --rounds 1",
+    "pair": f"{TINY} --method fma --clients 2 --participation 1 --rounds 1",
+    "one": f"{TINY} --method fma --clients 8 --participation 0.125 --rounds 1",
+    "wide": f"{TINY} --method fma --clients 16 --rounds 1 --set model.hidden=[12]",
+}
 KINDS = ("dispersion.csv", "layers.skewness.csv", "layers.map.csv", "dispersion.json")
 PICTURES = ("pdf", "png", "layers.pdf", "layers.png")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    for name, words in RUNS.items():
-        hidden = [] if name == "wide" else ["--set", "model.hidden=[16]"]
-        recorded(folder / "runs" / name, *words, *SMALL, *hidden)
-    return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["disperse", *words], standalone_mode=False)
-    return capsys.readouterr().out
 
 
 def rows_of(path: str) -> list[dict[str, str]]:
@@ -63,8 +36,8 @@ def rows_of(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_every_round_and_layer_has_its_row(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/ima", "runs/fma", "--rounds", "1,3", "--out", "d")
+def test_every_round_and_layer_has_its_row(runs: Path, said: Any) -> None:
+    words = said("runs/ima", "runs/fma", "--rounds", "1,3", "--out", "d")
     rows = rows_of("d.dispersion.csv")
     layers = ["fc1.weight", "fc1.bias", "head.weight", "head.bias", "all"]
     assert [(row["run"], row["round"], row["layer"]) for row in rows] == [
@@ -87,9 +60,9 @@ def test_every_round_and_layer_has_its_row(runs: Path, capsys: pytest.CaptureFix
     }
 
 
-def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, said: Any) -> None:
     more = ["--layer", "head.weight", "--layer", "fc1.bias", "--layer", "head.weight", "--fdr", "0.2", "--json"]
-    out = json.loads(said(capsys, "runs/fma", "--rounds", "1,3", *more))
+    out = json.loads(said("runs/fma", "--rounds", "1,3", *more))
     base = "runs/fma/figures/disperse-1-3-head.weight-fc1.bias-head.weight-fdr0.2"
     assert out["files"] == [f"{base}.{kind}" for kind in (*KINDS, *PICTURES)]
     assert all(Path(path).exists() for path in out["files"])
@@ -102,14 +75,14 @@ def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, capsys: pytest.Captu
     assert out["rounds"][1]["layers"][0]["skew_rejected_share"] == made.rounds[1].layers[0].skew_rejected_share
 
 
-def test_few_clients_leave_columns_empty_and_say_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/few", "--rounds", "1", "--out", "few")
+def test_few_clients_leave_columns_empty_and_say_so(runs: Path, said: Any) -> None:
+    words = said("runs/few", "--rounds", "1", "--out", "few")
     assert "over 4 clients" in words
     assert "; no test of skewness, which needs 8 clients\n" in words
     assert {row["skew_rejected_share"] for row in rows_of("few.dispersion.csv")} == {""}
     assert all(float(row["skew_mean_abs"]) > 0 for row in rows_of("few.dispersion.csv"))
     assert Path("few.layers.png").exists()
-    words = said(capsys, "runs/pair", "--rounds", "1", "--out", "pair")
+    words = said("runs/pair", "--rounds", "1", "--out", "pair")
     assert "no skewness, which needs 3 clients, and no test of it, which needs 8\n" in words
     assert {row[name] for row in rows_of("pair.dispersion.csv") for name in ("skew_mean_abs", "kurtosis_mean")} == {""}
     assert all(float(row["median_cv"]) > 0 for row in rows_of("pair.dispersion.csv"))
@@ -117,8 +90,8 @@ def test_few_clients_leave_columns_empty_and_say_so(runs: Path, capsys: pytest.C
     assert not Path("pair.layers.png").exists()
     assert "layers.png" not in words
     with pytest.raises(FedscopeError, match=r"--layer fc1\.bias: runs/pair@1 has 2 clients, and skewness begins"):
-        said(capsys, "runs/pair", "--rounds", "1", "--layer", "fc1.bias", "--out", "other")
-    said(capsys, "runs/pair", "--rounds", "1", "--out", "few", "--force")
+        said("runs/pair", "--rounds", "1", "--layer", "fc1.bias", "--out", "other")
+    said("runs/pair", "--rounds", "1", "--out", "few", "--force")
     assert not list(Path().glob("few.layers.p*")), "the figure of the result that was replaced"
 
 
@@ -140,46 +113,15 @@ def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.Ca
 
 
 @pytest.mark.drawn
-def test_names_are_no_mathematics_and_never_too_long(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_no_mathematics_and_never_too_long(runs: Path, said: Any) -> None:
     Path("runs/fma").rename(r"runs/lr$\oops$")
     many = [word for layer in ("fc1.weight", "fc1.bias") * 20 for word in ("--layer", layer)]
-    words = said(capsys, r"runs/lr$\oops$", *many)
+    words = said(r"runs/lr$\oops$", *many)
     assert Path(words.splitlines()[-1].strip()).exists()
     asked = "disperse --embed pca; updates; parameters --round 3; synergy; curves; decompose --draws local:2 --rounds 3"
     for name, *options in (words.split() for words in asked.split("; ")):
         at = "@3" if name == "synergy" else ""
         assert run([name, rf"runs/lr$\oops${at}", *options, "--out", name]) == 0
-
-
-def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition.dispersion as package
-
-    words = ["disperse", "runs/ima", "--rounds", "1,3,4"]
-    assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.disperse_round, []
-
-    def stopping(round_: Any, **kwargs: Any) -> Any:
-        calls.append(round_.number)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(round_, **kwargs)
-
-    monkeypatch.setattr(package, "disperse_round", stopping)
-    assert run([*words, "--out", "cut"]) == 130
-    assert not Path("cut.dispersion.csv").exists()
-    # other rounds and layers are another question of the same parts
-    assert run([*words[:2], "--rounds", "1,4", "--layer", "fc1.weight", "--out", "cut"]) == 0
-    assert calls == [1, 3, 4]
-    assert not list(Path().glob("*.partial"))
-    assert rows_of("cut.dispersion.csv") == [row for row in rows_of("whole.dispersion.csv") if row["round"] != "3"]
-    pictures = [Path(f"cut.{kind}").read_bytes() for kind in ("png", "layers.png")]
-    said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--out", "cut", "--redraw")
-    assert [Path(f"cut.{kind}").read_bytes() for kind in ("png", "layers.png")] == pictures
-    assert calls == [1, 3, 4]
-    with pytest.raises(FedscopeError, match=r"cut\.dispersion\.json holds another result, of --fdr 0.05 \(not "):
-        said(capsys, "runs/ima", "--rounds", "1,4", "--layer", "fc1.weight", "--fdr", "0.1", "--out", "cut")
 
 
 def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,15 +145,12 @@ def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.Monkey
     ("words", "message"),
     [
         (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3 have them"),
-        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
         (["runs/ima@4/global"], r"runs/ima@4/global names a model, but a whole run is asked for; give runs/ima \("),
-        (["runs/ima@4", "--rounds", "1"], r"runs/ima@4 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/one", "--rounds", "1"], r"runs/one@1 has 1 client, so there is no dispersion; ask for rounds with two"),
         (
             ["runs/ima", "runs/wide", "--rounds", "1"],
             r"runs/ima and runs/wide trained different models, whose layers have no common rows \(.*fc1.weight.*\); a",
         ),
-        (["runs/ima", "./runs/ima"], r"2 of the runs are called 'ima'; rename a folder"),
         (
             ["runs/ima", "--layer", "fc1.wieght"],
             r"--layer fc1\.wieght: runs/ima has no .*did you mean \"fc1\.weight\"\?",
@@ -222,20 +161,9 @@ def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.Monkey
         ),
         (["runs/ima", "--fdr", "5"], r"false discovery rate 5 is out of range: give one between 0 and 1, such as"),
         (["runs/ima", "--fdr", "0"], r"false discovery rate 0 is out of range"),
-        (["runs/ima", "--redraw"], r"figures/disperse-1-last\.dispersion\.json does not exist"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_end_in_one_sentence(runs: Path, said: Any, words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
+        said(*words)
     assert not list(Path().rglob("*.partial"))
-
-
-def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads(said(capsys, "runs/fma@1,3", "--layer", "head.weight", "--fdr", "0.2", "--json", "--out", "d"))
-    result = disperse("runs/fma", rounds=[1, 3], layers=["head.weight"], fdr=0.2)
-    assert result.numbers() == {name: value for name, value in told.items() if name != "files"}
-    np.testing.assert_array_equal(result.maps[0].cells.count, Dispersion.load("d").maps[0].cells.count)
-    assert [one.round for one in disperse(["runs/fma@3", "runs/ima@4"]).rounds] == [3, 4]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ import pytest
 import fedscope.decomposition as decomposition
 import fedscope.decomposition.similarity as similarity
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.explanation import Comparison, Explanation, compare_models, explain
 from fedscope.decomposition.similarity import ClientCKA
-from fedscope.questions.explain import explain as ask
 from fedscope.training import data_of, module_of
 
+COMMAND = "explain"
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 QUICK = ["--rounds", "1,last", "--draws", "local:3"]
@@ -42,13 +41,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def by_hand(run: Run, number: int) -> list[Comparison]:
     """The models of a round on the test data, as `fedscope explain` compares them."""
     round_, samples = run.round(number), data_of(run).samples("test")
@@ -62,16 +54,8 @@ def by_hand(run: Run, number: int) -> list[Comparison]:
     return made
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["explain", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
-def test_a_page_is_printed_and_written_with_everything_behind_it(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = said(capsys, "runs/ima", *QUICK, "--out", "page/e")
+def test_a_page_is_printed_and_written_with_everything_behind_it(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/ima", *QUICK, "--out", "page/e")
     made = Explanation.load("page/e")
     assert words == made.as_text() + "\n\n" + "".join(f"  page/e.{kind}\n" for kind in FILES)
     assert all(Path(f"page/e.{kind}").exists() for kind in FILES)
@@ -97,77 +81,33 @@ def test_a_page_is_printed_and_written_with_everything_behind_it(
 
 
 def test_the_same_again_is_read_back_and_another_is_not_overwritten(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = said(capsys, "runs/ima", *QUICK, "--out", "e")
+    words = said("runs/ima", *QUICK, "--out", "e")
     kept = {kind: Path(f"e.{kind}").read_bytes() for kind in FILES}
     with monkeypatch.context() as patched:
         patched.setattr(decomposition, "round_factors", None)
         patched.setattr(similarity, "round_similarity", None)
-        assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words
+        assert said("runs/ima", *QUICK, "--out", "e") == words
         Path("e.md").unlink()
-        assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
+        assert said("runs/ima", *QUICK, "--out", "e", "--redraw") == words
     assert {kind: Path(f"e.{kind}").read_bytes() for kind in FILES} == kept
     with pytest.raises(FedscopeError, match=r"e\.factors\.json holds another result, of --draws \w+:\d \(not \w+:\d\)"):
-        said(capsys, "runs/ima", "--rounds", "1,last", "--draws", "local:4", "--out", "e")
+        said("runs/ima", "--rounds", "1,last", "--draws", "local:4", "--out", "e")
     Path("e.explain.json").unlink()
     with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
-        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
-
-
-@pytest.mark.drawn
-def test_an_interrupted_page_goes_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = decomposition.round_factors, []
-
-    def stopping(*args: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **options)
-
-    monkeypatch.setattr(decomposition, "round_factors", stopping)
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 130
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 0
-    assert len(calls) == 3
-    monkeypatch.undo()
-    monkeypatch.chdir(runs)
-    assert run(["explain", "runs/ima", *QUICK, "--out", "whole"]) == 0
-    assert Path("e.html").read_bytes() == Path("whole.html").read_bytes()
-
-
-def test_interrupted_similarities_go_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = similarity.round_similarity, []
-
-    def stopping(*args: Any, **options: Any) -> Any:
-        calls.append(options["number"])
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **options)
-
-    monkeypatch.setattr(similarity, "round_similarity", stopping)
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 130
-    assert Path("e.factors.json").exists()
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e"]) == 0
-    assert calls == [1, 4, 4]
-    assert not list(Path().glob("*.partial"))
-    # computed anew, so is its page, and not the one of before
-    assert run(["explain", "runs/ima", *QUICK, "--out", "e", "--force"]) == 0
-    assert calls == [1, 4, 4, 1, 4]
+        said("runs/ima", *QUICK, "--out", "e", "--redraw")
 
 
 def test_an_interrupted_page_of_a_new_result_is_not_the_old_ones(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    said("runs/ima", *QUICK, "--out", "e")
     with monkeypatch.context() as patched:
         patched.setattr(similarity, "round_similarity", interrupt)
         assert run(["explain", "runs/ima", *QUICK, "--out", "e", "--force"]) == 130
     with pytest.raises(FedscopeError, match=r"e\.explain\.json does not exist"):
-        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
+        said("runs/ima", *QUICK, "--out", "e", "--redraw")
 
 
 def interrupt(*args: Any, **options: Any) -> Any:
@@ -183,32 +123,32 @@ def interrupt(*args: Any, **options: Any) -> Any:
     ],
 )
 def test_another_question_of_decompose_is_not_taken_for_this_one(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], differ: str
+    runs: Path, said: Callable[..., str], words: list[str], differ: str
 ) -> None:
     asked = ["--rounds", "4", "--draws", "local:3", "--out", "b"]
     assert run(["decompose", "runs/ima", *asked, *words]) == 0
     with pytest.raises(FedscopeError, match=rf"b\.factors\.json holds another result, of {differ};"):
-        said(capsys, "runs/ima", *asked)
+        said("runs/ima", *asked)
 
 
 def test_the_same_question_of_decompose_is_gone_on_with(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(["decompose", "runs/ima", *QUICK, "--out", "b"]) == 0
     monkeypatch.setattr(decomposition, "round_factors", None)
-    said(capsys, "runs/ima", *QUICK, "--out", "b")
+    said("runs/ima", *QUICK, "--out", "b")
     assert Explanation.load("b").attrs == Decomposition.load("b").attrs
 
 
-def test_a_page_of_another_decomposition_is_not_drawn_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said(capsys, "runs/ima", *QUICK, "--out", "b")
+def test_a_page_of_another_decomposition_is_not_drawn_again(runs: Path, said: Callable[..., str]) -> None:
+    said("runs/ima", *QUICK, "--out", "b")
     assert run(["decompose", "runs/ima", *QUICK, "--on", "cohort", "--out", "b", "--force"]) == 0
     with pytest.raises(FedscopeError, match=r"b\.explain\.json explains another result than b\.factors\.json holds"):
-        said(capsys, "runs/ima", *QUICK, "--out", "b", "--redraw")
+        said("runs/ima", *QUICK, "--out", "b", "--redraw")
 
 
 def test_runs_on_other_data_are_refused_before_anything_is_computed(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = json.loads(Path("runs/fma/run.json").read_text())
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[8]"]
@@ -217,17 +157,17 @@ def test_runs_on_other_data_are_refused_before_anything_is_computed(
     with pytest.raises(
         FedscopeError, match=r"runs/ima and runs/kept were trained on .*; ask for one of them at a time"
     ):
-        said(capsys, "runs/ima", "runs/kept", *QUICK, "--out", "e")
+        said("runs/ima", "runs/kept", *QUICK, "--out", "e")
     info["data"]["sha256"], info["files"] = "another", {}
     Path("runs/fma/run.json").write_text(json.dumps(info))
     with pytest.raises(FedscopeError, match=r"runs/ima and runs/fma were trained on different data; ask for one"):
-        said(capsys, "runs/ima", "runs/fma", *QUICK, "--out", "e")
+        said("runs/ima", "runs/fma", *QUICK, "--out", "e")
 
 
-def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, said: Callable[..., str]) -> None:
     words = ["--clients", "8", "--rounds", "3", "--set", "model.hidden=[8]", "--set", "client.batch=2000"]
     assert run(["train", "--out", "runs/full", *words]) == 0
-    said(capsys, "runs/full", "--rounds", "1,last", "--draws", "local:3", "--out", "f")
+    said("runs/full", "--rounds", "1,last", "--draws", "local:3", "--out", "f")
     made = Explanation.load("f")
     assert all(one.half is None for one in made.of("locality-adds").readings)
     assert {made.of(claim).verdict for claim in ("greatest-part/late", "locality-adds", "variance-and-clients")} == {
@@ -236,8 +176,8 @@ def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, capsys:
     assert any(note.startswith("The replays are all alike, because clients take full batches") for note in made.notes)
 
 
-def test_several_runs_by_default_at_rounds_with_clients(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(said(capsys, "runs/few", "runs/ima", "--draws", "local:3", "--json"))
+def test_several_runs_by_default_at_rounds_with_clients(runs: Path, said: Callable[..., str]) -> None:
+    out = json.loads(said("runs/few", "runs/ima", "--draws", "local:3", "--json"))
     assert Path(out["files"][0]) == Path("runs/few/figures/explain-train-local3-ima.html")
     made = Explanation.load("runs/few/figures/explain-train-local3-ima")
     assert made.runs == ("few", "ima")
@@ -248,9 +188,9 @@ def test_several_runs_by_default_at_rounds_with_clients(runs: Path, capsys: pyte
     assert {one["verdict"] for one in out["statements"]} <= {"supported", "contradicted", "undecided"}
 
 
-def test_a_subset_and_test_data_say_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_subset_and_test_data_say_so(runs: Path, said: Callable[..., str]) -> None:
     for number, words in enumerate((["--limit", "60"], ["--split", "test"])):
-        said(capsys, "runs/ima", *QUICK, *words, "--out", f"s{number}")
+        said("runs/ima", *QUICK, *words, "--out", f"s{number}")
         made = Explanation.load(f"s{number}")
         assert any("with the error over samples added in quadrature" in note for note in made.notes)
         # what is compared on test data is limited as all samples are
@@ -258,8 +198,8 @@ def test_a_subset_and_test_data_say_so(runs: Path, capsys: pytest.CaptureFixture
         assert f"On {count} test samples it has" in made.of("better-than-clients").sentence
 
 
-def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "runs/seed", "runs/third", "--draws", "runs", "--rounds", "1,4", "--out", "r")
+def test_runs_that_differ_in_their_seed_are_draws(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "runs/seed", "runs/third", "--draws", "runs", "--rounds", "1,4", "--out", "r")
     assert "Covariance is small beside heterogeneous bias" in " ".join(words.split())
     assert "It cannot be seen" not in " ".join(words.split())
     assert Explanation.load("r").runs == ("fma+seed+third",)
@@ -269,78 +209,33 @@ def test_runs_that_differ_in_their_seed_are_draws(runs: Path, capsys: pytest.Cap
     assert any("of the first of them (fma)." in note for note in Explanation.load("r").notes)
 
 
-def test_two_draws_decide_nothing_that_needs_an_interval(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "1,last", "--draws", "local:2", "--out", "two")
-    assert "R = 2 draws have no interval; --draws local:4 has." in " ".join(words.split())
-    assert Explanation.load("two").of("locality-adds").verdict == "undecided"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["runs/none"], r"the clients of round 4 were not recorded; no round of this run has them"),
-        (["runs/none", "--rounds", "2"], r"the clients of round 2 were not recorded"),
         (["runs/few", "--rounds", "1,2"], r"the clients of round 1 were not recorded; rounds 2, 4 have them"),
-        (["runs/ima", "--draws", "local:1"], r"R = 1 gives no variance and no covariance"),
-        (["runs/ima", "--draws", "local"], r"--draws local: '' is not a number of draws"),
         (["runs/ima", "--draws", "rounds:9"], r"--draws rounds:9: runs/ima has fewer than 9 rounds with their clients"),
         (["runs/ima", "--rounds", "9"], r"--rounds 9: runs/ima has no round 9; it has 1 to 4"),
-        (["runs/ima", "runs/ima"], r"2 of the runs are called 'ima'; rename a folder"),
-        (["runs/nothing"], r"runs/nothing"),
-        (["runs/ima@2/global"], r"runs/ima@2/global names a model, but a whole run is asked for"),
-        (["runs/ima@2", "--rounds", "1"], r"runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/ima", "--early", "4"], r"--early 4: the run has 4 rounds, so none comes after .*; give less than 4"),
         (["runs/ima", "--early", "2", "--redraw"], r"--early 2 judges anew, which --redraw does not; leave out one"),
         (["runs/ima", "--redraw", "--out", "no"], r"no\.factors\.json does not exist, so there is nothing to draw"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_end_in_one_sentence(runs: Path, said: Callable[..., str], words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["runs/ima", "--rounds", "1,4", "--draws", "local:3", "--early", "2"], ["runs/few@4", "--draws", "local:2"]],
-)
-def test_the_function_answers_what_the_command_prints(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    out = json.loads(said(capsys, *words, "--limit", "60", "--out", "e", "--json"))
-    assert out.pop("files") == [f"e.{kind}" for kind in FILES]
-    given = {name[2:]: value for name, value in zip(words[1::2], words[2::2], strict=True)}
-    page = ask(words[0], **{**given, **({"early": 2} if "early" in given else {})}, limit=60)
-    assert page.numbers() == out
-    assert page == Explanation.load("e")
-    paths = page.save("p")
-    assert [path.read_bytes() for path in paths[:3]] == [Path(f"e.{kind}").read_bytes() for kind in FILES[3:6]]
-    assert 'src="data:image/png;base64,' in page.pages()[""]
+        said(*words)
 
 
 def test_another_early_phase_makes_the_page_anew_and_not_the_decomposition(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    said("runs/ima", *QUICK, "--out", "e")
     assert Explanation.load("e").early == {"ima": 1}
     monkeypatch.setattr(decomposition, "round_factors", None)
-    words = said(capsys, "runs/ima", *QUICK, "--out", "e", "--early", "2")
+    words = said("runs/ima", *QUICK, "--out", "e", "--early", "2")
     assert Explanation.load("e").early == {"ima": 2}
     assert "Early (rounds 1 to 2)" in words
     # as it was made, however it is drawn again
-    assert said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw") == words
-    said(capsys, "runs/ima", *QUICK, "--out", "e")
+    assert said("runs/ima", *QUICK, "--out", "e", "--redraw") == words
+    said("runs/ima", *QUICK, "--out", "e")
     assert Explanation.load("e").early == {"ima": 1}
-
-
-def test_a_page_of_an_earlier_fedscope_is_made_anew_and_not_drawn_again(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = said(capsys, "runs/ima", *QUICK, "--out", "e")
-    old = {**json.loads(Path("e.explain.json").read_text()), "version": 1}
-    Path("e.explain.json").write_text(json.dumps(old))
-    with pytest.raises(FedscopeError, match=r"e\.explain\.json is a page of an earlier fedscope.*without --redraw"):
-        said(capsys, "runs/ima", *QUICK, "--out", "e", "--redraw")
-    monkeypatch.setattr(decomposition, "round_factors", None)
-    assert said(capsys, "runs/ima", *QUICK, "--out", "e") == words

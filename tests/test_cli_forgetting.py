@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -14,11 +12,12 @@ import pytest
 import xarray
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition.forgetting import Forgetting, mean_over_clients
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
+COMMAND = "forgetting"
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 SMALL = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--set", "model.hidden=[16]"]
@@ -32,26 +31,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["forgetting", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
 def together(accuracy: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Right answers [K]."""
     return np.nansum(accuracy * count, axis=1)
 
 
-def test_training_data_are_the_clients_own_or_the_others(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f")
+def test_training_data_are_the_clients_own_or_the_others(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "--rounds", "1,4", "--out", "f")
     made, stored = Forgetting.load("f.nc"), Run.open("runs/fma")
     partition = stored.partition
     assert partition is not None
@@ -94,8 +80,8 @@ def test_training_data_are_the_clients_own_or_the_others(runs: Path, capsys: pyt
     assert words.splitlines()[2:] == ["  f.nc", "  f.pdf", "  f.png"]
 
 
-def test_test_data_are_own_by_class(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(said(capsys, "runs/fma", "--rounds", "last", "--split", "test", "--json"))
+def test_test_data_are_own_by_class(runs: Path, said: Callable[..., str]) -> None:
+    out = json.loads(said("runs/fma", "--rounds", "last", "--split", "test", "--json"))
     assert Path(out["files"][0]) == Path("runs/fma/figures/forgetting-test-last.nc")
     with xarray.open_dataset(out["files"][0]) as file:
         own, others, labels = (file[name].values[0] for name in ("own", "others", "labels"))
@@ -112,64 +98,36 @@ def test_test_data_are_own_by_class(runs: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_where_everybody_has_every_class_no_test_data_are_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--out", "iid", "--partition", "iid", *SMALL, "--rounds", "1"]) == 0
-    words = said(capsys, "iid", "--split", "test", "--out", "t")
+    words = said("iid", "--split", "test", "--out", "t")
     assert "and no sample is the others' (mean of 4 clients ± standard error)" in words
     assert not Forgetting.load("t.nc").others.any()
-    assert "of 40 pairs" in said(capsys, "iid", "--out", "d") or Forgetting.load("d.nc").others.all()
+    assert "of 40 pairs" in said("iid", "--out", "d") or Forgetting.load("d.nc").others.all()
 
 
-def test_clients_without_samples_in_a_subset_are_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "last", "--limit", "5", "--out", "f")
+def test_clients_without_samples_in_a_subset_are_named(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "--rounds", "last", "--limit", "5", "--out", "f")
     made = Forgetting.load("f.nc")
     without = made.client_ids[0][made.own[0].sum(1) == 0]
     assert len(without)
     assert f"{', '.join(map(str, without))} without own samples here" in words
     assert np.isnan(made.own_gain[0]).sum() == len(without)
     assert np.isnan(made.before_own[0][made.own[0] == 0]).all()
-    out = json.loads(said(capsys, "runs/fma", "--rounds", "last", "--limit", "5", "--out", "f", "--json"))
+    out = json.loads(said("runs/fma", "--rounds", "last", "--limit", "5", "--out", "f", "--json"))
     assert [one["own_gain"] for one in out["rounds"][0]["clients"]].count(None) == len(without)
 
 
 def test_a_cohort_of_one_has_no_standard_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--out", "one", *SMALL, "--participation", "0.125", "--rounds", "1"]) == 0
-    words = said(capsys, "one", "--out", "f")
+    words = said("one", "--out", "f")
     assert "points (one client); " in words
     assert "±" not in words
-
-
-def test_a_stopped_analysis_goes_on(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition.forgetting as package
-
-    words = ["forgetting", "runs/fma", "--rounds", "1,3,4"]
-    assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.round_answers, []
-
-    def stopping(*args: object, **kwargs: object) -> object:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(package, "round_answers", stopping)
-    assert run([*words, "--out", "cut"]) == 130
-    assert not Path("cut.nc").exists()
-    assert run([*words, "--out", "cut"]) == 0
-    assert len(calls) == 4  # round 1, the interrupted one, then 3 and 4
-    assert not list(Path().glob("*.partial"))
-    whole, cut = Forgetting.load("whole.nc"), Forgetting.load("cut.nc")
-    for name in ("rounds", "client_ids", "own", "others", "before_own", "after_own", "before_others", "after_others"):
-        np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name))
-    with pytest.raises(FedscopeError, match=r"cut\.nc holds another result, of --rounds "):
-        said(capsys, "runs/fma", "--rounds", "1", "--out", "cut")
 
 
 def without_start(run_: Path) -> None:
@@ -188,40 +146,30 @@ def foreign(run_: Path) -> None:
     ("change", "words", "message"),
     [
         (None, ["--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3, 4 have them"),
-        (None, ["--rounds", "1,9"], r"--rounds 1,9: runs/fma has no round 9; it has 1 to 4"),
         (without_start, [], r"runs/fma@4 recorded its clients, but not the model .*no before; rounds 1, 3 have it"),
         (foreign, [], r"runs/fma does not say which client holds which samples \(no partition\.h5\), so no d"),
-        (None, ["--redraw"], r"figures/forgetting-train-1-last.nc does not exist, .* leave out --redraw"),
     ],
 )
 def test_mistakes_end_in_one_sentence(
-    runs: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: Callable[[Path], None] | None,
-    words: list[str],
-    message: str,
+    runs: Path, said: Callable[..., str], change: Callable[[Path], None] | None, words: list[str], message: str
 ) -> None:
     if change is not None:
         change(runs / "runs/fma")
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, "runs/fma", *words)
+        said("runs/fma", *words)
 
 
-def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "not finite" not in said(capsys, "runs/fma", "--rounds", "1,4", "--out", "sound")
+def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, said: Callable[..., str]) -> None:
+    assert "not finite" not in said("runs/fma", "--rounds", "1,4", "--out", "sound")
     client = int(Run.open("runs/fma").round(4).client_ids[1])
     with h5py.File("runs/fma/rounds/00004.h5", "r+") as file:
         del file["checksums"], file.attrs["checksums"]
         file["clients/fc2.bias" if "clients/fc2.bias" in file else "clients/head.bias"][1] = np.nan
-    sound, broken = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f").splitlines()[:2]
+    sound, broken = said("runs/fma", "--rounds", "1,4", "--out", "f").splitlines()[:2]
     assert "not finite" not in sound  # round 1
     assert broken.endswith(f"; the model of client {client} in round 4 is not finite, and NaN outputs count as wrong")
     made = Forgetting.load("f.nc")
     assert [made.diverged_in(i) for i in (0, 1)] == [[], [client]]
     assert not np.nan_to_num(made.after_own[1, 1]).any()
-    one, four = json.loads(said(capsys, "runs/fma", "--rounds", "1,4", "--out", "f", "--json"))[
-        "rounds"
-    ]  # of the kept result
+    one, four = json.loads(said("runs/fma", "--rounds", "1,4", "--out", "f", "--json"))["rounds"]  # of the kept result
     assert (one["diverged"], four["diverged"]) == ([], [client])
-    replace(made, diverged=None).save("old.nc")  # as results from before it was kept
-    assert Forgetting.load("old.nc").diverged_in(1) == []

@@ -41,19 +41,14 @@ pytestmark = pytest.mark.usefixtures("few_digits")
 
 
 @pytest.mark.parametrize(("command", "ends"), ASKED.values(), ids=ASKED)
-def test_foreign_files_stay(
-    two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    command: str, ends: str,
-) -> None:  # fmt: skip
-    (tmp_path / "runs").symlink_to(two_rounds / "runs")
-    monkeypatch.chdir(tmp_path)
+def test_foreign_files_stay(here: Path, capsys: pytest.CaptureFixture[str], command: str, ends: str) -> None:
     for end in ends.split():
         own = Path(f"m.{end}")
         own.write_text("mine", encoding="utf-8")
         assert run([*command.split(), "--out", "m"]) == 2
         assert f"m.{end} is in the way, and without m" in capsys.readouterr().err
         assert own.read_text(encoding="utf-8") == "mine"
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["runs", own.name])
+        assert sorted(path.name for path in here.iterdir()) == sorted(["runs", own.name])
         own.unlink()
     first = Path(f"m.{ends.split()[0]}")
     first.write_text("mine", encoding="utf-8")
@@ -62,15 +57,20 @@ def test_foreign_files_stay(
     assert run([*command.split(), "--out", "m"]) == 0, "its own files are not in the way"
 
 
-def test_an_extension_that_was_typed_is_left_off(
-    two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "runs").symlink_to(two_rounds / "runs")
-    monkeypatch.chdir(tmp_path)
+def test_what_is_missing_is_said_before_what_is_in_the_way(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["curves", "runs/fma", "--out", "m"]) == 0
+    capsys.readouterr()
+    assert run(["line", "runs/fma@1", "x.pt", "--out", "m"]) == 2
+    assert capsys.readouterr().err.startswith("fedscope: x.pt does not exist; give a model's file, or a model of a run")
+    assert run(["line", "runs/fma@1", "runs/fma@2", "--out", "m"]) == 2
+    assert "m.pdf is in the way" in capsys.readouterr().err
+
+
+def test_an_extension_that_was_typed_is_left_off(here: Path) -> None:
     assert run(["curves", "runs/fma", "--out", "fig.pdf"]) == 0
     assert run(["updates", "runs/fma", "--out", "lr0.1"]) == 0
     assert run(["reaggregate", "runs/fma@2", "--server", "fedavgm", "--out", "re.safetensors"]) == 0
-    found = {path.name for path in tmp_path.iterdir()} - {"runs"}
+    found = {path.name for path in here.iterdir()} - {"runs"}
     assert found == {
         *("fig.curves.csv", "fig.curves.json", "fig.pdf", "fig.png"),
         *("lr0.1.nc", "lr0.1.updates.csv", "lr0.1.pdf", "lr0.1.png"),

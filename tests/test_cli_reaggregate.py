@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 
@@ -34,13 +33,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     ):
         recorded(folder / "runs" / name, "--participation", "0.5", *words, *extra)
     return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -189,12 +181,6 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
     assert run(["train", "--out", "runs/fma", *words.split()]) == 0
     with pytest.raises(FedscopeError, match=r"another result, of .*runs/fma before it was made anew"):
         said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
-
-
-def test_it_needs_a_server(runs: Path) -> None:
-    with pytest.raises(click.MissingParameter) as caught:
-        fedscope.main(["reaggregate", "runs/fma@2"], standalone_mode=False)
-    assert caught.value.format_message() == "Missing option '--server'."
 
 
 @pytest.mark.parametrize(

@@ -6,53 +6,52 @@ from pathlib import Path
 
 import pytest
 
-import fedscope.asking.replaying as replaying
-from fedscope.asking.replaying import Replays
+import fedscope.asking.draws as draws_of_rounds
+from fedscope.asking.draws import Replays
 from fedscope.cli.main import run
 
 
-def test_the_number_and_the_way_out_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_and_the_way_out_are_said() -> None:
     def said(draws: int, *, limited: bool = False, cohorts: dict[int, int] | None = None) -> str:
         given = {1: 10, 5: 10} if cohorts is None else cohorts
-        Replays("runs/a", given, draws, limited=limited, at_once=2, instead="fewer --rounds fewer").announce()
-        return capsys.readouterr().err
+        lines: list[str] = []
+        how = {"limited": limited, "at_once": 2, "instead": "fewer --rounds fewer"}
+        Replays("runs/a", given, draws, **how, tell=lines.append).announce()
+        return "".join(lines)
 
     assert said(4, limited=True) == (
         "fedscope: runs/a needs 60 replays of local training (2 rounds, 10 clients, 3 draws beside the recorded one), "
-        "which --limit does not shorten; --draws local:3 needs 40, fewer --rounds fewer\n"
+        "which --limit does not shorten; --draws local:3 needs 40, fewer --rounds fewer"
     )
     assert "--limit" not in said(4)
     assert "--draws local:8 needs 140," in said(16)
     assert "--draws local:2 needs 20 but has no intervals, fewer --rounds" in said(3)
-    assert said(2).endswith("beside the recorded one); fewer --rounds fewer\n")
+    assert said(2).endswith("beside the recorded one); fewer --rounds fewer")
     assert "needs 21 replays of local training (2 rounds, 7 clients in all, 3 draws" in said(4, cohorts={1: 3, 2: 4})
     assert said(4, cohorts={}) == "", "all are done"
 
 
-def test_after_the_first_replay_the_rest_is_estimated_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(replaying.time, "monotonic", lambda: now[0])
-    replays = Replays("runs/a", {1: 4, 5: 6}, 3, limited=False, at_once=2, instead="")
+def test_after_the_first_replay_the_rest_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, lines = [100.0], list[str]()
+    monkeypatch.setattr(draws_of_rounds.time, "monotonic", lambda: now[0])
+    replays = Replays("runs/a", {1: 4, 5: 6}, 3, limited=False, at_once=2, instead="", tell=lines.append)
     told: list[tuple[int, int]] = []
     first = replays.watch(1, lambda done, of: told.append((done, of)))
     now[0] += 7.0
     first(1, 8)
     # 20 in all, 19 left, two at a time
-    assert capsys.readouterr().err == (
-        "runs/a: the first replay took 7 s; the other 19 with 2 at once take about 66 s\n"
-    )
+    estimate = ["runs/a: the first replay took 7 s; the other 19 with 2 at once take about 66 s"]
+    assert lines == estimate
     first(8, 8)
     second = replays.watch(5, lambda done, of: told.append((done, of)))
     second(12, 12)
-    assert told == [(1, 20), (8, 20), (20, 20)]
-    assert capsys.readouterr().err == ""
-    quick = Replays("runs/a", {1: 4}, 3, limited=False, at_once=1, instead="")
+    assert told == [(1, 8), (8, 8), (12, 12)]
+    assert lines == estimate
+    quick = Replays("runs/a", {1: 4}, 3, limited=False, at_once=1, instead="", tell=lines.append)
     report = quick.watch(1, lambda done, of: None)
     now[0] += 0.1
     report(1, 8)
-    assert capsys.readouterr().err == "", "not worth a word"
+    assert lines == estimate, "not worth a word"
 
 
 def test_commands_say_it_of_what_is_left(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from test_cli_forgetting import without_start
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import fedscope, run
+from fedscope.cli.main import run
 from fedscope.decomposition.subsets import Subsets
 from fedscope.landscape import Evaluator
 from fedscope.training import data_of, module_of
 
+COMMAND = "subsets"
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 SMALL = [
@@ -34,26 +35,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["subsets", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
 def rows_of(path: str) -> list[dict[str, str]]:
     with Path(path).open() as file:
         return list(csv.DictReader(file))
 
 
-def test_one_client_is_itself_and_all_are_the_global_model(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma", "--rounds", "1,last", "--out", "s")
+def test_one_client_is_itself_and_all_are_the_global_model(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/fma", "--rounds", "1,last", "--out", "s")
     rows = rows_of("s.subsets.csv")
     assert [(row["round"], row["m"], row["subsets"]) for row in rows] == [
         (t, m, n) for t in "14" for m, n in (("1", "4"), ("2", "6"), ("3", "4"), ("4", "1"))
@@ -77,10 +65,8 @@ def test_one_client_is_itself_and_all_are_the_global_model(runs: Path, capsys: p
     assert lines[2:] == [f"  s.{name}" for name in ("subsets.csv", "subsets.json", "pdf", "png")]
 
 
-def test_runs_with_the_same_cohorts_meet_the_same_subsets(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(
-        said(capsys, "runs/fma", "runs/ima", "--rounds", "1", "--subsets", "3", "--sizes", "2,1", "--json")
-    )
+def test_runs_with_the_same_cohorts_meet_the_same_subsets(runs: Path, said: Callable[..., str]) -> None:
+    out = json.loads(said("runs/fma", "runs/ima", "--rounds", "1", "--subsets", "3", "--sizes", "2,1", "--json"))
     fma, ima = out["rounds"]
     assert (fma["run"], fma["clients"], [row["m"] for row in fma["sizes"]]) == ("fma", 4, [1, 2])
     assert ima["sizes"] == fma["sizes"]  # in round 1 they have the same clients
@@ -90,10 +76,10 @@ def test_runs_with_the_same_cohorts_meet_the_same_subsets(runs: Path, capsys: py
     assert all(Path(path).exists() for path in out["files"])
 
 
-def test_the_seed_draws_and_the_weights_weigh(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_seed_draws_and_the_weights_weigh(runs: Path, said: Callable[..., str]) -> None:
     words = ["runs/ima", "--rounds", "2", "--subsets", "2", "--sizes", "2,4", "--json"]
     made = {
-        name: json.loads(said(capsys, *words, *more, "--out", name))["rounds"][0]["sizes"]
+        name: json.loads(said(*words, *more, "--out", name))["rounds"][0]["sizes"]
         for name, more in {"a": [], "b": ["--seed", "2"], "c": ["--weights", "uniform"]}.items()
     }
     assert made["a"][0] != made["b"][0]
@@ -105,80 +91,42 @@ def test_the_seed_draws_and_the_weights_weigh(runs: Path, capsys: pytest.Capture
     assert Subsets.load("b").attrs["seed"] == 2
 
 
-def test_training_data_are_all_clients(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/ima", "--rounds", "last", "--split", "train", "--limit", "50", "--out", "t")
+def test_training_data_are_all_clients(runs: Path, said: Callable[..., str]) -> None:
+    words = said("runs/ima", "--rounds", "last", "--split", "train", "--limit", "50", "--out", "t")
     assert words.startswith("ima, round 4: train error of a single client")
     assert {key: Subsets.load("t").attrs[key] for key in ("split", "samples", "data")} == {
         "split": "train", "samples": 50, "data": "digits"
     }  # fmt: skip
 
 
-def test_a_stopped_analysis_goes_on_and_a_kept_one_is_kept(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fedscope.decomposition.subsets as package
-
-    words = ["subsets", "runs/ima", "--rounds", "1,3,4", "--subsets", "3"]
-    assert run([*words, "--out", "whole"]) == 0
-    real, calls = package.round_subsets, []
-
-    def stopping(*args: object, **kwargs: object) -> object:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(package, "round_subsets", stopping)
-    assert run([*words, "--out", "cut"]) == 130
-    assert not Path("cut.subsets.csv").exists()
-    # other rounds are another question of the same parts; another number of subsets is not
-    assert run([*words[:2], "--rounds", "1,4", "--subsets", "3", "--out", "cut"]) == 0
-    assert len(calls) == 3  # round 1, the interrupted one, then 4
-    assert not list(Path().glob("*.partial"))
-    kept = [row for row in rows_of("whole.subsets.csv") if row["round"] != "3"]
-    assert rows_of("cut.subsets.csv") == kept
-    png = Path("cut.png").read_bytes()
-    said(capsys, "runs/ima", "--rounds", "1,4", "--subsets", "3", "--out", "cut", "--redraw")
-    assert Path("cut.png").read_bytes() == png
-    assert len(calls) == 3
-    with pytest.raises(FedscopeError, match=r"cut\.subsets\.json holds another result, of --subsets \d+ \(not \d+\)"):
-        said(capsys, "runs/ima", "--rounds", "1,4", "--subsets", "4", "--out", "cut")
-
-
 def test_a_cohort_of_one_is_said_to_be_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--out", "one", *SMALL, "--participation", "0.125", "--rounds", "1"]) == 0
-    assert said(capsys, "one", "--out", "s").startswith(
+    assert said("one", "--out", "s").startswith(
         "one, round 1: a cohort of one client, so nothing is averaged; test error "
     )
     (row,) = rows_of("s.subsets.csv")
     assert (row["m"], row["subsets"], row["exhaustive"], row["error_std"]) == ("1", "1", "True", "")
     with pytest.raises(FedscopeError, match=r"--sizes 2: one@1 has 1 client, so there is no average of 2; give size 1"):
-        said(capsys, "one", "--sizes", "2", "--out", "other")
+        said("one", "--sizes", "2", "--out", "other")
 
 
 def test_of_large_cohorts_some_sizes_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["--clients", "24", "--participation", "1", "--rounds", "1", "--epochs", "1", "--set", "model.hidden=[8]"]
     assert run(["train", "--out", "large", *words]) == 0
-    out = json.loads(said(capsys, "large", "--subsets", "2", "--out", "s", "--json"))
+    out = json.loads(said("large", "--subsets", "2", "--out", "s", "--json"))
     sizes = [row["m"] for row in out["rounds"][0]["sizes"]]
     assert sizes[:2] == [1, 2]
     assert sizes[-1] == 24
     assert len(sizes) <= 12
-    out = json.loads(said(capsys, "large", "--subsets", "1", "--sizes", "all", "--out", "t", "--json"))
+    out = json.loads(said("large", "--subsets", "1", "--sizes", "all", "--out", "t", "--json"))
     assert [row["m"] for row in out["rounds"][0]["sizes"]] == list(range(1, 25))
     assert out["rounds"][0]["sizes"][5]["error_std"] is None  # one subset of many has no deviation
-
-
-def without_start(run_: Path) -> None:
-    with h5py.File(run_ / "rounds/00004.h5", "r+") as file:
-        del file["checksums"], file.attrs["checksums"]
-        del file["start"]
 
 
 def foreign(run_: Path) -> None:
@@ -187,35 +135,23 @@ def foreign(run_: Path) -> None:
     (run_ / "config.toml").unlink()
 
 
-def test_the_start_is_not_needed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_start_is_not_needed(runs: Path, said: Callable[..., str]) -> None:
     without_start(runs / "runs/ima")
-    assert "average of all 4" in said(capsys, "runs/ima", "--rounds", "last")
+    assert "average of all 4" in said("runs/ima", "--rounds", "last")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3, 4 have"),
-        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
-        (["runs/fma@4/global"], r"runs/fma@4/global names a model, but a whole run is asked for; give runs/fma \("),
-        (["runs/fma@4", "--rounds", "1"], r"runs/fma@4 names its rounds, and so does --rounds 1; leave one out"),
         (["runs/fma", "--sizes", "5"], r"--sizes 5: runs/fma@1 has 4 clients, so there is no average of 5; .* 1 to 4"),
         (["runs/fma", "--sizes", "0,1"], r"--sizes 0,1: runs/fma@1 has 4 clients, so there is no average of 0"),
         (["runs/fma", "--sizes", "1,x"], r"--sizes 1,x: 'x' is no number; write 1,2,5,10 or all"),
-        (["runs/fma", "./runs/fma"], r"2 of the runs are called 'fma'; rename a folder, and give a run only once"),
-        (["runs/fma", "--redraw"], r"figures/subsets-test-1-last.subsets.json does not exist"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_end_in_one_sentence(runs: Path, said: Callable[..., str], words: list[str], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
-
-
-def test_no_subsets_are_a_wrong_number(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["subsets", "runs/fma", "--subsets", "0"]) == 2
-    assert "0 is too small; give 1 or more" in capsys.readouterr().err
+        said(*words)
 
 
 def other_data(run_: Path) -> None:
@@ -232,26 +168,26 @@ def other_data(run_: Path) -> None:
     ],
 )
 def test_runs_that_cannot_be_measured_are_refused(
-    runs: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None], words: list[str], message: str
+    runs: Path, said: Callable[..., str], change: Callable[[Path], None], words: list[str], message: str
 ) -> None:
     change(runs / "runs/ima")
     with pytest.raises(FedscopeError, match=message):
-        said(capsys, *words)
+        said(*words)
 
 
-def test_training_data_of_other_clients_are_other_data(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_data_of_other_clients_are_other_data(runs: Path, said: Callable[..., str]) -> None:
     words = ["train", "--method", "fma", "--out", "runs/held", *SMALL, "--rounds", "1", "--set", "data.client_test=0.2"]
     assert run(words) == 0
     with pytest.raises(FedscopeError, match=r"runs/fma and runs/held were trained on different parts of the data"):
-        said(capsys, "runs/fma", "runs/held", "--rounds", "1", "--split", "train")
-    assert said(capsys, "runs/fma", "runs/held", "--rounds", "1")
-    said(capsys, "runs/held", "--rounds", "1", "--split", "train", "--out", "held")
+        said("runs/fma", "runs/held", "--rounds", "1", "--split", "train")
+    assert said("runs/fma", "runs/held", "--rounds", "1")
+    said("runs/held", "--rounds", "1", "--split", "train", "--out", "held")
     partition = Run.open("runs/held").partition
     assert partition is not None
     assert Subsets.load("held").attrs["samples"] == len(np.concatenate(partition.clients))
 
 
-def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, said: Callable[..., str]) -> None:
     ids = [int(k) for k in Run.open("runs/fma").round(4).client_ids]
     for rows, end in (
         ([2], f"; the model of client {ids[2]} in round 4 is not finite, nor are averages with it, and"),
@@ -261,21 +197,14 @@ def test_a_client_that_diverged_is_named_and_the_numbers_stay(runs: Path, capsys
             file.pop("checksums", None), file.attrs.pop("checksums", None)
             for row in rows:
                 file["clients/head.bias"][row] = np.nan
-        words = said(capsys, "runs/fma", "--rounds", "1,4", "--out", "s", "--force")
+        words = said("runs/fma", "--rounds", "1,4", "--out", "s", "--force")
         one, four = words.splitlines()[:2]
         assert "not finite" not in one
         assert end in four
         assert four.endswith("NaN outputs count as wrong")
         assert [row.diverged for row in Subsets.load("s").rounds] == [(), tuple(ids[row] for row in rows)]
-        told = json.loads(said(capsys, "runs/fma", "--rounds", "1,4", "--out", "s", "--json"))["rounds"]
+        told = json.loads(said("runs/fma", "--rounds", "1,4", "--out", "s", "--json"))["rounds"]
         assert [row["diverged"] for row in told] == [[], [ids[row] for row in rows]]
         assert told[1]["sizes"][-1]["error_mean"] == 1
     for sizes in ("1", "1,2"):
-        assert "in round 4 are not finite" in said(
-            capsys, "runs/fma", "--rounds", "4", "--sizes", sizes, "--out", sizes
-        )
-    kept = json.loads(Path("s.subsets.json").read_text())
-    for row in kept["rounds"]:
-        del row["diverged"]
-    Path("s.subsets.json").write_text(json.dumps(kept))
-    assert [row.diverged for row in Subsets.load("s").rounds] == [(), ()]  # a result from before it existed
+        assert "in round 4 are not finite" in said("runs/fma", "--rounds", "4", "--sizes", sizes, "--out", sizes)

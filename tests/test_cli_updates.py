@@ -4,83 +4,32 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import click
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import FedscopeError, RoundRecord, Run, Weights, write_round
-from fedscope.cli.main import fedscope
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.cli.main import run
 from fedscope.decomposition.updates import ClientUpdates
-from fedscope.questions.updates import updates
 
 pytestmark = pytest.mark.usefixtures("few_digits")
+COMMAND = "updates"
+
+TINY = "--method fma --clients 8 --participation 0.5 --rounds 4 --epochs 1 --set model.hidden=[8]"
+RUNS = {
+    "fma": f"{TINY} --partition dirichlet:1",
+    "ima": f"{TINY} --method ima --set average.start=3",
+    "few": f"{TINY} --set record.clients=every:2",
+    "none": f"{TINY} --set record.clients=none",
+    "one": f"{TINY} --participation 0.125 --rounds 1",
+}
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    words = ["--clients", "8", "--participation", "0.5", "--rounds", "4", "--epochs", "1", "--set", "model.hidden=[8]"]
-    for name, extra in (
-        ("fma", ["--partition", "dirichlet:1"]),
-        ("ima", ["--set", "average.start=3"]),
-        ("few", ["--set", "record.clients=every:2"]),
-        ("none", ["--set", "record.clients=none"]),
-        ("one", ["--participation", "0.125", "--rounds", "1"]),
-    ):
-        method = "ima" if name == "ima" else "fma"
-        recorded(folder / "runs" / name, "--method", method, *words, *extra)
-    return folder
-
-
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    fedscope.main(["updates", *words], standalone_mode=False)
-    return capsys.readouterr().out
-
-
-def rewrite(
-    name: str, number: int, *, start: bool = True, still: int | None = None, broken: int | None = None, keep: int = 4
-) -> None:
-    """The same round without its start, with a client that has not moved or diverged, or with some of its clients."""
-    round_ = Run.open(name).round(number)
-    clients = round_.clients()
-    first = round_.read("start")
-    if still is not None:
-        clients.parameters[still] = first.parameters
-    if broken is not None:
-        clients.parameters[broken, 5] = np.inf
-    of_clients = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
-    ids, samples, steps, loss, p = (values[:keep] for values in of_clients)
-    record = RoundRecord(
-        round=number,
-        start=first if start else None,
-        clients=Weights(clients.layout, clients.parameters[:keep], clients.buffers),
-        global_=None,
-        averaged=None,
-        client_ids=ids,
-        client_samples=samples,
-        client_steps=steps,
-        client_loss=loss,
-        weights=p / p.sum(),
-        metrics=round_.metrics,
-    )
-    round_.path.unlink()
-    write_round(round_.path, record)
-
-
-def test_all_rounds_of_a_run_and_their_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = said(capsys, "runs/fma")
+def test_all_rounds_of_a_run_and_their_numbers(runs: Path, said: Any) -> None:
+    words = said("runs/fma")
     base = "runs/fma/figures/updates-all"
     assert words.startswith("fma: mean cosine between updates ")
     assert words.splitlines()[1:] == [f"  {base}.{end}" for end in ("updates.csv", "nc", "pdf", "png")]
@@ -105,8 +54,8 @@ def test_all_rounds_of_a_run_and_their_numbers(runs: Path, capsys: pytest.Captur
     assert float(rows[3]["norm_of_mean"]) == pytest.approx(float(np.linalg.norm(step)), rel=1e-5)
 
 
-def test_several_runs_share_a_table_and_a_figure(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = json.loads(said(capsys, "runs/fma", "runs/few", "--json", "--out", "u"))
+def test_several_runs_share_a_table_and_a_figure(runs: Path, said: Any) -> None:
+    out = json.loads(said("runs/fma", "runs/few", "--json", "--out", "u"))
     assert out["files"] == ["u.updates.csv", "u.fma.nc", "u.few.nc", "u.pdf", "u.png"]
     # all: those that were recorded
     assert [(row["run"], row["round"]) for row in out["rounds"]] == [
@@ -116,105 +65,97 @@ def test_several_runs_share_a_table_and_a_figure(runs: Path, capsys: pytest.Capt
     assert out["rounds"][0]["unmoved"] == []
     png, table = Path("u.png").read_bytes(), Path("u.updates.csv").read_bytes()
     Path("u.updates.csv").unlink()
-    said(capsys, "runs/fma", "runs/few", "--out", "u", "--redraw")
+    said("runs/fma", "runs/few", "--out", "u", "--redraw")
     assert (Path("u.png").read_bytes(), Path("u.updates.csv").read_bytes()) == (png, table)
     with pytest.raises(FedscopeError, match=r"u\.fma\.nc holds another result, of --rounds .* \(not 2\);"):
-        said(capsys, "runs/fma", "runs/few", "--rounds", "2", "--out", "u")
+        said("runs/fma", "runs/few", "--rounds", "2", "--out", "u")
 
 
-def test_the_function_says_the_same_and_saves_the_same_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for i, (given, rounds) in enumerate(((["runs/fma@2"], None), (["runs/fma", "runs/few"], [2, 4]))):
-        asked = ["--rounds", ",".join(map(str, rounds))] if rounds else []
-        out = json.loads(said(capsys, *given, *asked, "--json", "--out", f"c{i}"))
-        made = updates(given, rounds=rounds)
-        assert made.numbers() == {key: value for key, value in out.items() if key != "files"}
-        kept = [name.replace("c", "p", 1) for name in out["files"] if name.endswith((".nc", ".csv"))]
-        assert sorted(path.name for path in made.save(f"p{i}")) == sorted(kept)
-        assert Path(f"p{i}.updates.csv").read_bytes() == Path(f"c{i}.updates.csv").read_bytes()
-        assert capsys.readouterr().err == ""
-    assert [len(one.rounds) for one in made] == [2, 2]
-    assert "mean cosine" in made._repr_html_()
-    assert [one.round for one in updates(Run.open("runs/fma"))[0].rounds] == [1, 2, 3, 4]
-
-
-def test_drawing_again_leaves_the_table_as_it_lies_there(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said(capsys, "runs/fma", "--out", "u")
+def test_drawing_again_leaves_the_table_as_it_lies_there(runs: Path, said: Any) -> None:
+    said("runs/fma", "--out", "u")
     table = Path("u.updates.csv")
     whole = table.read_bytes()
     table.write_bytes(whole + b"mine\n")
     Path("u.pdf").unlink()
     for again in ((), ("--redraw",)):
-        said(capsys, "runs/fma", "--out", "u", *again)
+        said("runs/fma", "--out", "u", *again)
         assert table.read_bytes() == whole + b"mine\n"
     assert Path("u.pdf").exists()
     table.unlink()
-    said(capsys, "runs/fma", "--out", "u", "--redraw")
+    said("runs/fma", "--out", "u", "--redraw")
     assert table.read_bytes() == whole
 
 
+@pytest.mark.parametrize(
+    ("command", "package", "name", "kind"),
+    [
+        ("updates", "updates", "geometry", "updates.csv"),
+        ("cka", "similarity", "round_similarity", "nc"),
+        ("disperse", "dispersion", "disperse_round", "dispersion.csv"),
+    ],
+)
 def test_finished_rounds_are_kept(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, monkeypatch: pytest.MonkeyPatch, command: str, package: str, name: str, kind: str
 ) -> None:
-    from fedscope.decomposition import updates
+    module, calls = import_module(f"fedscope.decomposition.{package}"), []
+    measure = getattr(module, name)
 
-    measure, asked = updates.geometry, []
-
-    def stopping(*given: object, **named: object) -> object:
-        asked.append(named["number"])
-        if len(asked) == 2:
+    def stopping(*given: Any, **named: Any) -> Any:
+        calls.append(name)
+        if len(calls) == 2:
             raise KeyboardInterrupt
-        return measure(*given, **named)  # type: ignore[arg-type]
+        return measure(*given, **named)
 
-    monkeypatch.setattr(updates, "geometry", stopping)
-    with pytest.raises(click.Abort):
-        said(capsys, "runs/ima", "--rounds", "1,4", "--out", "k")
-    assert not Path("k.nc").exists()
-    said(capsys, "runs/ima", "--rounds", "1,3,4", "--out", "k")
-    assert asked == [1, 4, 3, 4]
-    assert not Path("k.nc.partial").exists()
-    said(capsys, "runs/ima", "--rounds", "1,3,4", "--out", "whole")
-    assert Path("k.updates.csv").read_bytes() == Path("whole.updates.csv").read_bytes()
+    monkeypatch.setattr(module, name, stopping)
+    assert run([command, "runs/ima", "--rounds", "1,4", "--out", "k"]) == 130
+    assert not Path(f"k.{kind}").exists()
+    # other rounds, and of dispersion other layers, are another question of the same parts
+    more = [command, "runs/ima", "--rounds", "1,2,4", *(["--layer", "fc1.weight"] if command == "disperse" else [])]
+    assert run([*more, "--out", "k"]) == 0
+    assert len(calls) == 4, "of the first round only once"
+    assert not list(Path().glob("*.partial"))
+    assert run([*more, "--out", "whole"]) == 0
+    assert Path(f"k.{kind}").read_bytes() == Path(f"whole.{kind}").read_bytes()
 
 
-def test_a_client_that_has_not_moved_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rewrite("runs/fma", 2, still=1)
-    who = int(Run.open("runs/fma").round(2).client_ids[1])
-    words = said(capsys, "runs/fma", "--rounds", "2,4", "--out", "s")
+def test_a_client_that_has_not_moved_is_said(runs: Path, said: Any, rewrite: Any) -> None:
+    def stay(models: Any) -> None:
+        models["clients"].parameters[1] = models["start"].parameters
+
+    who = rewrite("runs/fma", 2, stay)[1]
+    words = said("runs/fma", "--rounds", "2,4", "--out", "s")
     assert f"; client {who} of round 2 did not move and has no direction" in words
     with Path("s.updates.csv").open() as file:
         assert [row["unmoved"] for row in csv.DictReader(file)] == ["1", "0"]
 
 
 def test_a_client_that_diverged_is_said_and_what_it_makes_infinite_is_empty(
-    runs: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, said: Any, rewrite: Any
 ) -> None:
-    rewrite("runs/fma", 2, broken=3)
-    who = int(Run.open("runs/fma").round(2).client_ids[3])
-    words = said(capsys, "runs/fma", "--out", "d")
+    who = rewrite("runs/fma", 2, lambda models: models["clients"].parameters.__setitem__((3, 5), np.inf))[3]
+    words = said("runs/fma", "--out", "d")
     assert words.splitlines()[0].endswith(f"; client {who} of round 2 diverged: no mean exists there")
     with Path("d.updates.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[-1] == "diverged"
     assert [row["diverged"] for row in rows] == ["0", "1", "0", "0"]
     assert {rows[1][name] for name in list(rows[1])[3:-2]} == {""}
-    out = json.loads(said(capsys, "runs/fma", "--out", "d", "--json"))
+    out = json.loads(said("runs/fma", "--out", "d", "--json"))
     assert [row["diverged"] for row in out["rounds"]] == [[], [who], [], []]
     assert out["notes"] == []
 
 
-def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(runs: Path, said: Any, rewrite: Any) -> None:
     rewrite("runs/fma", 2, keep=1)
-    words = said(capsys, "runs/fma", "runs/few", "--out", "a")
+    words = said("runs/fma", "runs/few", "--out", "a")
     assert words.splitlines()[2] == "fma: round 2 left out, because one client is no pair of updates"
     assert [one.round for one in ClientUpdates.load("a.fma.nc").rounds] == [1, 3, 4]
     # rounds without clients are no news
     assert [one.round for one in ClientUpdates.load("a.few.nc").rounds] == [2, 4]
     assert words.count("left out") == 1
-    out = json.loads(said(capsys, "runs/fma", "runs/few", "--out", "a", "--json"))
+    out = json.loads(said("runs/fma", "runs/few", "--out", "a", "--json"))
     assert out["notes"] == words.splitlines()[2:3]
-    assert "left out" not in said(capsys, "runs/fma", "--rounds", "1,3", "--out", "b")
+    assert "left out" not in said("runs/fma", "--rounds", "1,3", "--out", "b")
 
 
 @pytest.mark.parametrize(
@@ -225,19 +166,12 @@ def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(
         (["runs/one"], r"runs/one: every recorded round has a cohort of one, so there is no pair of updates; train"),
         (["runs/one", "--rounds", "1"], r"runs/one: every recorded round has .* a round \(--clients, --part"),
         (["runs/fma", "--rounds", "1,4"], r"runs/fma@4 has a cohort of one, so .*; give other rounds, or --rounds all"),
-        (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
-        (["runs/fma", "runs/fma"], r"2 of the runs are called 'fma'; rename a folder"),
-        (["runs/fma@2/global"], r"runs/fma@2/global names a model, but a whole run is asked for; give runs/fma \("),
-        (["runs/fma@2", "--rounds", "all"], r"runs/fma@2 names its rounds, and so does --rounds all; leave one out"),
-        (["runs/nothing"], r"runs/nothing does not exist"),
         (["runs/ima", "--rounds", "3"], r"runs/ima@3 recorded its clients, but not the model they were sent \(start\)"),
     ],
 )
-def test_mistakes_end_in_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    rewrite("runs/ima", 3, start=False)
+def test_mistakes_end_in_one_sentence(runs: Path, said: Any, rewrite: Any, words: list[str], message: str) -> None:
+    rewrite("runs/ima", 3, without=["start"])
     rewrite("runs/fma", 4, keep=1)
     with pytest.raises(FedscopeError, match=message) as caught:
-        said(capsys, *words)
+        said(*words)
     assert "\n" not in str(caught.value)

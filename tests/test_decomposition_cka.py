@@ -29,7 +29,7 @@ from fedscope.decomposition.similarity import (
     model_similarity,
     round_similarity,
 )
-from fedscope.decomposition.similarity.panels import scale_of
+from fedscope.decomposition.similarity.figure import scale_of
 from fedscope.landscape import Compute, Samples, save_figure
 
 BOTH = ("unbiased", "biased")
@@ -550,7 +550,7 @@ def test_the_figure_draws_the_numbers_on_one_scale() -> None:
     bars = [segment for bar in curves.containers for segment in bar.lines[2][0].get_segments()]
     assert len(bars) == 12
     np.testing.assert_allclose(np.diff(bars[0][:, 1]), 0.04)
-    note = " ".join(text.get_text() for text in reversed(figure.texts))
+    note = " ".join(text.get_text() for text in figure.texts)
     for word in ("unbiased linear CKA of outputs", "standard error over 4", "dashed: with global", "digits test, 360"):
         assert word in note, note
 

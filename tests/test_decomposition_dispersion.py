@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from legible import assert_apart, assert_inside
 from scipy import stats
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
@@ -376,7 +377,7 @@ def test_what_few_clients_cannot_say_is_said(tmp_path: Path) -> None:
 
 
 def test_a_map_counts_every_parameter_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.decomposition.dispersion import maps
+    from fedscope.decomposition.dispersion import layer_maps as maps
 
     values = matrix(10, 5_000)
     round_ = recorded(tmp_path, values, flat(5_000))
@@ -440,7 +441,7 @@ def test_a_map_needs_three_clients_and_a_layer_that_exists(tmp_path: Path) -> No
 
 
 def test_limits_come_from_parameters_evenly_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.decomposition.dispersion import maps
+    from fedscope.decomposition.dispersion import layer_maps as maps
 
     round_ = recorded(tmp_path, matrix(10, 5_000), flat(5_000))
     monkeypatch.setattr(maps, "NUMBERS", 170)
@@ -452,7 +453,7 @@ def test_limits_come_from_parameters_evenly_spread(tmp_path: Path, monkeypatch: 
 
 
 def test_the_expected_histogram_is_that_of_normal_values() -> None:
-    from fedscope.decomposition.dispersion.maps import expected_shares, skew_edges
+    from fedscope.decomposition.dispersion.layer_maps import expected_shares, skew_edges
 
     # of three values skewness has a distribution in closed form: g = sin(3 φ)/√2 with φ uniform
     edges = skew_edges(3)
@@ -543,16 +544,7 @@ def test_figures_hold_every_word(tmp_path: Path, width: float) -> None:
         maps.append(map_layer(round_, "fc.weight", run=run))
     result = Dispersion(tuple(rounds), 0.05, tuple(maps))
     for figure in (result.figure(width, "title"), result.layers_figure(width)):
-        figure.canvas.draw()
-        page = figure.bbox
-        for axes in figure.axes:
-            box = axes.get_tightbbox()
-            assert box is not None
-            assert page.x0 - 1 <= box.x0 < box.x1 <= page.x1 + 1
-            assert box.y0 >= page.y0 - 1
-        for text in figure.texts:
-            box = text.get_window_extent()
-            assert page.x0 - 1 <= box.x0 < box.x1 <= page.x1 + 1, text.get_text()
+        assert_apart(assert_inside(figure, width))
 
 
 def test_a_heat_map_shows_the_columns_of_the_table(tmp_path: Path) -> None:

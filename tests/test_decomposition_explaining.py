@@ -28,11 +28,13 @@ from fedscope.decomposition.explanation import (
     last_early,
     spread_rounds,
 )
-from fedscope.decomposition.explanation.intervals import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.greatest import greatest_part
 from fedscope.decomposition.explanation.models import gap
-from fedscope.decomposition.explanation.phases import phases
-from fedscope.decomposition.explanation.relations import relate
-from fedscope.decomposition.explanation.scatter import variance_of
+from fedscope.decomposition.explanation.moving import relate
+from fedscope.decomposition.explanation.phases import Phase, phases
+from fedscope.decomposition.explanation.readings import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.single_factors import variance_of
+from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import shown
 from fedscope.landscape import Compute
 from fedscope.landscape.evaluation.samples import Samples
@@ -707,9 +709,6 @@ def test_what_is_no_page_is_refused(tmp_path):
         return Explanation.beside(tmp_path / "e", found.decomposition, found.early, again=False), str(refused.value)
 
     # what would be made anew is refused where it is only read back
-    taken, why = beside(version=1)
-    assert taken is None
-    assert "e.explain.json is a page of an earlier fedscope, which made" in why
     taken, why = beside(attrs={"draws": "runs"})
     assert taken is None
     assert f"e.explain.json explains another result than {tmp_path}/e.factors.json holds" in why
@@ -1017,7 +1016,4 @@ def test_a_step_that_is_not_finite_is_not_called_none():
     [(2, "Decompose it: --rounds 2."), (3, "Decompose one of them: --rounds with a number from 2 to 3.")],
 )
 def test_a_phase_of_one_round_is_asked_for_by_its_number(last: int, said: str) -> None:
-    from fedscope.decomposition.explanation.greatest import greatest_part
-    from fedscope.decomposition.explanation.phases import Phase
-
-    assert greatest_part("fma", Phase("middle", 2, last, ())).decide == said
+    assert greatest_part(Evidence(made(), [Phase("middle", 2, last, ())]), "middle").decide == said

@@ -10,35 +10,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_decomposition_factors import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.decomposition import (
-    CohortDraws,
-    Decomposition,
-    ErrorCurve,
-    RoundFactors,
-    RunFactors,
-    decompose_round,
-)
-from fedscope.decomposition.factors.loss_rows import closure_error
-from fedscope.decomposition.factors.other_losses import decompose_loss
+from fedscope.decomposition import CohortDraws, Decomposition, ErrorCurve, RoundFactors, RunFactors, decompose_round
+from fedscope.decomposition.factors.other_losses import closure_error, decompose_loss
 from fedscope.decomposition.factors.panels import group_factors
-from fedscope.decomposition.factors.records import FACTORS_OF, MEASURED_OF
+from fedscope.decomposition.factors.round_factors import FACTORS_OF, MEASURED_OF
 from fedscope.landscape import Compute, Evaluator, Samples
 
 LOSSES = ("cross-entropy", "zero-one")
 BOTH = pytest.mark.parametrize("loss", LOSSES)
-
-
-class Table(torch.nn.Module):
-    """A model whose logits on sample j are its parameters' row j: any outputs at all, and linear in the weights."""
-
-    def __init__(self, n: int, classes: int) -> None:
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.zeros(n, classes))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.table[x[:, 0].long()]
 
 
 def cohort_of(tables: np.ndarray, p: np.ndarray, y, source: str = "", independent: bool = True):
@@ -267,19 +249,6 @@ def test_ties_of_votes_go_to_the_lowest_class_whatever_the_order_of_the_sums():
     assert values(decompose(module, samples, cohort, "zero-one"))["client_loss"] == 0.5
 
 
-def test_where_the_main_prediction_is_wrong_varying_about_it_helps():
-    """Three equal clients; one is right of the first sample, on which the others agree on a wrong class; two are right
-    of the second."""
-    votes = np.array([[1, 0], [0, 0], [0, 1]])
-    module, samples, cohort = cohort_of(np.tile(np.eye(3)[votes], (2, 1, 1, 1)), [1 / 3] * 3, [1, 0])
-    got = values(decompose(module, samples, cohort, "zero-one"))
-    assert got["bias"] == 0.5
-    assert got["variance_where_right"] == pytest.approx(1 / 6)
-    assert got["variance_where_wrong"] == pytest.approx(1 / 6)
-    assert got["variance"] == pytest.approx(0.0)
-    assert got["client_loss"] == pytest.approx(0.5)
-
-
 @BOTH
 def test_errors_over_draws_are_those_of_rounds_that_leave_one_draw_out(loss):
     draws = 4
@@ -435,8 +404,6 @@ def test_what_does_not_fit_is_refused():
 def test_a_round_comes_back_exactly():
     result = decompose(*case(1, 3, 3, 9, 3), "zero-one")
     assert RoundFactors.from_json(result.to_json()) == result
-    older = {key: value for key, value in result.to_json().items() if key != "loss"}
-    assert RoundFactors.from_json(older).loss == "squared"
 
 
 def over_rounds(loss: str, *, draws: str = "local:3", model: str = "global", run: str = "ima") -> RunFactors:

@@ -223,7 +223,7 @@ def test_the_first_picture_is_what_the_tours_command_leaves(tour: Path) -> None:
 
 
 def test_the_demo_draws_the_first_picture_as_the_tour_does() -> None:
-    from fedscope.cli.demo import STEPS
+    from fedscope.cli.commands.demo import STEPS
 
     asked = [step.text.split()[1:] for step in steps_of(README) if "plane runs/ima --rounds" in step.text]
     demo = [

@@ -14,7 +14,7 @@ from scipy.interpolate import LinearNDInterpolator, RBFInterpolator
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Plane
 from fedscope.landscape.drawing.levels import depth
-from fedscope.landscape.planes import adaptive, tolerances
+from fedscope.landscape.planes import adaptive
 from fedscope.landscape.planes.adaptive import Measure, Refined, budget, refine
 from fedscope.landscape.planes.surface import scale_of
 
@@ -128,8 +128,8 @@ def test_a_loss_over_four_decades_is_right_near_its_minimum_and_as_drawn(
     assert found.beyond <= 0.5
     assert max(found.loss_low / 0.02, found.loss_bands / 0.25, found.loss_error / 0.005) <= found.beyond * 1.5
     assert found.computed.mean() <= 0.15
-    monkeypatch.setattr(tolerances, "BANDS", np.inf)
-    monkeypatch.setattr(tolerances, "ITSELF", np.inf)
+    monkeypatch.setattr(adaptive, "BANDS", np.inf)
+    monkeypatch.setattr(adaptive, "ITSELF", np.inf)
     by_range, _ = refined(loss)
     assert by_range.loss_error <= 0.0025
     assert worst(by_range)[0] > 0.02, "a surface on which it makes no difference proves nothing"

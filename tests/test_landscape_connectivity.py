@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -56,11 +57,8 @@ def test_barriers_are_those_of_the_pairs_wherever_they_stand_in_the_line(
 ) -> None:
     made, _, _ = measured
     order = [4, 0, 3, 5, 1, 2]
-    mixed = Line(
-        tuple(made.pairs[k] for k in order), tuple(made.ends[k][::-1] if k % 2 else made.ends[k] for k in order),
-        made.beta, made.loss[order], made.error[order], np.arange(6.0)[order], made.barrier_beta[order], {},
-        made.own_loss[order], made.own_error[order],
-    )  # fmt: skip
+    ends = tuple(made.ends[k][::-1] if k % 2 else made.ends[k] for k in order)
+    mixed = replace(made, ends=ends, loss=made.loss[order], barrier=np.arange(6.0)[order])
     labels, barriers, _ = connectivity(mixed)
     for k, ends in enumerate(made.ends):
         i, j = (labels.index(end) for end in ends)
@@ -69,12 +67,10 @@ def test_barriers_are_those_of_the_pairs_wherever_they_stand_in_the_line(
 
 def test_what_is_no_matrix_is_refused(measured: tuple[Line, np.ndarray, Any]) -> None:
     made, _, _ = measured
-    some = Line(made.pairs[:3], ((*made.ends[:2], made.ends[4])), made.beta, made.loss[:3], made.error[:3],
-                made.barrier[:3], made.barrier_beta[:3], {}, made.own_loss[:3], made.own_error[:3])  # fmt: skip
+    some = replace(made, ends=(*made.ends[:2], made.ends[4]), loss=made.loss[:3], barrier=made.barrier[:3])
     with pytest.raises(FedscopeError, match=r"needs all pairs of its 4 models, but the line has 3 of them; draw it as"):
         connectivity(some)
-    off = Line(made.pairs, made.ends, made.beta[[0, 1, 4]], made.loss[:, [0, 1, 4]], made.error[:, [0, 1, 4]],
-               made.barrier, made.barrier_beta, {}, made.own_loss, made.own_error)  # fmt: skip
+    off = replace(made, beta=made.beta[[0, 1, 4]], loss=made.loss[:, [0, 1, 4]])
     with pytest.raises(
         FedscopeError, match=r"the 3 points of the line do not hold its middle, beta = 0\.5; give it one"
     ):

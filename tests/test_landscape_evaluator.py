@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from random_models import measured_directly, random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.landscape import Compute, Evaluator, Replica, Samples
 from fedscope.landscape.evaluation.evaluator import default_batch
-from fedscope.landscape.evaluation.normalization import Normalization
-from fedscope.landscape.evaluation.points import Points
+from fedscope.landscape.evaluation.normalization import Normalization, Points
 
 
 def convolutional() -> nn.Module:
@@ -24,43 +25,23 @@ def convolutional() -> nn.Module:
 
 
 def images(n: int = 130) -> Samples:
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(n, 3, 16, 16, generator=generator)
-    return Samples(x, torch.randint(0, 5, (n,), generator=generator), 5, "toy", "test", np.arange(n))
+    return replace(random_samples(n, (3, 16, 16), 5, seed=2), name="toy")
 
 
-def random_models(module: nn.Module, count: int) -> list[Weights]:
-    layout = Layout.of(module)
-    draw = np.random.default_rng(3)
-    models = []
-    for _ in range(count):
-        buffers = {
-            entry.name: np.abs(draw.standard_normal(entry.shape)).astype(entry.dtype) for entry in layout.buffers
-        }
-        models.append(Weights(layout, (0.3 * draw.standard_normal(layout.size)).astype(np.float32), buffers))
-    return models
-
-
-def direct(module: nn.Module, model: Weights, samples: Samples) -> tuple[float, float, torch.Tensor]:
-    state = {name: torch.from_numpy(np.array(values)) for name, values in model.arrays().items()}
-    module.load_state_dict(state)
-    module.eval()
-    with torch.no_grad():
-        logits = module(samples.x)
-    loss = nn.functional.cross_entropy(logits.double(), samples.y)
-    return float(loss), float((logits.argmax(1) != samples.y).double().mean()), logits
+def weights_of(module: nn.Module, count: int) -> list[Weights]:
+    return [model.weights for model in random_models(module, count, 0.3)]
 
 
 def test_losses_errors_and_logits_are_torchs() -> None:
     module, samples = convolutional(), images()
-    models = random_models(module, 5)
+    models = weights_of(module, 5)
     evaluator = Evaluator(module, samples)
     loss, error = evaluator.models(models)
     logits = evaluator.logits(models, slice(10, 90))
     assert logits.shape == (5, 80, 5)
     assert logits.dtype == torch.float32
     for i, model in enumerate(models):
-        own_loss, own_error, own_logits = direct(module, model, samples)
+        own_loss, own_error, own_logits = measured_directly(module, model, samples)
         assert loss[i] == pytest.approx(own_loss, rel=1e-6)
         assert error[i] == own_error
         torch.testing.assert_close(logits[i], own_logits[10:90], rtol=1e-4, atol=1e-5)
@@ -68,7 +49,7 @@ def test_losses_errors_and_logits_are_torchs() -> None:
 
 def test_one_model_a_matrix_and_a_sequence_mean_the_same() -> None:
     module, samples = convolutional(), images(60)
-    models = random_models(module, 3)
+    models = weights_of(module, 3)
     matrix = Weights(
         models[0].layout,
         np.stack([model.parameters for model in models]),
@@ -81,9 +62,9 @@ def test_one_model_a_matrix_and_a_sequence_mean_the_same() -> None:
     assert np.array_equal(evaluator.models(models[1])[1], error[1:2])
 
 
-def test_numbers_hang_neither_on_workers_nor_on_order() -> None:
+def test_numbers_depend_neither_on_workers_nor_on_order() -> None:
     module, samples = convolutional(), images()
-    models = random_models(module, 7)
+    models = weights_of(module, 7)
 
     def form(i: int, replica: Replica) -> None:
         replica.load(models[i].parameters, models[i].buffers)
@@ -99,7 +80,7 @@ def test_the_callers_module_is_not_touched() -> None:
     module, samples = convolutional(), images(50)
     module.train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    Evaluator(module, samples).models(random_models(module, 2))
+    Evaluator(module, samples).models(weights_of(module, 2))
     assert module.training
     assert all(parameter.requires_grad for parameter in module.parameters())
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
@@ -120,7 +101,7 @@ def test_nan_and_infinity_are_kept() -> None:
 
 def test_combinations_are_float64_sums_rounded_once() -> None:
     module = convolutional()
-    models = random_models(module, 3)
+    models = weights_of(module, 3)
     replica = Replica(module)
     replica.combine(models, (1.7, -0.4, -0.3))
     expected = sum(
@@ -139,7 +120,7 @@ def test_combinations_are_float64_sums_rounded_once() -> None:
 
 def test_a_single_model_is_taken_over_bit_for_bit() -> None:
     module = convolutional()
-    models = random_models(module, 3)
+    models = weights_of(module, 3)
     models[0].parameters[:] = np.nan  # has coefficient 0
     models[1].parameters[0] = -0.0
     replica = Replica(module)
@@ -148,21 +129,9 @@ def test_a_single_model_is_taken_over_bit_for_bit() -> None:
     assert replica.module.state_dict()["1.num_batches_tracked"] == models[1].buffers["1.num_batches_tracked"]
 
 
-def test_double_precision_models_stay_double() -> None:
-    module = nn.Linear(3, 4).double()
-    samples = Samples(torch.randn(20, 3), torch.arange(20) % 4, 4, "toy", "test", np.arange(20))
-    layout = Layout.of(module)
-    model = Weights(layout, np.random.default_rng(0).standard_normal(layout.size), {})
-    loss, _ = Evaluator(module, samples).models(model)
-    w = model.parameters[:12].reshape(4, 3)
-    z = samples.x.double().numpy() @ w.T + model.parameters[12:]
-    expected = np.mean(np.log(np.exp(z).sum(1)) - z[np.arange(20), np.arange(20) % 4])
-    assert loss[0] == pytest.approx(expected, rel=1e-13)
-
-
 def test_bf16_is_near_float32_and_not_the_same() -> None:
     module, samples = convolutional(), images(60)
-    models = random_models(module, 2)
+    models = weights_of(module, 2)
     exact, _ = Evaluator(module, samples).models(models)
     rough, _ = Evaluator(module, samples, compute=Compute(precision="bf16")).models(models)
     assert not np.array_equal(exact, rough)
@@ -250,16 +219,17 @@ def test_every_set_of_samples_is_tried() -> None:
         Evaluator(nn.Linear(2, 3), [flat(), wide])
 
 
-def test_half_precision_weights_are_evaluated_in_half_precision() -> None:
-    module, samples = nn.Linear(2, 3).half(), flat()
-    model = Weights(Layout.of(module), np.linspace(-1, 1, 9).astype(np.float16), {})
+@pytest.mark.parametrize(("dtype", "off"), [(np.float64, 1e-13), (np.float16, 3e-3)])
+def test_models_of_another_precision_are_evaluated_in_it(dtype: type, off: float) -> None:
+    """In half precision inputs and outputs are rounded to 11 bits: 2^-11 of numbers up to 3."""
+    module, samples = nn.Linear(2, 3).to(torch.from_numpy(np.zeros(0, dtype)).dtype), flat()
+    model = Weights(Layout.of(module), np.linspace(-1, 1, 9).astype(dtype), {})
     loss, error = Evaluator(module, samples).models(model)
     w = model.parameters.astype(np.float64)
     z = samples.x.double().numpy() @ w[:6].reshape(3, 2).T + w[6:]
     expected = np.mean(np.log(np.exp(z).sum(1)) - z[np.arange(12), samples.y.numpy()])
-    # inputs and outputs rounded to 11 bits: 2^-11 of numbers up to 3
-    assert loss[0] == pytest.approx(expected, abs=3e-3)
-    assert loss[0] != pytest.approx(expected, abs=1e-9)
+    assert loss[0] == pytest.approx(expected, abs=off)
+    assert (loss[0] == pytest.approx(expected, abs=1e-9)) == (dtype is np.float64)
     assert error[0] == np.mean(z.argmax(1) != samples.y.numpy())
 
 
@@ -268,7 +238,7 @@ def test_no_memory_to_form_a_model_is_one_sentence(monkeypatch: pytest.MonkeyPat
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")
 
     module, samples = convolutional(), images(20)
-    models = random_models(module, 2)
+    models = weights_of(module, 2)
     points = Points(models, lambda i: (0.5, 0.5), Normalization("re-estimate", samples.x))
     evaluator = Evaluator(module, samples)
     assert len(list(evaluator.evaluate(1, points.form))) == 1

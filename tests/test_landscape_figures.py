@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from legible import assert_apart, assert_inside
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels, save_figure
 from fedscope.landscape.planes.surface import distinct, remarks, scale_of
@@ -132,39 +130,10 @@ def test_the_users_style_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_no_label_lies_over_another_or_outside(drawn: dict[str, tuple[Figure, float]]) -> None:
-    for name, (figure, width) in drawn.items():
-        assert figure.get_figwidth() == width
-        canvas = figure.canvas
-        assert isinstance(canvas, FigureCanvasAgg)
-        canvas.draw()
-        renderer = canvas.get_renderer()
-        undrawn = _undrawn(figure)
-        texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-        boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text not in undrawn]
+    for figure, width in drawn.values():
+        boxes = assert_inside(figure, width)
         assert len(boxes) > 10
-        for label, box in boxes:
-            assert box.x0 >= -0.5, (name, label)
-            assert box.x1 <= figure.bbox.x1 + 0.5, (name, label)
-            assert box.y0 >= -0.5, (name, label)
-            assert box.y1 <= figure.bbox.y1 + 0.5, (name, label)
-        for (one, first), (other, second) in itertools.combinations(boxes, 2):
-            shared = (
-                min(first.x1, second.x1) - max(first.x0, second.x0),
-                min(first.y1, second.y1) - max(first.y0, second.y0),
-            )
-            # boxes of text include the line's full height; a pixel of touch is no overlap of ink
-            assert min(shared) < 1.5, (name, one, other, shared)
-
-
-def _undrawn(figure: Figure) -> set[Text]:
-    """Labels of ticks that lie outside the axes or are switched off."""
-    undrawn = set()
-    for axis in itertools.chain.from_iterable((axes.xaxis, axes.yaxis) for axes in figure.axes):
-        low, high = sorted(axis.get_view_interval())
-        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-            if not low - 1e-9 <= tick.get_loc() <= high + 1e-9:
-                undrawn |= {tick.label1, tick.label2}
-    return undrawn
+        assert_apart(boxes)
 
 
 def test_levels_are_logarithmic_in_the_excess_and_shared() -> None:

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.landscape import Replica
-from fedscope.landscape.first_layer import combined as first_layer
-from fedscope.landscape.first_layer.combined import GROUP, Entrance, FirstLayer, Spanned, worth
+from fedscope.landscape.evaluation import first_layer
+from fedscope.landscape.evaluation.first_layer import GROUP, Entrance, FirstLayer, Spanned, worth
 
 
 class Net(nn.Module):
@@ -75,34 +75,6 @@ FOUND: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module], str, tuple[str,
         "first",
         (),
     ),
-    "seen twice": (  # what stands between the layer and the pooling is used again
-        IMAGE,
-        lambda: Net(
-            lambda net, x: (h := net.first(x)).flatten(1)[:, :20] + net.pool(h).flatten(1)[:, :20],
-            first=conv(4, 5, 2),
-            pool=nn.MaxPool2d(2),
-        ),
-        "first",
-        (),
-    ),
-    "seen twice, too faintly for the trial": (
-        IMAGE,
-        lambda: Net(
-            lambda net, x: net.pool(h := net.first(x)).flatten(1) + 1e-40 * h.mean(),
-            first=conv(4, 5, 2),
-            pool=nn.MaxPool2d(2),
-        ),
-        "first",
-        (),
-    ),
-    "a function in between": (
-        IMAGE,
-        lambda: Net(
-            lambda net, x: net.pool(net.first(x).clamp(max=99)).flatten(1), first=conv(4, 5, 2), pool=nn.MaxPool2d(2)
-        ),
-        "first",
-        (),
-    ),
     "one pooling for all": (
         IMAGE,
         lambda: Net(
@@ -115,6 +87,13 @@ FOUND: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module], str, tuple[str,
         (),
     ),
 }
+BETWEEN: dict[str, Callable[[Net, Tensor], Tensor]] = {  # a layer and a pooling with something between them
+    "seen twice": lambda net, x: (h := net.first(x)).flatten(1)[:, :20] + net.pool(h).flatten(1)[:, :20],
+    "seen twice, too faintly for the trial": lambda net, x: net.pool(h := net.first(x)).flatten(1) + 1e-40 * h.mean(),
+    "a function in between": lambda net, x: net.pool(net.first(x).clamp(max=99)).flatten(1),
+}
+for name, run in BETWEEN.items():
+    FOUND[name] = IMAGE, lambda run=run: Net(run, first=conv(4, 5, 2), pool=nn.MaxPool2d(2)), "first", ()
 NONE: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "shared weights": (VECTOR, tied),
     "used twice": (
@@ -264,16 +243,7 @@ def test_models_nearly_on_a_line_lose_nothing() -> None:
     torch.testing.assert_close(ours[0], direct[0], rtol=1e-5, atol=2e-6)
 
 
-def test_a_model_and_two_directions_span_a_plane_too() -> None:
-    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-    origin, u, v = models(module, 3)
-    u, v = (Weights(d.layout, d.parameters / np.linalg.norm(d.parameters.astype(float)), {}) for d in (u, v))
-    x = inputs(VECTOR, dtype=torch.float32)
-    for ours, direct in zip(*both_ways(module, x, [origin, u, v], np.array([[1, 0, 0], [1, 7.5, -20]])), strict=True):
-        torch.testing.assert_close(ours, direct, rtol=1e-6, atol=2e-6)
-
-
-def test_a_point_hangs_neither_on_its_group_nor_on_its_place_in_it() -> None:
+def test_a_point_depends_neither_on_its_group_nor_on_its_place_in_it() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(conv(4, 5, 2), nn.MaxPool2d(2), *tail(80))
     x = inputs(IMAGE, 30, torch.float32)

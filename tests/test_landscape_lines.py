@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_models import interrupt_at, measured_directly, random_models
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
@@ -43,8 +44,7 @@ def network() -> tuple[nn.Module, Samples, list[Model]]:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
     samples = Samples(torch.randn(90, 6), torch.arange(90) % 3, 3, "toy", "test", np.arange(90))
-    draw = np.random.default_rng(1)
-    return module, samples, [model(module, draw.standard_normal(163), name) for name in "abcd"]
+    return module, samples, random_models(module, 4, 1.0)
 
 
 def test_barrier_of_a_double_well() -> None:
@@ -73,22 +73,17 @@ def test_barrier_keeps_what_is_not_finite() -> None:
 def test_values_are_those_of_the_models_on_the_segment() -> None:
     module, samples, (a, b, c, d) = network()
     found = line(module, samples, [(a, b), (c, d)], betas=21)
-    draw = np.random.default_rng(2)
-    for pair, (first, second) in enumerate([(a, b), (c, d)]):
-        for point in draw.integers(0, 21, 6):
+    for pair, (first, second) in enumerate([(a.weights, b.weights), (c.weights, d.weights)]):
+        for point in (3, 12, 18):
             beta = found.beta[point]
-            w = beta * first.weights.parameters.astype(float) + (1 - beta) * second.weights.parameters
-            torch.nn.utils.vector_to_parameters(torch.from_numpy(w).float(), module.parameters())
-            with torch.no_grad():
-                logits = module(samples.x)
-            assert found.loss[pair, point] == pytest.approx(
-                float(nn.functional.cross_entropy(logits, samples.y)), rel=1e-6
-            )
-            assert found.error[pair, point] == float((logits.argmax(1) != samples.y).double().mean())
-    loss, error = Evaluator(module, samples).models([m.weights for m in (a, b, c, d)])
+            w = beta * first.parameters.astype(float) + (1 - beta) * second.parameters
+            loss, error, _ = measured_directly(module, Weights(first.layout, w.astype(np.float32), {}), samples)
+            assert found.loss[pair, point] == pytest.approx(loss, rel=1e-6)
+            assert found.error[pair, point] == error
+    losses, errors = Evaluator(module, samples).models([m.weights for m in (a, b, c, d)])
     at_1, at_0 = found.beta == 1, found.beta == 0
-    assert [*found.loss[:, at_1][:, 0], *found.loss[:, at_0][:, 0]] == [loss[0], loss[2], loss[1], loss[3]]
-    assert [*found.error[:, at_1][:, 0], *found.error[:, at_0][:, 0]] == [error[0], error[2], error[1], error[3]]
+    assert [*found.loss[:, at_1][:, 0], *found.loss[:, at_0][:, 0]] == [losses[k] for k in (0, 2, 1, 3)]
+    assert [*found.error[:, at_1][:, 0], *found.error[:, at_0][:, 0]] == [errors[k] for k in (0, 2, 1, 3)]
 
 
 @given(low=st.floats(-3, 0.9), width=st.floats(0.2, 5), points=st.integers(2, 200))
@@ -116,12 +111,10 @@ def test_an_interrupted_line_goes_on_bit_for_bit(tmp_path: Path, workers: int) -
     whole = line(module, samples, pairs, betas=33)
     store = tmp_path / "line.nc.partial"
 
-    def interrupt(done: int, of: int) -> None:
-        if done == 17:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        line(module, samples, pairs, betas=33, compute=Compute(workers=workers), progress=interrupt, partial=store)
+        line(
+            module, samples, pairs, betas=33, compute=Compute(workers=workers), progress=interrupt_at(17), partial=store
+        )
     assert store.exists()
     told: list[tuple[int, int]] = []
     again = line(
@@ -144,13 +137,9 @@ def test_another_question_does_not_go_on_from_the_store(tmp_path: Path) -> None:
     module, samples, (a, b, c, d) = network()
     store = tmp_path / "partial"
 
-    def interrupt(done: int, of: int) -> None:
-        if done == 5:
-            raise KeyboardInterrupt
-
     for other in ([(a, c)], [(a, b), (c, d)]):
         with pytest.raises(KeyboardInterrupt):
-            line(module, samples, [(a, b)], betas=11, progress=interrupt, partial=store)
+            line(module, samples, [(a, b)], betas=11, progress=interrupt_at(5), partial=store)
         told: list[tuple[int, int]] = []
         found = line(module, samples, other, betas=11, progress=lambda *t, told=told: told.append(t), partial=store)
         assert told[0][0] == 0

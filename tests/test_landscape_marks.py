@@ -1,4 +1,5 @@
-"""What figures call the models of a plane: legends of panels, the owner of the data, captions, titles."""
+"""What figures call the models of a plane: legends of panels, the owner of the data, captions, titles; and what is said
+of an adaptive surface."""
 
 from __future__ import annotations
 
@@ -8,18 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
+from legible import assert_inside
+from random_models import random_samples
 from torch import nn
 
 from fedscope import FedscopeError
 from fedscope.landscape import Plane, PlaneModel, draw_panels
 from fedscope.landscape.evaluation.normalization import Normalization
-from fedscope.landscape.planes.keys import keys_of
-from fedscope.landscape.planes.marks import ANCHOR, OWNER, is_owner
+from fedscope.landscape.planes.marks import ANCHOR, OWNER, is_owner, keys_of, rows_of
 from fedscope.landscape.planes.page import _groups
 from fedscope.landscape.planes.surface import remarks
-from fedscope.landscape.planes.table import rows_of
 
 
 def own_data(client: int, clients: tuple[int, ...] = (3, 8, 13, 11), **attrs: Any) -> Plane:
@@ -114,16 +113,7 @@ def test_titles_of_panels_differ_and_nothing_leaves_the_sheet(width: float) -> N
     planes = [own_data(k, clients) for k in clients]
     figure = draw_panels(planes, [f"Client {k}'s data" for k in clients], width)
     assert len({axes.get_title() for axes in figure.axes} - {""}) == len(clients)
-    assert isinstance(figure.canvas, FigureCanvasAgg)
-    figure.canvas.draw()
-    bars = [axes.yaxis.label for axes in figure.axes if "train" in axes.get_ylabel()]
-    assert bars
-    for text in [*figure.texts, *bars, *(axes.title for axes in figure.axes)]:
-        assert isinstance(text, Text)
-        box = text.get_window_extent()
-        assert min(box.x0, box.y0) >= -0.5, text
-        assert box.x1 <= figure.bbox.x1 + 0.5, text
-        assert box.y1 <= figure.bbox.y1 + 0.5, text
+    assert_inside(figure, width)
 
 
 def test_titles_that_are_too_long_are_cut_where_they_stay_distinct() -> None:
@@ -138,7 +128,35 @@ def test_titles_that_are_too_long_are_cut_where_they_stay_distinct() -> None:
 def test_statistics_of_one_sample_are_refused() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     buffers = {name: values.numpy() for name, values in module.named_buffers()}
+    one, two = (random_samples(n, (2,)) for n in (1, 2))
     with pytest.raises(FedscopeError, match=r"need at least 2 samples, but got 1; give --limit 2 or more"):
-        Normalization.of(module, buffers, "re-estimate", torch.zeros(1, 2))
-    assert Normalization.of(module, buffers, "re-estimate", torch.zeros(2, 2)).policy == "re-estimate"
-    assert Normalization.of(module, buffers, "keep", torch.zeros(1, 2)).policy == "keep"
+        Normalization.of(module, buffers, "re-estimate", one, torch.clone)
+    assert Normalization.of(module, buffers, "re-estimate", two, torch.clone).policy == "re-estimate"
+    assert Normalization.of(module, buffers, "keep", one, torch.clone).policy == "keep"
+
+
+# --- what a plane says of an adaptive surface ---
+
+HELD_OUT = {
+    "points_computed": 300, "points_held_out": 60, "points_unknown": 0,
+    "held_out_loss_error": 0.004, "held_out_error_rms": 0.01,
+    "held_out_loss_low": 0.013, "held_out_loss_bands": 0.2,
+}  # fmt: skip
+AIM = "(more than the 0.5 %, 0.25 and 2 % aimed at: measure all points without --adaptive)"
+
+
+@pytest.mark.parametrize(
+    ("beyond", "said", "missed"),
+    [
+        (1.0, "at most 0.4 % of its range, 0.2 bands of the colour scale, over the lowest", False),
+        (1.01, "over the lowest tenth 1.3 % of itself", True),
+    ],
+)
+def test_an_aim_that_is_missed_is_said(beyond: float, said: str, missed: bool) -> None:
+    axis, loss = np.arange(50.0), np.ones((50, 50))
+    model = PlaneModel("m", 0.0, 0.0, 0.0, 1.0, 0.1, np.nan, np.nan, "origin")
+    plane = Plane(axis, axis, loss, loss, (model,), 0.0, "none", {**HELD_OUT, "held_out_beyond": beyond}, loss > 0)
+    words = plane.summary()
+    assert "300 of 2,500 points measured (12 %), the others interpolated: at 60 points held out the loss" in words
+    assert said in words
+    assert (AIM in words) == missed

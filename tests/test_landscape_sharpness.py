@@ -16,17 +16,10 @@ import pytest
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.landscape import COLOURS, Compute, Evaluator, Samples, save_figure
-from fedscope.landscape.curvature import (
-    Ball,
-    Curvature,
-    Derivatives,
-    Measure,
-    Sharpness,
-    Spectrum,
-    mean_rise,
-    sharpness,
-)
+from fedscope.landscape import COLOURS, Compute, Curvature, Evaluator, Samples, Sharpness, save_figure, sharpness
+from fedscope.landscape.curvature.derivatives import Derivatives
+from fedscope.landscape.curvature.flatness import Ball, mean_rise
+from fedscope.landscape.curvature.result import Measure, Spectrum
 
 NAMES = ["loss", "error", "gradient_norm", "sam", "worst_case", "ball_mean", "filter_mean", "filter_worst_case"]
 QUICK: dict[str, Any] = {"top": 2, "probes": 3, "draws": 3, "steps": 6}
@@ -105,7 +98,7 @@ def test_without_the_hessian_there_is_none(asked: Any, monkeypatch: pytest.Monke
 def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedscope.landscape.curvature import measures
+    from fedscope.landscape.curvature import sharpness as asking
 
     told: list[tuple[int, int]] = []
     whole = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)))
@@ -124,8 +117,8 @@ def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     kept = len(partial.read_text().splitlines()) - 1
     assert 2 <= kept < 18
     computed: list[str] = []
-    inner = measures.measured
-    monkeypatch.setattr(measures, "measured", lambda part, about: computed.append(part.name) or inner(part, about))
+    inner = asking.measured
+    monkeypatch.setattr(asking, "measured", lambda part, about: computed.append(part.name) or inner(part, about))
     told.clear()
     again = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)), partial=partial)
     assert numbers(again) == numbers(whole)
@@ -241,26 +234,6 @@ def test_what_does_not_exist_is_empty_and_never_0(tmp_path: Path) -> None:
     assert Sharpness.load(tmp_path / "x").models == made.models or numbers(Sharpness.load(tmp_path / "x")) == numbers(
         made
     )
-
-
-def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"x\.sharpness\.json does not exist: .* compute it again with --force"):
-        Sharpness.load(tmp_path / "x")
-    Sharpness((Curvature("a", 1, "global", (Measure("sam", 1.0),)),), {}).save(tmp_path / "x")
-    main = tmp_path / "x.sharpness.json"
-    info = json.loads(main.read_text())
-    for text, message in (
-        ("{", r"is not JSON"),
-        (json.dumps({**info, "format": "other"}), r'does not say "format": "fedscope-sharpness"'),
-        (json.dumps({**info, "version": 9}), r"has version 9, but this fedscope reads version 1; upgrade it"),
-    ):
-        main.write_text(text)
-        with pytest.raises(FedscopeError, match=message):
-            Sharpness.load(tmp_path / "x")
-    main.write_text(json.dumps(info))
-    (tmp_path / "x.sharpness.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(FedscopeError, match=r"is not a table of `fedscope sharpness`: its columns must be run, round"):
-        Sharpness.load(tmp_path / "x")
 
 
 # --- the figure ---

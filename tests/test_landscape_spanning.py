@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from random_models import interrupt_at, random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import Layout, Model, Weights
@@ -21,8 +22,8 @@ from fedscope.landscape import (
     survey,
     through_models,
 )
-from fedscope.landscape.first_layer import spanning
-from fedscope.landscape.first_layer.spanning import Spanning, replaceable_layer
+from fedscope.landscape.evaluation import spanning
+from fedscope.landscape.evaluation.spanning import Spanning, replaceable_layer
 from fedscope.landscape.planes import surveying
 
 
@@ -39,20 +40,11 @@ def convolutional() -> nn.Module:
 
 
 def samples_of(n: int, seed: int) -> Samples:
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 3, 8, 8, generator=draw)
-    return Samples(x, torch.randint(0, 3, (n,), generator=draw), 3, f"toy{seed}", "test", np.arange(n))
+    return random_samples(n, (3, 8, 8), seed=seed)
 
 
 def models_of(module: nn.Module, count: int = 3) -> list[Model]:
-    layout = Layout.of(module)
-    draw = np.random.default_rng(1)
-    made = []
-    for k in range(count):
-        w = (0.3 * draw.standard_normal(layout.size)).astype(np.float32)
-        buffers = {e.name: np.abs(1 + draw.standard_normal(e.shape)).astype(e.dtype) for e in layout.buffers}
-        made.append(Model(f"m{k}", f"m{k}.pt", Weights(layout, w, buffers), loss=1.0, error=0.5))
-    return made
+    return random_models(module, count, 0.3)
 
 
 @pytest.fixture(params=[perceptron, convolutional])
@@ -110,16 +102,9 @@ def test_numbers_hang_neither_on_groups_nor_on_workers_nor_on_other_data(module:
         assert np.array_equal(plane(module, part, models, grid=7, compute=Compute(workers=3)).loss, found.loss)
     partial = tmp_path / "plane.partial"
 
-    def stop_at(count: int) -> Callable[[int, int], None]:
-        def progress(done: int, of: int) -> None:
-            if done == count:
-                raise KeyboardInterrupt
-
-        return progress
-
     for count in (7, 15, 38):  # so that other points are grouped
         with pytest.raises(KeyboardInterrupt):
-            survey(module, sets, through_models(models), grid=7, partial=partial, progress=stop_at(count))
+            survey(module, sets, through_models(models), grid=7, partial=partial, progress=interrupt_at(count))
     for one, other in zip(whole, survey(module, sets, through_models(models), grid=7, partial=partial), strict=True):
         assert one.loss.tobytes() == other.loss.tobytes()
         assert one.error.tobytes() == other.error.tobytes()

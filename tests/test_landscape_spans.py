@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_models import measured_directly, random_models, random_samples
 from sklearn.decomposition import PCA
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.landscape import Samples, along_trajectory, basin_of, near_clients, random_directions, survey
-from fedscope.landscape.planes import components
-from fedscope.landscape.planes.components import principal_components
-from fedscope.landscape.planes.directions import filter_normalised, gaussian_direction
+from fedscope.landscape.planes import axes
+from fedscope.landscape.planes.axes import principal_components
+from fedscope.landscape.planes.spans import filter_normalised, gaussian_direction
 
 
 def network() -> tuple[nn.Module, Samples]:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
-    x = torch.randn(60, 1, 4, 4)
-    return module, Samples(x, torch.arange(60) % 3, 3, "toy", "test", np.arange(60))
-
-
-def models_of(module: nn.Module, count: int, seed: int = 0) -> list[Model]:
-    layout = Layout.of(module)
-    draw = np.random.default_rng(seed)
-    rows = (0.4 * draw.standard_normal((count, layout.size))).astype(np.float32)
-    return [Model(f"m{k}", f"m{k}.pt", Weights(layout, row, {})) for k, row in enumerate(rows)]
+    return module, random_samples(60, (1, 4, 4))
 
 
 def direct(module: nn.Module, w: np.ndarray, samples: Samples) -> float:
-    module.double()
-    nn.utils.vector_to_parameters(torch.from_numpy(w), module.parameters())
-    with torch.no_grad():
-        loss = float(nn.functional.cross_entropy(module(samples.x.double()), samples.y))
+    exact = replace(samples, x=samples.x.double())
+    loss, *_ = measured_directly(module.double(), Weights(Layout.of(module), w, {}), exact)
     module.float()
     return loss
 
@@ -57,10 +50,10 @@ def test_components_are_scikit_learns(seed: int, count: int, size: int) -> None:
         assert a**2 + b**2 + off**2 == pytest.approx(((row - rows[0]) ** 2).sum(), abs=1e-9)
 
 
-def test_components_do_not_hang_on_how_many_parameters_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_do_not_depend_on_how_many_parameters_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = list(np.random.default_rng(0).standard_normal((5, 23)))
     whole = principal_components(rows, rows[0])
-    monkeypatch.setattr(components, "CHUNK", 4)
+    monkeypatch.setattr(axes, "CHUNK", 4)
     pieces = principal_components(rows, rows[0])
     np.testing.assert_allclose(pieces.u_hat, whole.u_hat, atol=1e-12)
     np.testing.assert_allclose(pieces.v_hat, whole.v_hat, atol=1e-12)
@@ -68,7 +61,7 @@ def test_components_do_not_hang_on_how_many_parameters_are_read_at_a_time(monkey
 
 def test_the_clients_plane_goes_through_their_mean_and_says_what_it_shows() -> None:
     module, samples = network()
-    clients = models_of(module, 6)
+    clients = random_models(module, 6)
     (found,) = survey(module, [samples], near_clients(clients), grid=5)
     assert found.span == "clients"
     assert [model.role for model in found.models] == ["anchor"] * 6 + ["mean"]
@@ -91,7 +84,7 @@ def test_the_clients_plane_goes_through_their_mean_and_says_what_it_shows() -> N
 
 def test_grid_points_along_components_are_the_models_there() -> None:
     module, samples = network()
-    path = models_of(module, 5)
+    path = random_models(module, 5)
     span = along_trajectory(path)
     (found,) = survey(module, [samples], span, grid=(6, 4))
     rows = [model.weights.parameters.astype(np.float64) for model in path]
@@ -108,7 +101,7 @@ def test_grid_points_along_components_are_the_models_there() -> None:
 
 def test_random_directions_are_filter_normalised_and_orthogonal() -> None:
     module, samples = network()
-    (model,) = models_of(module, 1)
+    (model,) = random_models(module, 1)
     w = model.weights
     made = filter_normalised(gaussian_direction(w.layout, 3), w)
     parts, own = w.layout.views(made), w.layout.views(w.parameters)
@@ -136,7 +129,7 @@ def test_random_directions_are_filter_normalised_and_orthogonal() -> None:
 def test_a_surface_in_random_directions_does_not_change_with_the_scale_between_layers() -> None:
     """A ReLU network's function stays when one layer is doubled and the next one halved; its biases here are 0."""
     module, samples = network()
-    (model,) = models_of(module, 1)
+    (model,) = random_models(module, 1)
     layout = model.weights.layout
     surfaces = []
     for factor in (1.0, 4.0):
@@ -154,7 +147,7 @@ def test_a_surface_in_random_directions_does_not_change_with_the_scale_between_l
 
 def test_planes_that_do_not_exist_are_refused() -> None:
     module, _ = network()
-    a, b, *_ = models = models_of(module, 4)
+    a, b, *_ = models = random_models(module, 4)
     with pytest.raises(FedscopeError, match="a plane near clients needs at least three models, but 2 were given"):
         near_clients([a, b])
     with pytest.raises(FedscopeError, match="the 3 models of the trajectory are all the same model"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from random_models import interrupt_at, random_models, random_samples
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights
@@ -29,23 +29,14 @@ from fedscope.landscape import (
 
 
 def samples_of(n: int, seed: int, split: str = "test") -> Samples:
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 2, 5, 5, generator=draw) * 2 + 1
-    return Samples(x, torch.randint(0, 3, (n,), generator=draw), 3, f"toy{seed}", split, np.arange(n))
+    return random_samples(n, (2, 5, 5), seed=seed, split=split, scale=2.0)
 
 
 def network(normalised: bool = False) -> tuple[nn.Module, list[Model]]:
     torch.manual_seed(0)
     between = [nn.BatchNorm2d(4)] if normalised else []
     module = nn.Sequential(nn.Conv2d(2, 4, 3), *between, nn.ReLU(), nn.Flatten(), nn.Linear(36, 3))
-    layout = Layout.of(module)
-    draw = np.random.default_rng(1)
-    models = []
-    for name in "abc":
-        w = (0.5 * draw.standard_normal(layout.size)).astype(np.float32)
-        buffers = {e.name: np.abs(1 + draw.standard_normal(e.shape)).astype(e.dtype) for e in layout.buffers}
-        models.append(Model(name, f"{name}.pt", Weights(layout, w, buffers)))
-    return module, models
+    return module, random_models(module, 3)
 
 
 def test_several_data_sets_in_one_pass_give_what_each_gives_alone() -> None:
@@ -58,33 +49,6 @@ def test_several_data_sets_in_one_pass_give_what_each_gives_alone() -> None:
         assert np.array_equal(found.error, alone.error)
         assert repr(found.models) == repr(alone.models)  # nan is not nan
         assert (found.attrs["data"], found.attrs["samples"]) == (part.name, len(part))
-
-
-def test_three_interruptions_on_two_data_sets_change_nothing(tmp_path: Path) -> None:
-    module, models = network()
-    sets = [samples_of(130, 1), samples_of(61, 2)]
-    whole = survey(module, sets, through_models(models), grid=7)
-    partial = tmp_path / "plane.partial"
-
-    def stop_at(count: int) -> Callable[[int, int], None]:
-        def progress(done: int, of: int) -> None:
-            if done == count:
-                raise KeyboardInterrupt
-
-        return progress
-
-    for count in (2, 20, 41):
-        with pytest.raises(KeyboardInterrupt):
-            survey(module, sets, through_models(models), grid=7, partial=partial, progress=stop_at(count))
-    seen: list[int] = []
-    pieces = survey(
-        module, sets, through_models(models), grid=7, partial=partial, progress=lambda done, of: seen.append(done)
-    )
-    assert seen[0] >= 41
-    for one, other in zip(whole, pieces, strict=True):
-        assert one.loss.tobytes() == other.loss.tobytes()
-        assert one.error.tobytes() == other.error.tobytes()
-        assert repr(one.models) == repr(other.models)
 
 
 def test_a_preview_is_the_finest_grid_that_is_complete() -> None:
@@ -107,50 +71,6 @@ def test_a_preview_is_the_finest_grid_that_is_complete() -> None:
         assert np.array_equal(early.loss, found.loss[::step, ::step])
         assert np.array_equal(early.a, found.a[::step])
         assert repr(early.models) == repr(found.models)
-
-
-def updated(module: nn.Module, state: dict[str, Tensor], x: Tensor, batches: int) -> nn.Module:
-    """A model with statistics as torch's own tool for averaged models measures them."""
-    module.load_state_dict(state)
-    torch.optim.swa_utils.update_bn(torch.tensor_split(x, batches), module)
-    return module.eval().requires_grad_(False)
-
-
-def test_statistics_of_points_follow_the_policy() -> None:
-    module, models = network(normalised=True)
-    data, calibration = samples_of(90, 1), samples_of(1201, 2, "train")
-    span = through_models(models)
-    found = {
-        policy: survey(module, [data], span, grid=5, normalization=policy, calibration=calibration)[0]
-        for policy in ("interpolate", "keep", "re-estimate")
-    }
-    assert {policy: plane.normalization_policy for policy, plane in found.items()} == {p: p for p in found}
-    w = [model.weights for model in models]
-    for row, column in ((0, 0), (1, 3), (4, 2)):
-        c = span.coefficients(float(found["keep"].a[column]), float(found["keep"].b[row]))
-        vector = sum(share * model.parameters.astype(np.float64) for share, model in zip(c, w, strict=True))
-        state = {name: torch.from_numpy(np.array(value)) for name, value in w[0].arrays().items()}
-        for name, value in w[0].layout.views(vector.astype(np.float32)).items():
-            state[name] = torch.from_numpy(value)
-        expected = {}
-        module.load_state_dict(state)
-        expected["keep"] = module.eval()(data.x)
-        expected["re-estimate"] = updated(module, state, calibration.x, 3)(data.x)
-        for policy, outputs in expected.items():
-            direct = float(nn.functional.cross_entropy(outputs.detach().double(), data.y))
-            assert found[policy].loss[row, column] == pytest.approx(direct, rel=1e-5)
-    assert not np.allclose(found["keep"].loss, found["re-estimate"].loss, rtol=1e-3)
-    assert not np.allclose(found["keep"].loss, found["interpolate"].loss, rtol=1e-3)
-    # and so do the models, whose own numbers are the same under any
-    for policy in ("keep", "re-estimate"):
-        own = [(one.own_loss, one.own_error) for one in found[policy].models]
-        assert own == [(one.loss, one.error) for one in found["interpolate"].models]
-    assert "normalization_effect" not in found["interpolate"].attrs
-    assert found["keep"].attrs["normalization_effect"][0] == 0
-    other = {name: torch.from_numpy(np.array(value)) for name, value in w[1].arrays().items()}
-    changed = updated(module, other, calibration.x, 3)(data.x)
-    direct = float(nn.functional.cross_entropy(changed.double(), data.y))
-    assert found["re-estimate"].models[1].loss == pytest.approx(direct, rel=1e-5)
 
 
 def test_policies_that_make_no_sense_are_refused() -> None:
@@ -256,13 +176,8 @@ def test_an_interrupted_adaptive_surface_chooses_the_same_points(tmp_path: Path)
     whole = plane(module, samples_of(60, 1), models, **options)
     partial = tmp_path / "plane.partial"
 
-    def stop(done: int, of: int) -> None:
-        assert of >= done
-        if done == 90:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        plane(module, samples_of(60, 1), models, **options, partial=partial, progress=stop)
+        plane(module, samples_of(60, 1), models, **options, partial=partial, progress=interrupt_at(90))
     pieces = plane(module, samples_of(60, 1), models, **options, partial=partial)
     assert pieces.loss.tobytes() == whole.loss.tobytes()
     assert pieces.attrs == whole.attrs

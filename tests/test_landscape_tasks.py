@@ -29,7 +29,7 @@ from fedscope.landscape import (
     sharpness,
 )
 from fedscope.landscape.curvature.derivatives import Derivatives
-from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION, PADDED, TASKS
+from fedscope.landscape.evaluation.known_tasks import PADDED
 from fedscope.landscape.evaluation.tasks import Plain
 from fedscope.landscape.planes.page import draw_page
 
@@ -189,23 +189,6 @@ def test_maps_have_their_classes_on_the_second_axis() -> None:
     assert rows.shape == (1, int(there.sum()), 3)
     assert torch.equal(rows[0, -1], outputs.detach()[5, :, 3, 4])
     assert (int(targets[-1]), int(of[-1]), int(of[0])) == (int(y[5, 3, 4]), 5, 0)
-
-
-def test_classification_is_what_it_was(small: Any) -> None:
-    """The same sums in the same order as before there were tasks, to the last bit."""
-    samples = Samples(small.x, small.y, 3, "small", "test", np.arange(40))
-    assert samples.task is CLASSIFICATION
-    models = [small.model(seed) for seed in range(4)]
-    loss, error = Evaluator(small.module, samples, batch=9).models(models)
-    for i, model in enumerate(models):
-        loaded(small.module, model.parameters)
-        total, right = torch.zeros((), dtype=torch.float64), 0
-        with torch.inference_mode():
-            for x, y in zip(torch.split(small.x, 9), torch.split(small.y, 9), strict=True):
-                outputs = small.module(x)
-                total += functional.cross_entropy(outputs, y, reduction="none").double().sum()
-                right += int((outputs.argmax(1) == y).sum())
-        assert (loss[i], error[i]) == (float(total) / 40, (40 - right) / 40)
 
 
 def test_nan_rows_are_wrong_answers() -> None:
@@ -383,10 +366,6 @@ def test_what_needs_classes_says_so() -> None:
     own = replace(samples, task=Plain("mine", Regression().loss))
     with pytest.raises(FedscopeError, match="needs classes or numbers, and waves test is measured with the task mine"):
         decompose_round(module, own, cohort, None, globals_=None, averaged=None, population=True)
-
-
-def test_the_tasks_that_have_names() -> None:
-    assert set(TASKS) == {"classification", "regression", "sequences"}
 
 
 # --- positions as samples ---

@@ -38,6 +38,16 @@ def test_every_worker_makes_one_context_in_its_own_thread() -> None:
     assert threading.get_ident() not in made
 
 
+def test_contexts_of_an_earlier_call_are_used_again() -> None:
+    idle: list[object] = [object()]
+    first = idle[0]
+    for workers in (1, 2, 1):
+        assert len(list(run_in_workers(lambda item, context, stop: time.sleep(0.002), range(9), make=object,
+                                       workers=workers, idle=idle))) == 9  # fmt: skip
+    assert first in idle
+    assert len(idle) == 2
+
+
 def test_the_callers_thread_setting_is_left_alone() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -47,13 +47,6 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture
-def here(two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "runs").symlink_to(two_rounds / "runs")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def told(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[str, Any]:
     capsys.readouterr()
     assert run([*command.split(), *more, "--out", "m", "--json"]) == 0, capsys.readouterr().err
@@ -139,9 +132,11 @@ def test_a_replacement_that_is_stopped_halfway_is_never_taken_for_either(
 
 REDRAW = """
 import sys
+sys.path.insert(0, {tests!r})
+from conftest import sketch
 from matplotlib.figure import Figure
 from fedscope.cli.main import run
-Figure.savefig = lambda figure, target, **_: target.write(b"built, and not drawn")
+Figure.savefig = sketch
 for words in {commands!r}:
     assert run([*words, "--redraw"]) == 0, words
     loaded = {{"torch", "torchvision"}} & set(sys.modules)
@@ -149,16 +144,22 @@ for words in {commands!r}:
 """
 
 
-def test_results_are_drawn_again_without_torch(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_drawn_again_the_same_and_without_torch(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from conftest import sketch
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", sketch)
     commands = []
     for name, (command, _) in ASKED.items():
         if name not in ("parameters-tsne", "cka-models", "reaggregate"):  # they share a module, or draw nothing
             assert run([*command.split(), "--out", name]) == 0
             commands.append([*command.split(), "--out", name])
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", REDRAW.format(commands=commands)], capture_output=True, text=True
-    )
+    figures = {path: path.read_bytes() for end in ("pdf", "png", "html") for path in here.glob(f"*.{end}")}
+    redraw = REDRAW.format(commands=commands, tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-P", "-c", redraw], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1500:]
+    assert len(figures) > len(commands)
+    assert [path.name for path, drawn in figures.items() if path.read_bytes() != drawn] == []
 
 
 def test_a_typo_and_writing_a_run_load_neither_torch_nor_matplotlib(tmp_path: Path) -> None:

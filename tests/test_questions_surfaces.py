@@ -107,12 +107,13 @@ def test_lines_take_pairs_one_after_the_other(nets: list[nn.Module]) -> None:
 
 def test_sharpness_of_a_module_is_that_of_its_weights(nets: list[nn.Module]) -> None:
     asked: dict[str, Any] = {"draws": 2, "probes": 2, "top": 2, "seed": 3}
-    (own,) = fedscope.sharpness(nets[1], data=(X, Y), split="test", **asked).models
+    (own,) = fedscope.sharpness(nets[1], data=(X, Y), **asked).models  # a pair has one split, which needs no name
     samples = Samples(torch.from_numpy(X), torch.from_numpy(Y), 3, "mine", "test", np.arange(60))
     (other,) = measured_sharpness(nets[0], samples, [Model("m", "m", weights(nets[1]))], **asked).models
     assert own.measures == other.measures
     assert (own.label, own.round) == ("Sequential 1", None)
     rises = fedscope.sharpness(nets[1], data=(X, Y), split="test", hessian=False, **asked)
+    assert (rises.attrs["split"], rises.models[0].measure("sam")) == ("test", own.measure("sam"))
     assert "trace" not in rises.numbers()["models"][0]["measures"]
     assert "eigenvalues" not in rises.summary()
 
@@ -158,7 +159,7 @@ def test_an_interrupted_question_goes_on(nets: list[nn.Module], tmp_path: Path) 
         (lambda nets: fedscope.line(nets, data=(X, Y), points=2), "--points 2 is no whole number from 3 on"),
         (lambda nets: fedscope.sharpness([], data=(X, Y)), "there is no model to measure; give at least one"),
         (lambda nets: fedscope.sharpness(nets[0], rounds=1, data=(X, Y)), "--rounds 1 is for whole runs, but Sequenti"),
-        (lambda nets: fedscope.sharpness(nets[0], data=(X, Y)), "arrays has no training samples"),
+        (lambda nets: fedscope.sharpness(nets[0], data=(X, Y), split="train"), "arrays has no training samples"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_one_sentence(nets: list[nn.Module], ask: Any, message: str) -> None:

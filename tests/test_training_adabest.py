@@ -1,4 +1,4 @@
-"""AdaBest's clients against a loop by autograd, and m̄ as the mean over all participations."""
+"""AdaBest: its clients against a loop by hand, m̄ as the mean over all participations, and its server by hand."""
 
 from __future__ import annotations
 
@@ -6,34 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn import functional
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from local_loops import followed
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights
-from fedscope.training.anatomy import Facts
+from fedscope.checkpoints import Entry, Layout, Weights
+from fedscope.training.building import Facts
 from fedscope.training.clients.adabest import AdaBest
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import LocalTask, batches
 from fedscope.training.methods import Cohort, Exchange, Pace
-
-
-def followed(task: LocalTask, method: AdaBest, correction: np.ndarray) -> np.ndarray:
-    """The final parameters when ``correction`` is taken off every clipped gradient."""
-    module, theta = task.place.module, torch.from_numpy(task.start.parameters.copy())
-    velocity = torch.zeros_like(theta)
-    for x, y in batches(task, method):
-        vector_to_parameters(theta, module.parameters())
-        g = parameters_to_vector(torch.autograd.grad(functional.cross_entropy(module(x), y), list(module.parameters())))
-        g = g + method.weight_decay * theta
-        if method.clip:
-            assert g.norm() > method.clip
-            g = g * method.clip / g.norm()
-        velocity = method.momentum * velocity + g - torch.from_numpy(correction)
-        theta = theta - task.pace.lr * velocity
-    return theta.numpy()
+from fedscope.training.servers.adabest import AdaBest as AdaBestServer
 
 
 @pytest.mark.parametrize(("momentum", "weight_decay", "clip"), [(0.0, 0.0, 0.0), (0.9, 0.05, 0.0), (0.9, 0.05, 0.3)])
@@ -46,7 +28,7 @@ def test_steps_leave_the_drift_out_and_the_drift_fades(
     # Last seen in round 3, back in round 8, for 2 epochs over 11 samples.
     settings = {"round": 8, "last": 3, "state": {"drift": h}, "sent": sent, "pace": Pace(0.1, 2)}
     update = method.train(small.task(**settings))
-    expected = followed(small.task(**settings), method, 0.3 * 2 * 5.5 / 11 * h)
+    expected, _ = followed(small.task(**settings), method, lambda _, g: g - 0.3 * 2 * 5.5 / 11 * h)
     close(update.weights.parameters, expected, 1e-11)
     close(update.state["drift"], h / 5 + (small.start.parameters - expected), 1e-11)
     # 2 epochs over 11 samples in 6 steps.
@@ -93,16 +75,36 @@ def test_what_is_sent_is_the_mean_over_all_participations_so_far(rounds: list[li
     assert sent["participations"].tolist() == [len(everyone)]
 
 
-@pytest.mark.parametrize("indices", [[7], [7, 8, 9]])
-def test_small_clients_train(small: Any, indices: list[int]) -> None:
-    sent = AdaBest().begin(small.start, small.facts)
-    update = AdaBest().train(small.task(indices=np.array(indices), sent=sent))
-    assert update.message["samples_a_step"].tolist() == [len(indices)]
-    assert np.isfinite(update.state["drift"]).all()
+# --- the server ---
 
 
-def test_a_mu_that_switches_it_off_is_refused() -> None:
-    with pytest.raises(FedscopeError, match=r"client\.mu = 0 would switch the method off.*--client sgd"):
-        AdaBest(mu=0.0)
-    with pytest.raises(FedscopeError, match=r"client\.mu = -1 is out of range"):
-        AdaBest(mu=-1.0)
+@pytest.mark.parametrize("beta", [0.9, 0.2, 1.0])
+def test_four_rounds_by_hand(small: Any, beta: float) -> None:
+    server = AdaBestServer(beta=beta)
+    w, state = small.start, server.init(small.start.parameters)
+    before = small.start.parameters  # the mean before the first round is the first model
+    for t in range(4):
+        clients = small.clients(3, seed=10 * t)
+        mean = sum(clients.parameters) / 3
+        expected = mean + beta * (mean - before)
+        served = server.step(state, w, clients, small.cohort())
+        np.testing.assert_allclose(served.parameters, expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(served.state["mean"], mean, rtol=0, atol=1e-13)
+        assert np.abs(served.parameters - mean).max() > 1e-2
+        w, state, before = Weights(w.layout, served.parameters, {}), served.state, mean
+
+
+def test_what_it_extrapolates_is_the_clients_mean_and_not_the_global_model(small: Any) -> None:
+    server = AdaBestServer()
+    first = server.step(server.init(small.start.parameters), small.start, small.clients(), small.cohort())
+    w = Weights(small.start.layout, first.parameters, {})
+    still = Weights(w.layout, np.stack([w.parameters] * 3), {})
+    second = server.step(first.state, w, still, small.cohort())
+    mean = small.clients().parameters.mean(0)
+    np.testing.assert_allclose(second.parameters, w.parameters + 0.9 * (w.parameters - mean), rtol=0, atol=1e-13)
+
+
+def test_a_small_beta_is_the_unweighted_mean(small: Any) -> None:
+    clients, server = small.clients(), AdaBestServer(beta=1e-12)
+    served = server.step(server.init(small.start.parameters), small.start, clients, small.cohort())
+    np.testing.assert_allclose(served.parameters, clients.parameters.mean(0), rtol=0, atol=1e-11)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -10,15 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_memory import play
 
-from fedscope.checkpoints import FedscopeError, RoundRecord, Weights
-from fedscope.landscape import Compute
-from fedscope.training import Config, Engine, Federation, build_module, load_data, partition, train
-from fedscope.training.building import initial_model
-from fedscope.training.federation import Position
-from fedscope.training.memory import ClientState
+from fedscope.checkpoints import FedscopeError
+from fedscope.training import Config, train
 from fedscope.training.registry import find, names
-from fedscope.training.watching import Unwatched
 
 CLIENTS, SERVERS, AVERAGES = names("clients"), names("servers"), names("averages")
 SMALL: dict[str, Any] = {
@@ -55,45 +50,6 @@ def settings(data: str, client: str, server: str, average: str, /, **sections: A
     tables["server"] = {"method": server}
     tables["average"] = {"method": average, **OWN.get(average, {})}
     return Config.read(tables)
-
-
-class InMemory:
-    """A federation's memory without a disk."""
-
-    def __init__(self) -> None:
-        self.records: dict[int, RoundRecord] = {}
-
-    def row(self, round: int, *, mean: bool = False) -> Weights:
-        found = self.records[round].global_
-        assert found is not None
-        return found
-
-    def client_states(self, last: Mapping[int, int]) -> dict[int, ClientState]:
-        states: dict[int, ClientState] = {}
-        for k, t in last.items():
-            record = self.records[t]
-            place = record.client_ids.tolist().index(k)
-            states[k] = {
-                name: rows.row(place) if isinstance(rows, Weights) else rows[place]
-                for name, rows in record.client_state.items()
-            }
-        return states
-
-
-def play(config: Config) -> list[RoundRecord]:
-    """All rounds, in memory."""
-    data = load_data(config.data.name)
-    chosen = config.data
-    split = partition(
-        chosen.partition, data.y_train, data.classes, chosen.clients, seed=0, client_test=chosen.client_test
-    )
-    module = build_module(config.model.architecture, data.shape, data.classes, seed=0)
-    federation = Federation.assemble(config, data, split, Engine(module, Compute(workers=1)))
-    position, memory = Position(0, initial_model(module)), InMemory()
-    for t in range(1, config.run.rounds + 1):
-        record, position = federation.play(position, memory, Unwatched())
-        memory.records[t] = record
-    return list(memory.records.values())
 
 
 def some(client: str) -> list[tuple[str, str]]:

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from in_memory import play
 from torch import nn
 
 from fedscope.checkpoints import RoundRecord, weighted_mean
-from fedscope.training import Config, Engine, Federation, build_module, load_data, merge, partition, preset
-from fedscope.training.building import initial_model
-from fedscope.training.federation import Position
-from fedscope.training.memory import Memory
-from fedscope.training.watching import Unwatched
+from fedscope.training import Config, merge, preset
 
 SMALL = {
     "data": {"clients": 6},
@@ -22,31 +19,6 @@ SMALL = {
     "client": {"epochs": 2},
     "run": {"rounds": 3, "participation": 0.5, "evaluate_clients": 0, "evaluate_every": 3},
 }
-
-
-def play(config: Config, module: nn.Module | None = None) -> list[RoundRecord]:
-    """Three rounds on the digits, of methods that look at nothing but the last round."""
-    data = load_data("digits")
-    chosen = config.data
-    split = partition(chosen.partition, data.y_train, data.classes, chosen.clients, seed=0)
-    module = module or build_module(config.model.architecture, data.shape, data.classes, seed=0)
-    federation = Federation.assemble(config, data, split, Engine(module))
-    position, records = Position(0, initial_model(module)), []
-    memory: Memory = Forgetful()
-    for _ in range(config.run.rounds):
-        record, position = federation.play(position, memory, Unwatched())
-        records.append(record)
-    return records
-
-
-class Forgetful:
-    """A memory of methods that need none."""
-
-    def row(self, round: int, *, mean: bool = False) -> Any:
-        raise AssertionError("nothing is looked back at")
-
-    def client_states(self, last: Any) -> dict[int, Any]:
-        return {}
 
 
 def config(method: str, **sections: Any) -> Config:

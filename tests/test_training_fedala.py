@@ -153,8 +153,8 @@ def test_a_never_leaves_its_interval(lr: float, a: float, seed: int) -> None:
 
 
 def random_mixture(lr: float, a: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    from fedscope.training.anatomy import Facts
     from fedscope.training.bench import Workbench
+    from fedscope.training.building import Facts
     from fedscope.training.local import LocalTask
     from fedscope.training.methods import Pace
 
@@ -217,9 +217,3 @@ def test_more_layers_than_there_are_are_refused(small: Any) -> None:
     assert FedALA(layers=2).begin(small.start, small.facts) == {}
     with pytest.raises(FedscopeError, match=r"client.layers = 3, but the model has 2 layers .* client.layers=2"):
         FedALA(layers=3).begin(small.start, small.facts)
-    with pytest.raises(FedscopeError, match=r"client.layers = 0 is out of range"):
-        FedALA(layers=0)
-    with pytest.raises(FedscopeError, match=r"client.mixing_lr = 0 would switch the method off"):
-        FedALA(mixing_lr=0)
-    with pytest.raises(FedscopeError, match=r"client.portion = 1.2 is out of range"):
-        FedALA(portion=1.2)

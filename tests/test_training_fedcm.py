@@ -7,37 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn import functional
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from local_loops import carried, followed
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, stack
-from fedscope.training.anatomy import Facts
+from fedscope.checkpoints import Entry, Layout, Weights, stack
+from fedscope.training.building import Facts
 from fedscope.training.clients.fedcm import FedCM
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import LocalTask, batches
 from fedscope.training.methods import Cohort, Exchange, Pace
-
-
-def followed(task: LocalTask, method: FedCM) -> tuple[np.ndarray, np.ndarray]:
-    """The final parameters, and the mean of the directions, each weighted by how far it carried the model."""
-    module, theta = task.place.module, torch.from_numpy(task.start.parameters.copy())
-    c, velocity, directions = torch.from_numpy(task.sent["momentum"]), torch.zeros_like(theta), []
-    for x, y in batches(task, method):
-        vector_to_parameters(theta, module.parameters())
-        g = parameters_to_vector(torch.autograd.grad(functional.cross_entropy(module(x), y), list(module.parameters())))
-        g = g + method.weight_decay * theta
-        if method.clip:
-            assert g.norm() > method.clip
-            g = g * method.clip / g.norm()
-        directions.append(method.alpha * g + (1 - method.alpha) * c)
-        velocity = method.momentum * velocity + directions[-1]
-        theta = theta - task.pace.lr * velocity
-    K = len(directions)
-    weights = [sum(method.momentum**k for k in range(K - j)) for j in range(K)]
-    return theta.numpy(), np.average(torch.stack(directions).numpy(), axis=0, weights=weights)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.7])
@@ -47,7 +25,7 @@ def test_steps_follow_the_mix_of_clipped_gradient_and_momentum(
 ) -> None:
     method = FedCM(alpha=alpha, batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip)
     sent = {"momentum": np.random.default_rng(5).normal(size=53) / 5}
-    expected, mean = followed(small.task(sent=sent), method)
+    expected, seen = followed(small.task(sent=sent), method, lambda _, g: alpha * g + (1 - alpha) * sent["momentum"])
     update = method.train(small.task(sent=sent))
     close(update.weights.parameters, expected, 1e-11)
     plain = SGD(batch=4, momentum=momentum, weight_decay=weight_decay, clip=clip)
@@ -56,7 +34,8 @@ def test_steps_follow_the_mix_of_clipped_gradient_and_momentum(
     # A cohort of one: c⁺ is the mean of its directions, with momentum and without.
     cohort = small.cohort([11], reach=np.array([update.reach]))
     exchange = Exchange(small.start, stack([update.weights]), small.start, cohort, small.facts)
-    close(method.share(sent, exchange)["momentum"], mean, 1e-11)
+    own = np.average(seen, axis=0, weights=carried(len(seen), momentum))
+    close(method.share(sent, exchange)["momentum"], alpha * own + (1 - alpha) * sent["momentum"], 1e-11)
 
 
 def test_the_first_round_steps_by_a_times_the_gradient(small: Any, close: Any) -> None:
@@ -92,17 +71,3 @@ def test_the_momentum_is_the_cohorts_weighted_mean_alone(small: Any, close: Any)
     assert shared.dtype == small.facts.layout.dtype
     half = replace(small.facts, layout=Layout.of(small.module.float()))
     assert FedCM().share({"momentum": w}, replace(exchange, facts=half))["momentum"].dtype == np.float32
-
-
-@pytest.mark.parametrize("indices", [[7], [7, 8, 9]])
-def test_small_clients_train(small: Any, indices: list[int]) -> None:
-    sent = FedCM().begin(small.start, small.facts)
-    update = FedCM().train(small.task(indices=np.array(indices), sent=sent))
-    assert update.steps == 2
-    assert np.isfinite(update.weights.parameters).all()
-
-
-@pytest.mark.parametrize(("alpha", "words"), [(0.0, "greater than 0"), (1.0, "less than 1"), (1.5, "less than 1")])
-def test_a_share_that_leaves_one_of_the_two_out_is_refused(alpha: float, words: str) -> None:
-    with pytest.raises(FedscopeError, match=rf"client\.alpha = {alpha:g} is out of range: it must be {words}"):
-        FedCM(alpha=alpha)

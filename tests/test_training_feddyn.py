@@ -1,5 +1,5 @@
 """FedDyn's clients against the regularised loss differentiated as a whole, the identity at stationary points, and whole
-federations worked out in NumPy."""
+federations worked out in NumPy; and its server, whose h is what all clients hold on average."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from local_loops import followed
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fedscope.checkpoints import FedscopeError, Layout
-from fedscope.training.anatomy import Facts
+from fedscope.checkpoints import FedscopeError, Layout, Weights
+from fedscope.training import Config
 from fedscope.training.bench import Workbench
-from fedscope.training.building import initial_model
+from fedscope.training.building import Facts, initial_model
 from fedscope.training.clients.feddyn import FedDyn
 from fedscope.training.clients.fedprox import FedProx
-from fedscope.training.local import batches
 from fedscope.training.methods import Pace
+from fedscope.training.servers.feddyn import FedDyn as FedDynServer
 
 ETA, DECAY, ALPHA = 0.3, 0.02, 0.2
 
@@ -81,15 +82,7 @@ def test_the_regulariser_comes_after_the_clip_and_before_momentum(small: Any, cl
     method = FedDyn(alpha=0.4, batch=4, momentum=0.9, weight_decay=0.05, clip=0.1)
     h = some(small, 3)
     task = small.task(state={"gradient": h}, last=1)
-    module, theta = small.task().bench.module, torch.from_numpy(small.start.parameters.copy())
-    start, velocity = theta.clone(), torch.zeros_like(theta)
-    for x, y in batches(task, method):
-        vector_to_parameters(theta, module.parameters())
-        g = parameters_to_vector(torch.autograd.grad(functional.cross_entropy(module(x), y), list(module.parameters())))
-        g = g + 0.05 * theta
-        assert g.norm() > 0.1
-        velocity = 0.9 * velocity + 0.1 * g / g.norm() - torch.from_numpy(h) + 0.4 * (theta - start)
-        theta = theta - 0.1 * velocity
+    theta, _ = followed(task, method, lambda theta, g: g - h + 0.4 * (theta - small.start.parameters))
     close(method.train(task).weights.parameters, theta, 1e-11)
 
 
@@ -136,16 +129,62 @@ def test_a_federations_states_are_those_worked_out_in_numpy_client_by_client(sma
             close(state["gradient"], h[i].ravel(), 1e-12)
 
 
-@pytest.mark.parametrize("indices", [[7], [7, 8, 9]])
-def test_small_clients_train(small: Any, indices: list[int]) -> None:
-    update = FedDyn().train(small.task(indices=np.array(indices)))
-    assert update.steps == 2
-    assert np.isfinite(update.weights.parameters).all()
-    assert np.isfinite(update.state["gradient"]).all()
+# --- the server ---
 
 
-def test_an_alpha_that_switches_it_off_is_refused() -> None:
-    with pytest.raises(FedscopeError, match=r"client\.alpha = 0 would switch the method off.*--client sgd"):
-        FedDyn(alpha=0.0)
-    with pytest.raises(FedscopeError, match=r"client\.alpha = -1 is out of range"):
-        FedDyn(alpha=-1.0)
+@pytest.mark.parametrize("alpha", [0.01, 0.5])
+def test_three_rounds_by_hand_under_partial_participation(small: Any, alpha: float) -> None:
+    server = FedDynServer(alpha=alpha)
+    w, state = small.start, server.init(small.start.parameters)
+    held = np.zeros((4, w.layout.size))  # h_i of all four clients, by id
+    for t, ids in enumerate([[0, 1, 3], [2, 3], [1]], start=1):
+        clients = small.clients(len(ids), seed=10 * t)
+        cohort = small.cohort(range(1, len(ids) + 1), client_ids=np.array(ids), round=t)
+        held[ids] -= alpha * (clients.parameters - w.parameters)
+        served = server.step(state, w, clients, cohort)
+        np.testing.assert_allclose(served.state["h"], held.mean(0), rtol=0, atol=1e-13)
+        expected = clients.parameters.mean(0) - held.mean(0) / alpha
+        np.testing.assert_allclose(served.parameters, expected, rtol=0, atol=1e-11)
+        assert np.abs(served.parameters - cohort.p @ clients.parameters).max() > 1e-2
+        w, state = Weights(w.layout, served.parameters, {}), served.state
+
+
+def test_clients_with_quadratic_losses_end_at_the_minimum_of_their_sum(small: Any) -> None:
+    # Client i's loss is (c_i/2)(θ − a_i)², so that θ_i = (c_i a_i + h_i + α w)/(c_i + α) is stationary. A wrong sign, a
+    # plain norm or an h by the place in the cohort leads elsewhere, as does FMA.
+    draw = np.random.default_rng(1)
+    c, a = draw.uniform(0.5, 2, size=(2, 4, small.start.layout.size))
+    server, alpha = FedDynServer(alpha=1.0), 1.0
+    w, state = small.start, server.init(small.start.parameters)
+    held = np.zeros_like(a)
+    for t in range(1, 301):
+        ids = np.sort(draw.choice(4, size=2, replace=False))
+        theta = (c[ids] * a[ids] + held[ids] + alpha * w.parameters) / (c[ids] + alpha)
+        held[ids] -= alpha * (theta - w.parameters)
+        served = server.step(state, w, Weights(w.layout, theta, {}), small.cohort((5, 90), client_ids=ids, round=t))
+        w, state = Weights(w.layout, served.parameters, {}), served.state
+    least = (c * a).sum(0) / c.sum(0)
+    np.testing.assert_allclose(w.parameters, least, rtol=0, atol=1e-8)
+    assert np.abs(least - a.mean(0)).max() > 0.05
+
+
+def test_alpha_is_the_clients_or_a_hundredth(small: Any) -> None:
+    assert Config.read({"server": {"method": "feddyn"}}).server == FedDynServer(alpha=0.01)
+    assert Config.read({"server": {"method": "feddyn", "alpha": 0.3}}).server == FedDynServer(alpha=0.3)
+    both = {"client": {"method": "feddyn", "alpha": 0.2}, "server": {"method": "feddyn"}}
+    config = Config.read(both)
+    assert config.server == FedDynServer(alpha=0.2)
+    assert Config.read(config.tables()).server == FedDynServer(alpha=0.2)
+    unsettled, settled = (
+        server.step({"h": np.ones(small.start.layout.size)}, small.start, small.clients(), small.cohort()).parameters
+        for server in (FedDynServer(), FedDynServer(alpha=0.01))
+    )
+    assert unsettled.tobytes() == settled.tobytes()
+
+
+def test_two_alphas_are_refused() -> None:
+    tables = {"client": {"method": "feddyn", "alpha": 0.1}, "server": {"method": "feddyn", "alpha": 0.2}}
+    with pytest.raises(
+        FedscopeError, match=r"server\.alpha = 0\.2 and client\.alpha = 0\.1 differ, .* give both the same"
+    ):
+        Config.read(tables)

@@ -1,20 +1,20 @@
-"""FedMoSWA's client half: against loops written by hand, and where it is FedSWA's."""
+"""FedMoSWA: its clients against loops written by hand, and where both halves are FedSWA's."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional
+from local_loops import followed
 
 from fedscope.checkpoints import FedscopeError
+from fedscope.training import Config
 from fedscope.training.clients.fedmoswa import FedMoSWA
 from fedscope.training.clients.fedswa import FedSWA
-from fedscope.training.local import batches
 from fedscope.training.methods import Exchange
+from fedscope.training.servers.fedmoswa import FedMoSWA as FedMoSWAServer
+from fedscope.training.servers.fedswa import FedSWA as FedSWAServer
 
 RATES = [0.1 * (1 - 0.9 * k / 6) for k in range(6)]
 
@@ -31,24 +31,9 @@ def run(small: Any, method: FedMoSWA, control: np.ndarray | None, m: np.ndarray,
     return method.train(small.task(sent={"momentum": m}, state=state, **changes))
 
 
-def gradient(module: Any, theta: np.ndarray, x: Any, y: Any, weight_decay: float, clip: float) -> np.ndarray:
-    """g of a batch at θ: weight decay included, then clipped."""
-    torch.nn.utils.vector_to_parameters(torch.from_numpy(theta.copy()), module.parameters())
-    parts = torch.autograd.grad(functional.cross_entropy(module(x), y), list(module.parameters()))
-    g = np.concatenate([part.numpy().ravel() for part in parts]) + weight_decay * theta
-    norm = np.linalg.norm(g)
-    return g * clip / norm if clip and norm > clip else g
-
-
 def by_hand(small: Any, method: FedMoSWA, c: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """θ after six steps, and the six g."""
-    theta, velocity, seen = small.start.parameters.copy(), 0.0, []
-    for k, (x, y) in enumerate(batches(small.task(), method)):
-        g = gradient(small.module, theta, x, y, method.weight_decay, method.clip)
-        seen.append(g)
-        velocity = method.momentum * velocity + g - c + m
-        theta = theta - RATES[k] * velocity
-    return theta, seen
+    return followed(small.task(), method, lambda _, g: g - c + m, RATES)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -121,33 +106,43 @@ def test_the_first_round_is_not_dropped(small: Any, close: Any) -> None:
     assert np.abs(first).max() > 1e-3
 
 
-def test_vectors_travel_and_rest_in_the_models_precision(small: Any) -> None:
-    from fedscope.checkpoints import Layout
-    from fedscope.training.bench import Workbench
-    from fedscope.training.building import initial_model
-
-    module = small.module.float()
-    layout = Layout.of(module)
-    facts = replace(small.facts, layout=layout)
-    method = FedMoSWA(batch=4)
-    sent = method.begin(initial_model(module), facts)
-    task = small.task(x=small.x.float(), start=initial_model(module), facts=facts, bench=Workbench(module), sent=sent)
-    update = method.train(task)
-    assert sent["momentum"].dtype == update.state["control"].dtype == np.float32
-    again = method.train(replace(task, state=update.state))
-    assert np.isfinite(again.weights.parameters).all()
+# --- the server ---
 
 
-def test_one_sample_trains(small: Any) -> None:
-    c, m = vectors(small)
-    update = run(small, FedMoSWA(), c, m, indices=np.array([3]))
-    assert np.isfinite(update.weights.parameters).all()
+@pytest.mark.parametrize("alpha", [1.5, 1.0, 0.5])
+def test_it_steps_as_fedswa_does_bit_for_bit(small: Any, alpha: float) -> None:
+    clients, cohort = small.clients(), small.cohort()
+    served = FedMoSWAServer(alpha=alpha).step({}, small.start, clients, cohort)
+    assert (
+        served.parameters.tobytes()
+        == FedSWAServer(alpha=alpha).step({}, small.start, clients, cohort).parameters.tobytes()
+    )
+    expected = small.start.parameters + alpha * ([0.1, 0.3, 0.6] @ clients.parameters - small.start.parameters)
+    np.testing.assert_allclose(served.parameters, expected, rtol=0, atol=1e-13)
 
 
-def test_a_momentum_that_never_moves_is_refused() -> None:
-    with pytest.raises(FedscopeError, match=r"client.gamma = 0 would switch the method off; .* --client fedswa"):
-        FedMoSWA(gamma=0)
-    with pytest.raises(FedscopeError, match=r"client.gamma = 1.5 is out of range"):
-        FedMoSWA(gamma=1.5)
-    with pytest.raises(FedscopeError, match=r"client.lr_floor = 0 is out of range"):
-        FedMoSWA(lr_floor=0)
+def test_of_one_client_it_returns_that_client(small: Any) -> None:
+    one = small.clients(1)
+    served = FedMoSWAServer(alpha=1.0).step({}, small.start, one, small.cohort((10,)))
+    np.testing.assert_allclose(served.parameters, one.parameters[0], rtol=0, atol=1e-14)
+
+
+def test_gamma_is_one_for_both_halves_and_the_clients_own_beside_another_server() -> None:
+    def settled(client: dict[str, Any], server: dict[str, Any]) -> Config:
+        return Config.read({"client": client, "server": server})
+
+    for client, server, gamma in (({}, {}, 0.2), ({}, {"gamma": 0.3}, 0.3), ({"gamma": 0.4}, {}, 0.4)):
+        found = settled({"method": "fedmoswa", **client}, {"method": "fedmoswa", **server}).tables()
+        assert found["client"]["gamma"] == found["server"]["gamma"] == gamma
+        assert Config.read(found).tables() == found
+    beside = settled({"method": "fedmoswa", "gamma": 0.4}, {"method": "fedadam"}).tables()
+    assert beside["client"]["gamma"] == 0.4
+    with pytest.raises(
+        FedscopeError, match=r"client\.gamma = 0\.4 and server\.gamma = 0\.3 differ, but FedMoSWA has one"
+    ):
+        settled({"method": "fedmoswa", "gamma": 0.4}, {"method": "fedmoswa", "gamma": 0.3})
+    with pytest.raises(
+        FedscopeError, match=r"server\.gamma = 0\.3 moves .* but the client method is sgd; leave it out"
+    ):
+        settled({"method": "sgd"}, {"method": "fedmoswa", "gamma": 0.3})
+    assert "gamma" not in settled({"method": "sgd"}, {"method": "fedmoswa"}).tables()["server"]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedscope.checkpoints import FedscopeError, Layout
+from fedscope.checkpoints import Layout
 from fedscope.training.building import initial_model
 from fedscope.training.clients.fedntd import FedNTD
 from fedscope.training.clients.sgd import SGD
@@ -105,24 +105,3 @@ def test_with_two_classes_it_is_sgd(small: Any, close: Any) -> None:
         return parameters
 
     close(trained(FedNTD(**PLAIN, beta=9.0)), trained(SGD(**PLAIN)), 1e-14)
-
-
-@pytest.mark.parametrize("indices", [[7], [3, 30]])
-def test_small_clients_train(small: Any, indices: list[int]) -> None:
-    update = FedNTD().train(small.task(indices=np.array(indices)))
-    assert np.isfinite(update.weights.parameters).all()
-    assert not update.message
-    assert not update.state
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"beta": 0.0}, r"client.beta = 0 would switch the method off; .* or --client sgd"),
-        ({"beta": -1.0}, "client.beta = -1 is out of range: it must be greater than 0"),
-        ({"temperature": 0.0}, "client.temperature = 0 is out of range: it must be greater than 0"),
-    ],
-)
-def test_fedntd_refuses_what_would_not_be_fedntd(wrong: dict[str, float], said: str) -> None:
-    with pytest.raises(FedscopeError, match=said):
-        FedNTD(**wrong)  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from local_loops import followed
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
-from fedscope.checkpoints import FedscopeError
 from fedscope.training.clients.fedprox import FedProx
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.methods import Pace
@@ -59,34 +59,5 @@ def test_as_mu_goes_to_0_it_is_sgd_and_the_first_step_always_is(small: Any, clos
 def test_the_pull_comes_after_the_clip_and_before_momentum(small: Any, close: Any) -> None:
     task = small.task(indices=np.arange(5, 12), pace=Pace(0.2, 3))
     method = FedProx(mu=0.4, batch=7, momentum=0.9, weight_decay=0.05, clip=0.1)
-    x, y = small.x[5:12], small.y[5:12]
-    parameters = [p.detach().clone().requires_grad_() for p in small.module.parameters()]
-    start = torch.from_numpy(small.start.parameters)
-    velocity = torch.zeros_like(start)
-    for _ in range(3):
-        a, b, c, d = parameters
-        theta = torch.cat([p.reshape(-1) for p in parameters])
-        loss = functional.cross_entropy(torch.tanh(x @ a.T + b) @ c.T + d, y) + 0.025 * theta.square().sum()
-        g = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, parameters)])
-        assert g.norm() > 0.1
-        velocity = 0.9 * velocity + 0.1 * g / g.norm() + 0.4 * (theta.detach() - start)
-        moved = torch.split(theta.detach() - 0.2 * velocity, [p.numel() for p in parameters])
-        parameters = [m.view_as(p).requires_grad_() for m, p in zip(moved, parameters, strict=True)]
-    expected = torch.cat([p.detach().reshape(-1) for p in parameters]).numpy()
+    expected, _ = followed(task, method, lambda theta, g: g + 0.4 * (theta - small.start.parameters))
     close(method.train(task).weights.parameters, expected, 1e-11)
-
-
-@pytest.mark.parametrize("indices", [[7], [7, 8, 9]])
-def test_small_clients_train(small: Any, indices: list[int]) -> None:
-    update = FedProx().train(small.task(indices=np.array(indices)))
-    assert (update.steps, update.samples) == (2, len(indices))
-    assert np.isfinite(update.weights.parameters).all()
-    assert not update.state
-    assert not update.message
-
-
-def test_a_mu_that_switches_it_off_is_refused() -> None:
-    with pytest.raises(FedscopeError, match=r"client\.mu = 0 would switch the method off.*--client sgd"):
-        FedProx(mu=0.0)
-    with pytest.raises(FedscopeError, match=r"client\.mu = -0\.1 is out of range: it must be greater than 0"):
-        FedProx(mu=-0.1)

@@ -1,35 +1,22 @@
-"""FedSWA's client half: against a loop written by hand, and where it is plain SGD."""
+"""FedSWA: its clients against a loop written by hand, and where they are plain SGD; its server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from local_loops import followed
 from torch.nn import functional
 
-from fedscope.checkpoints import FedscopeError
 from fedscope.training.clients.fedswa import FedSWA
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import batches
-
-
-def by_falling_rates(task: Any, method: Any, floor: float) -> np.ndarray:
-    """Six steps at 0.1, ..., towards 0.1 ``floor``."""
-    module, theta, velocity = deepcopy(task.bench.module), task.start.parameters.copy(), 0.0
-    for k, (x, y) in enumerate(batches(task, method)):
-        torch.nn.utils.vector_to_parameters(torch.from_numpy(theta.copy()), module.parameters())
-        found = torch.autograd.grad(functional.cross_entropy(module(x), y), list(module.parameters()))
-        g = np.concatenate([part.numpy().ravel() for part in found]) + method.weight_decay * theta
-        velocity = method.momentum * velocity + g
-        theta = theta - (0.1 * (1 - k / 6) + floor * 0.1 * k / 6) * velocity
-    return theta
+from fedscope.training.servers.fedswa import FedSWA as FedSWAServer
+from fedscope.training.servers.fma import FMA
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -39,7 +26,8 @@ def test_the_clients_rate_falls_linearly_inside_the_round(
 ) -> None:
     method, task = FedSWA(batch=4, momentum=momentum, lr_floor=floor), small.task()
     update = method.train(task)
-    close(update.weights.parameters, by_falling_rates(task, method, floor), 1e-12)
+    falling = [0.1 * (1 - k / 6) + floor * 0.1 * k / 6 for k in range(6)]
+    close(update.weights.parameters, followed(task, method, rates=falling)[0], 1e-12)
     assert update.steps == 6
     plain = SGD(batch=4, momentum=momentum).train(small.task())
     assert np.abs(update.weights.parameters - plain.weights.parameters).max() > 1e-3
@@ -75,19 +63,30 @@ def test_the_rounds_pace_is_what_falls(small: Any, by_hand: Callable[..., Any], 
     close(method.train(task).weights.parameters, expected, 1e-13)
 
 
-def test_one_sample_trains(small: Any) -> None:
-    update = FedSWA().train(small.task(indices=np.array([3])))
-    assert update.steps == 2
-    assert np.isfinite(update.weights.parameters).all()
-
-
 def test_servers_that_assume_a_constant_rate_are_told() -> None:
     assert FedSWA.changing_rate
     assert not SGD.changing_rate
 
 
-def test_floors_out_of_range_are_refused() -> None:
-    with pytest.raises(FedscopeError, match=r"client.lr_floor = 0 is out of range: it must be greater than 0"):
-        FedSWA(lr_floor=0)
-    with pytest.raises(FedscopeError, match=r"client.lr_floor = 1.1 is out of range: it must be at most 1"):
-        FedSWA(lr_floor=1.1)
+# --- the server ---
+
+
+@pytest.mark.parametrize("alpha", [1.5, 0.4, 3.0])
+def test_the_server_goes_alpha_times_as_far_as_the_mean(small: Any, alpha: float) -> None:
+    clients = small.clients()
+    served = FedSWAServer(alpha=alpha).step({}, small.start, clients, small.cohort())
+    mean = [0.1, 0.3, 0.6] @ clients.parameters
+    expected = (1 - alpha) * small.start.parameters + alpha * mean
+    np.testing.assert_allclose(served.parameters, expected, rtol=0, atol=1e-13)
+    assert np.abs(served.parameters - mean).max() > 1e-2
+    assert FedSWAServer().alpha == 1.5
+
+
+def test_with_alpha_one_it_is_fma_and_of_one_client_that_client(small: Any) -> None:
+    clients = small.clients()
+    served = FedSWAServer(alpha=1.0).step({}, small.start, clients, small.cohort())
+    fma = FMA().step({}, small.start, clients, small.cohort())
+    np.testing.assert_allclose(served.parameters, fma.parameters, rtol=0, atol=1e-14)
+    one = small.clients(1)
+    alone = FedSWAServer(alpha=1.0).step({}, small.start, one, small.cohort((10,)))
+    np.testing.assert_allclose(alone.parameters, one.parameters[0], rtol=0, atol=1e-14)

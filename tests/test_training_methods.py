@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.checkpoints.layout import Entry
+from fedscope.checkpoints.weights import Entry
 from fedscope.training import Config
-from fedscope.training.anatomy import Facts
 from fedscope.training.averages.ima import IMA
 from fedscope.training.averages.none import NoAverage
+from fedscope.training.building import Facts
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.methods import Cohort, History
 from fedscope.training.servers.fma import FMA

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedscope.checkpoints import FedscopeError, Layout, Weights
+from fedscope.checkpoints import Layout, Weights
 from fedscope.training.building import initial_model
 from fedscope.training.clients.moon import MOON
 from fedscope.training.clients.sgd import SGD
@@ -132,21 +132,3 @@ def test_buffers_are_kept_and_dead_features_have_no_direction(small: Any, dead: 
     assert kept.buffers["1.num_batches_tracked"] == 6
     second = MOON(batch=4).train(replace(task, state=first.state, last=3, round=4))
     assert np.isfinite(second.weights.parameters).all()
-
-
-@pytest.mark.parametrize("indices", [[7], [3, 30]])
-def test_small_clients_train(small: Any, indices: list[int]) -> None:
-    update = MOON().train(returning(small, indices=np.array(indices)))
-    assert np.isfinite(update.weights.parameters).all()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"mu": 0.0}, r"client.mu = 0 would switch the method off; .* or --client sgd"),
-        ({"temperature": 0.0}, "client.temperature = 0 is out of range: it must be greater than 0"),
-    ],
-)
-def test_moon_refuses_what_would_not_be_moon(wrong: dict[str, float], said: str) -> None:
-    with pytest.raises(FedscopeError, match=said):
-        MOON(**wrong)  # type: ignore[arg-type]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,28 +174,33 @@ def test_the_history_of_a_branch_was_made_by_another_server(tmp_path: Path) -> N
         again(made, 4, "fedavgm", from_state=True)
 
 
+def with_buffers(source: Run, path: Path, parameters: np.ndarray, held: dict[str, np.ndarray]) -> tuple[Run, Weights]:
+    """A run whose second round has other clients, of a model with buffers [C, ...], and the model that it was sent."""
+    shutil.copytree(source.path, path)
+    before = source.round(2)
+    more = (Entry(name, rows.shape[1:], str(rows.dtype), "buffer") for name, rows in held.items())
+    layout = Layout((*source.layout.entries, *more))
+    info = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
+    start = Weights(layout, before.read("start").parameters, {name: rows[1] for name, rows in held.items()})
+    numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
+    Run.open(path).round(2).path.unlink()
+    write_round(
+        path / "rounds/00002.h5", RoundRecord(2, start, Weights(layout, parameters, held), start, None, *numbers)
+    )
+    return Run.open(path), start
+
+
 def test_buffers_are_averaged_as_in_training(runs: Any, tmp_path: Path) -> None:
     """Running statistics with p, counters of the client with the most samples."""
-    import json
-    import shutil
-
-    shutil.copytree(runs("fma").path, tmp_path / "buffers")
-    plain = Run.open(tmp_path / "buffers")
-    before = plain.round(2)
-    more = (Entry("mean", (3,), "float32", "buffer"), Entry("seen", (), "int64", "buffer"))
-    layout = Layout((*plain.layout.entries, *more))
-    info = json.loads((plain.path / "run.json").read_text())
-    (plain.path / "run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
-    rng = np.random.default_rng(0)
+    before = runs("fma").round(2)
     count = len(before.client_ids)
-    held = {"mean": rng.normal(size=(count, 3)).astype(np.float32), "seen": 7 + np.arange(count)}
-    one = {name: rows[0] for name, rows in held.items()}
-    start = Weights(layout, before.read("start").parameters, one)
-    clients = Weights(layout, before.clients().parameters, held)
-    numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
-    before.path.unlink()
-    write_round(before.path, RoundRecord(2, start, clients, start, None, *numbers))
-    made = again(Run.open(plain.path), 2, "fedswa").weights
+    held = {
+        "mean": np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32),
+        "seen": 7 + np.arange(count),
+    }
+    run, _ = with_buffers(runs("fma"), tmp_path / "buffers", before.clients().parameters, held)
+    made = again(run, 2, "fedswa").weights
     total = np.zeros(3)
     for k in range(count):
         total += before.weights[k] * held["mean"][k].astype(np.float64)
@@ -222,23 +229,11 @@ def test_distances_are_measured_in_float64() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_clients_that_diverged_are_told_by_parameters_and_by_buffers(runs: Any, tmp_path: Path) -> None:
-    import json
-    import shutil
-
-    shutil.copytree(runs("fma").path, tmp_path / "lost")
-    run = Run.open(tmp_path / "lost")
-    before = run.round(2)
-    layout = Layout((*run.layout.entries, Entry("mean", (3,), "float32", "buffer")))
-    info = json.loads((run.path / "run.json").read_text())
-    (run.path / "run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
-    count = len(before.client_ids)
-    parameters, mean = before.clients().parameters, np.zeros((count, 3), np.float32)
+    before = runs("fma").round(2)
+    parameters, mean = before.clients().parameters, np.zeros((len(before.client_ids), 3), np.float32)
     parameters[0, 5], mean[2, 1] = np.inf, np.nan
-    start = Weights(layout, before.read("start").parameters, {"mean": mean[1]})
-    numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
-    before.path.unlink()
-    write_round(before.path, RoundRecord(2, start, Weights(layout, parameters, {"mean": mean}), start, None, *numbers))
-    made = again(Run.open(run.path), 2, "fedadam")
+    run, start = with_buffers(runs("fma"), tmp_path / "lost", parameters, {"mean": mean})
+    made = again(run, 2, "fedadam")
     assert made.diverged == (before.client_ids[0], before.client_ids[2])
     assert compared(made.weights, start)[1] is False
     assert again(runs("fma"), 2, "fedadam").diverged == ()
@@ -298,9 +293,6 @@ def test_rounds_that_hold_too_little_are_refused(runs: Any, tmp_path: Path) -> N
 
 
 def test_a_run_of_another_program_is_refused(runs: Any, tmp_path: Path) -> None:
-    import json
-    import shutil
-
     shutil.copytree(runs("fma").path, tmp_path / "flower")
     (tmp_path / "flower" / "config.toml").unlink()
     info = json.loads((tmp_path / "flower" / "run.json").read_text())

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from local_loops import carried, followed
 
 from fedscope.checkpoints import Layout, stack, weighted_mean
-from fedscope.training.anatomy import Facts
 from fedscope.training.bench import Workbench
-from fedscope.training.building import initial_model
+from fedscope.training.building import Facts, initial_model
 from fedscope.training.clients.scaffold import SCAFFOLD
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import batches
 from fedscope.training.methods import Cohort, Exchange, Pace
 
 ETA, DECAY = 0.3, 0.02
@@ -38,26 +34,12 @@ def test_steps_are_corrected_after_clipping_and_the_control_is_the_mean_of_the_c
     c, own = some(small, 1), some(small, 2)
     task = small.task(sent={"control": c}, state={"control": own}, last=1)
 
-    module, theta = small.task().bench.module, torch.from_numpy(small.start.parameters.copy())
-    gradients: list[torch.Tensor] = []
-    velocity = torch.zeros_like(theta)
-    for x, y in batches(task, method):
-        vector_to_parameters(theta, module.parameters())
-        g = parameters_to_vector(torch.autograd.grad(functional.cross_entropy(module(x), y), list(module.parameters())))
-        g = g + DECAY * theta
-        if clip:
-            assert g.norm() > clip
-            g = g * clip / g.norm()
-        gradients.append(g)
-        velocity = momentum * velocity + g - torch.from_numpy(own) + torch.from_numpy(c)
-        theta = theta - 0.1 * velocity
+    theta, gradients = followed(task, method, lambda _, g: g - own + c)
     update = method.train(task)
     close(update.weights.parameters, theta, 1e-11)
 
     # Gradient j is stepped along in steps j, j + 1, ..., with η, ηβ, ηβ², ...
-    K = len(gradients)
-    weights = np.array([sum(0.1 * momentum**k for k in range(K - j)) for j in range(K)])
-    mean = np.average(torch.stack(gradients).numpy(), axis=0, weights=weights)
+    mean = np.average(gradients, axis=0, weights=carried(len(gradients), momentum))
     close(update.state["control"], mean, 1e-11)
     close(update.message["control"], update.state["control"] - own, 1e-14)
 
@@ -135,24 +117,3 @@ def test_messages_count_alike_whatever_a_client_has(small: Any, close: Any) -> N
     exchange = Exchange(small.start, small.clients(), small.start, small.cohort(), small.facts, message)
     shared = SCAFFOLD().share(sent, exchange)
     close(shared["control"], sent["control"] + 3 / 4 * message["control"], 1e-14)
-
-
-@pytest.mark.parametrize("make", [SCAFFOLD, lambda: SCAFFOLD(momentum=0.0, batch=1)])
-def test_a_client_of_one_sample_trains(small: Any, make: Callable[[], SCAFFOLD]) -> None:
-    method = make()
-    update = method.train(small.task(indices=np.array([7]), sent=method.begin(small.start, small.facts)))
-    assert np.isfinite(update.state["control"]).all()
-    assert np.isfinite(update.weights.parameters).all()
-
-
-def test_states_are_vectors_in_the_models_dtype(small: Any) -> None:
-    module = small.module.float()
-    facts, start = replace(small.facts, layout=Layout.of(module)), initial_model(module)
-    method = SCAFFOLD()
-    task = small.task(
-        facts=facts, start=start, x=small.x.float(), bench=Workbench(module), sent=method.begin(start, facts)
-    )
-    update = method.train(task)
-    exchange = Exchange(start, stack([update.weights]), start, small.cohort([11]), facts, {"control": np.ones(53)})
-    for array in (update.state["control"], update.message["control"], *method.share(task.sent, exchange).values()):
-        assert (array.dtype, array.shape) == (np.float32, (53,))

@@ -10,10 +10,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from in_memory import contents
 
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.training import Config, Replayer, branch, branch_notes, merge, preset, presets, resume, train
 from fedscope.training.checking import check_run
+from fedscope.training.memory import RunMemory
 from fedscope.training.registry import find, names
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -50,16 +52,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return made[method]
 
     return of
-
-
-def contents(path: Path) -> dict[str, Any]:
-    """All datasets of a file, as bytes, by place; not the checksums, among them that of the seconds."""
-    found: dict[str, Any] = {}
-    with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, item: found.update({name: item[()].tobytes()}) if isinstance(item, h5py.Dataset) else None
-        )
-    return {name: value for name, value in found.items() if name != "checksums"}
 
 
 @pytest.mark.parametrize("method", presets())
@@ -161,7 +153,10 @@ def test_what_clients_keep_is_what_the_method_says(whole: Any, method: str) -> N
         values = rows.parameters if isinstance(rows, Weights) else rows
         assert len(values) == len(round_.client_ids)
         vectors += values.size == len(values) * P
+        assert values.dtype == run.layout.dtype or values.size < P, name
     assert vectors == find("clients", method).vectors_kept
+    for name, values in RunMemory(run).kept(6).sent.items():
+        assert values.dtype == run.layout.dtype or values.size < P, name
 
 
 def test_states_follow_clients_not_places_in_the_cohort(whole: Any, close: Any) -> None:
@@ -355,6 +350,6 @@ def test_the_room_that_a_run_is_said_to_need_counts_what_methods_keep(whole: Any
 
 def facts(run: Run) -> Any:
     """What a run's methods know of its model."""
-    from fedscope.training.anatomy import Facts
+    from fedscope.training.building import Facts
 
     return Facts(run.layout, classes=10, clients=5, head="head")

@@ -18,8 +18,7 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
-from fedscope.landscape import Compute, Line, Plane, Regression, Sequences
-from fedscope.landscape.curvature import Sharpness
+from fedscope.landscape import Compute, Line, Plane, Regression, Sequences, Sharpness
 from fedscope.training import Config, Replayer, branch, data_of, load_data, module_of, resume, train
 from fedscope.training.bench import Workbench
 from fedscope.training.building import initial_model

@@ -4,7 +4,6 @@ from .branching import branched_config as branched_config
 from .building import build_module as build_module
 from .building import config_of as config_of
 from .building import data_of as data_of
-from .building import draw_cohort as draw_cohort
 from .building import learnt_by as learnt_by
 from .building import load_data as load_data
 from .building import model_settings as model_settings
@@ -25,11 +24,12 @@ from .lineage import config_at as config_at
 from .measures import MEASURES as MEASURES
 from .measures import USUAL as USUAL
 from .measures import measure_of as measure_of
-from .named_methods import canonical_method as canonical_method
-from .named_methods import preset as preset
-from .named_methods import presets as presets
 from .own_data import taken_data as taken_data
 from .own_task import given_task as given_task
+from .randomness import draw_cohort as draw_cohort
+from .registry import canonical_method as canonical_method
+from .registry import preset as preset
+from .registry import presets as presets
 from .replays import Replayer as Replayer
 from .splitting import partition as partition
 from .trainer import resume as resume

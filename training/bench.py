@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import Weights
 from ..landscape.evaluation.compute import CPU, Compute
-from ..landscape.evaluation.flat import FlatModule
+from ..landscape.evaluation.replica import FlatModule
 from ..landscape.evaluation.tasks import Task
 from .randomness import torch_generator
 
@@ -86,6 +86,27 @@ class Workbench(FlatModule):
             self.g.add_(self.w, alpha=weight_decay)
         return value
 
+    def gradient_at(self, objective: Objective, w: Tensor, x: Tensor, y: Tensor, weight_decay: float) -> Tensor:
+        """The gradient of the objective on a batch at the model ``w`` [P], weight decay included, [P].
+
+        The model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
+        pass meets the same ones, so that two gradients of a batch differ by their models alone. ``g`` is overwritten.
+        """
+        state = self.module.state_dict()
+        before = {entry.name: state[entry.name].clone() for entry in self.layout.buffers}
+        here = self.w.clone()
+        place = self.place_in_masks()
+        self.w.copy_(w)
+        try:
+            self.decayed(objective, x, y, weight_decay)
+        finally:
+            self.w.copy_(here)
+            with torch.no_grad():
+                for name, values in before.items():
+                    state[name].copy_(values)
+            self.return_in_masks(place)
+        return self.g.clone()
+
     def companion(self, model: Weights, which: str) -> nn.Module:
         """A frozen copy of the module that holds another model, in evaluation mode; made once for each ``which``.
 
@@ -155,7 +176,21 @@ def mean_loss(learnt: Task) -> Objective:
 
 def head_layer(module: nn.Module, head: str | None) -> nn.Linear:
     """The module's head, by name."""
-    assert head is not None, "Config.settle has refused models without a head"
+    assert head is not None, "facts_of has refused models without a head"
     layer = module.get_submodule(head)
     assert isinstance(layer, nn.Linear)
     return layer
+
+
+def features_and_logits(module: nn.Module, head: str | None, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What the head sees, [n, features], and what the model answers, [n, classes], in one forward pass.
+
+    Works on any module whose head is called once in its forward pass.
+    """
+    seen: list[Tensor] = []
+    handle = head_layer(module, head).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        logits: Tensor = module(x)
+    finally:
+        handle.remove()
+    return seen[-1].flatten(1), logits

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied, versions
-from ..landscape.evaluation.compute import Compute
-from .building import config_of, data_of, module_of
+from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied
+from .building import config_of, data_of, module_of, partition_of
 from .config import Config, merge
-from .engine import Engine, engine_on
-from .federation import Federation, Position
-from .history import copy_history, refuse_gaps
-from .lineage import config_at, fresh_sections, history_upto
-from .memory import RunMemory
+from .engine import Engine
+from .federation import Federation, Unwatched, Watcher
+from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
+from .memory import Position, RunMemory, position_after
 from .own_task import refuse_without_classes, trained_task
-from .positions import position_after
+from .recording import disk_needed, refuse_small_disk
 from .registry import method_name
-from .room import disk_needed, refuse_small_disk
-from .trainer import play
-from .watching import Unwatched, Watcher
+from .trainer import made_with, play, resolved
 
 
 def branch(
@@ -57,27 +52,20 @@ def branch(
     learnt = trained_task(config, task, str(run.path))
     refuse_without_classes(config, learnt)
     data, module = data_of(run, learnt), module_of(run)
-    compute = Compute(config.run.device, config.run.precision, workers)
-    engine_name = engine_on(compute.device, config.run.engine)
-    config = config.on(compute.device, engine_name, config.data.name)
-    split = run.partition
-    assert split is not None
+    config, compute = resolved(config, workers, config.data.name)
+    split = partition_of(run)
     engine = Engine(module, compute)
     federation = Federation.assemble(config, data, split, engine)
     refuse_gaps(run, round)
     # All that the branch will read of its history is there, or it is refused before anything is made.
-    position = position_after(run, round, config, federation)
+    position = position_after(run, round, config, federation.facts)
     _refuse_missing(run, position, config)
     needed = disk_needed(config, federation.facts, after=round)
     if not force:
         refuse_small_disk(needed, out)
     info = {
         **{key: value for key, value in run.info.items() if key not in ("format", "version")},
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "device": compute.device,
-        "engine": engine_name,
-        "precision": config.run.precision,
+        **made_with(config),
         "branch": {
             "run": str(run.path.resolve()),
             "round": round,
@@ -109,7 +97,9 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
     config = Config.read(merge(before.tables(), changes))
     for section in ("data", "model"):
         old, new = before.tables()[section], config.tables()[section]
-        for key in sorted({*old, *new}, key=lambda key: (key != "name", key)):  # what hangs on the name comes after it
+        for key in sorted(
+            {*old, *new}, key=lambda key: (key != "name", key)
+        ):  # what depends on the name comes after it
             if old.get(key) != new.get(key):
                 raise FedscopeError(
                     f"{section}.{key} = {new.get(key)!r} differs from {old.get(key)!r} of {run.path}: a branch keeps "

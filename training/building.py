@@ -1,15 +1,18 @@
-"""From a configuration, or a recorded run, to the things it names: data, module, partition."""
+"""From a configuration, or a recorded run, to the things it names: data, module, partition, and what methods may know
+of the module."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
-from ..checkpoints import FedscopeError, Layout, Run, Weights, nearest
+from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, nearest
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
-from .anatomy import Facts, find_head
 from .architectures import Architecture
 from .calls import is_call, is_there
 from .config import Config
@@ -19,9 +22,6 @@ from .own_data import load_own
 from .own_task import recorded_task
 from .randomness import generator
 from .registry import find, method_name, names
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 def load_data(name: str, task: Task = CLASSIFICATION) -> Dataset:
@@ -65,8 +65,6 @@ def is_own_data(name: str) -> bool:
 
 def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:
     """A module with the initial parameters that ``run.seed`` draws; torch's own random state is left as it was."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
         return architecture.build(shape, classes)
@@ -140,6 +138,17 @@ def learnt_by(run: Run) -> Task:
     return recorded_task(model.get("task"), str(run.path))
 
 
+def partition_of(run: Run) -> Partition:
+    """Which samples each client of a run has.
+
+    Raises:
+        FedscopeError: the run came from another program and does not say it.
+    """
+    run.require("partition.h5")
+    assert run.partition is not None, "just required"
+    return run.partition
+
+
 def module_of(run: Run) -> nn.Module:
     """The architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
     config = config_of(run)
@@ -153,6 +162,67 @@ def module_of(run: Run) -> nn.Module:
             f"{run.path}: its model {config.model.name} is not the one this fedscope builds: {difference}"
         )
     return module
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is fixed in a federation before its first round.
+
+    Attributes:
+        layout: of the model; classes: outputs; clients: N; seed: ``run.seed``.
+        head: the head's name in the module, None where no layer is known to be one.
+        task: what is learnt.
+    """
+
+    layout: Layout
+    classes: int = 0
+    clients: int = 0
+    seed: int = 0
+    head: str | None = None
+    task: Task = CLASSIFICATION
+
+    @property
+    def head_parameters(self) -> tuple[str, ...]:
+        """The names of the head's parameters (``head.weight``, ``head.bias``)."""
+        own = f"{self.head}."
+        return tuple(entry.name for entry in self.layout.parameters if self.head and entry.name.startswith(own))
+
+    @property
+    def width(self) -> int:
+        """How many features the head sees."""
+        shapes = {entry.name: entry.shape for entry in self.layout.parameters}
+        return shapes[f"{self.head}.weight"][1]
+
+    def zeros(self) -> np.ndarray:
+        """A vector of zeros, [P]."""
+        return np.zeros(self.layout.size, self.layout.dtype)
+
+    def head_mask(self) -> np.ndarray:
+        """Which of the P parameters are the head's, [P] bool."""
+        mask = np.zeros(self.layout.size, dtype=bool)
+        for name in self.head_parameters:
+            mask[self.layout.slices[name]] = True
+        return mask
+
+
+def find_head(module: nn.Module, name: str | None = None) -> str | None:
+    """The name of a module's head: the one given, or the last linear layer; None where there is none.
+
+    Raises:
+        FedscopeError: the name given is not that of a linear layer (says which there are).
+
+    >>> from torch import nn
+    >>> find_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    '2'
+    """
+    linear = [place for place, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if name is None:
+        return linear[-1] if linear else None
+    if name not in linear:
+        raise FedscopeError(
+            f"model.head = {name!r} is not a linear layer of the model; it has {', '.join(linear) or 'none'}"
+        )
+    return name
 
 
 def facts_of(config: Config, module: nn.Module, classes: int, task: Task = CLASSIFICATION) -> Facts:
@@ -169,18 +239,3 @@ def facts_of(config: Config, module: nn.Module, classes: int, task: Task = CLASS
                 f"{config.model.name} has no linear layer; name the layer: --set model.head=NAME"
             )
     return Facts(Layout.of(module), classes, config.data.clients, config.run.seed, head, task)
-
-
-def cohort_size(clients: int, participation: float) -> int:
-    """max(1, round(participation N))."""
-    return max(1, round(participation * clients))
-
-
-def draw_cohort(seed: int, round: int, clients: int, participation: float) -> np.ndarray:
-    """The ids of round t's cohort, ascending; the same for every method and run seed.
-
-    >>> draw_cohort(0, 1, 50, 0.1).tolist() == draw_cohort(0, 1, 50, 0.1).tolist()
-    True
-    """
-    picked = generator(seed, "cohort", round=round).choice(clients, cohort_size(clients, participation), replace=False)
-    return np.sort(picked).astype(np.int64)

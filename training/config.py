@@ -11,20 +11,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..checkpoints import FedscopeError, Policy, nearest, texts
+from ..checkpoints import FedscopeError, Policy, nearest, opening
 from .architectures import Architecture
 from .methods import AverageMethod, ClientMethod, ServerMethod
-from .registry import Shelf, canonical, find, method_name, names
+from .registry import METHOD_SECTIONS, Shelf, canonical, find, method_name, names
 from .settings import Settings, setting
 from .splitting import parse_partition
-
-#: sections that choose a file from a shelf: the shelf, the key that chooses, what is chosen without it
-METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
-    "model": ("models", "name", "mlp"),
-    "client": ("clients", "method", "sgd"),
-    "server": ("servers", "method", "fma"),
-    "average": ("averages", "method", "none"),
-}
 
 
 @dataclass(frozen=True)
@@ -80,8 +72,11 @@ class RecordConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Policy.parse(self.clients, place="record.clients")
-        Policy.parse(self.globals, place="record.globals")
+        self.policies()
+
+    def policies(self) -> tuple[Policy, Policy]:
+        """Which rounds' clients and which rounds' globals are kept."""
+        return Policy.parse(self.clients, place="record.clients"), Policy.parse(self.globals, place="record.globals")
 
 
 @dataclass(frozen=True)
@@ -232,7 +227,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         FedscopeError: it does not exist, is no regular file, too long, or not TOML.
     """
     try:
-        return texts.read_toml(path, "a configuration", "mend it, or copy it again")
+        return opening.read_toml(path, "a configuration", "mend it, or copy it again")
     except OSError as error:
         raise FedscopeError(f"{path} cannot be read as a configuration ({error}); give a .toml file") from error
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.drawing.paper import CHARACTER, COLOURS, DASHES, literal, paper_style
-from .measures import Measure, measure_of
-from .smoothing import smooth
+from ..landscape.drawing.axes import decades, even
+from ..landscape.drawing.paper import CHARACTER, literal, look_of, paper_style
+from .measures import Measure, measure_of, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,18 +33,17 @@ def draw_curves(
     """
     with paper_style(width):
         from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
 
         figure = Figure(figsize=(width, 0.475 * width * len(measures) + 0.35), layout="constrained")
         panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
         marks: set[str] = set()
         for axes, measure in zip(panels, measures, strict=True):
             for i, curve in enumerate(curves.runs):
-                look = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+                look = look_of(i)
                 marks |= _draw(axes, curve, measure, look, smoothing) | _beside(axes, curve, measure, look, smoothing)
             _scale(axes, measure, curves)
         panels[-1].set_xlabel("round")
-        panels[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+        even(panels[-1].xaxis, "auto", integer=True)
         last = max(int(curve.round[-1]) for curve in curves.runs)
         panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
         handles = _handles(curves, marks)
@@ -106,10 +105,7 @@ def _handles(curves: Curves, marks: set[str]) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [
-        Line2D([], [], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)], label=literal(curve.run))
-        for i, curve in enumerate(curves.runs)
-    ]
+    handles: list[Any] = [Line2D([], [], **look_of(i), label=literal(curve.run)) for i, curve in enumerate(curves.runs)]
     grey = "0.4"
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
@@ -157,15 +153,5 @@ def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
             axes.set_ylim(bottom=0)
     elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
         axes.set_yscale("log")
-        _plain_decades(axes)
-
-
-def _plain_decades(axes: Axes) -> None:
-    """0.1 and 1 rather than powers of ten, also between decades where fewer than two decades are seen."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axes.get_ylim()
-    decades = np.log10(high / low) if low > 0 else 1
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+        low, high = axes.get_ylim()
+        decades(axes.yaxis, (1.0,) if low > 0 and np.log10(high / low) > 2 else (1.0, 2.0, 5.0))

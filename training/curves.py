@@ -12,12 +12,11 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
 from ..checkpoints.metrics import read_table, to_arrays
+from ..checkpoints.opening import RESULT, read_json
 from ..checkpoints.results import Table, TableResult, number
-from ..checkpoints.tables import AGAIN, write_csv
-from ..checkpoints.texts import RESULT, read_json
+from ..checkpoints.results.tables import AGAIN, write_csv
 from ..decomposition.factors.result import ErrorCurve
-from .measures import MEASURES, USUAL, Measure, measure_of
-from .smoothing import LEAST
+from .measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +71,7 @@ class Curves(TableResult):
             a word :data:`USUAL` are drawn, and the test error is told of.
         last: of how many measured rounds mean and deviation are told.
         smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
-            :func:`fedscope.training.smoothing.smooth`); 0 for none.
+            :func:`fedscope.training.measures.smooth`); 0 for none.
     """
 
     command = "curves"
@@ -87,7 +86,7 @@ class Curves(TableResult):
 
     @classmethod
     def of(cls, runs: Sequence[Run], **asked: Any) -> Self:
-        """What was measured while training.
+        """What was measured while training; ``attrs`` names the runs' tasks where one has another than the usual.
 
         Raises:
             FedscopeError: a run without rounds; one given twice. That nothing was measured is said when it is drawn.
@@ -102,7 +101,8 @@ class Curves(TableResult):
             if len({curve.run for curve in curves}) < len(curves):
                 names = ", ".join(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
-        return cls(tuple(curves), **asked)
+        tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
+        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, **asked)
 
     def rows(self) -> list[Any]:
         """BASE.curves.csv: a row a run and round, empty where nothing was measured."""
@@ -230,21 +230,6 @@ def _unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
     run = curves[0].run if len(curves) == 1 else "RUN"
     return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
         f"fedscope plane {run} --trajectory --model NAME --data NAME"
-    )
-
-
-def refuse_smoothing(smoothing: int, run: str, rounds: int) -> None:
-    """Check a window against a run.
-
-    Raises:
-        FedscopeError: it is shorter than 5 or longer than the run.
-    """
-    if not smoothing or LEAST <= smoothing <= rounds:
-        return
-    fits = f"a number from {LEAST} to {rounds}" if rounds > LEAST else f"--smooth {LEAST}"
-    remedy = f"give {fits}" if rounds >= LEAST else f"leave it out, for smoothing needs {LEAST}"
-    raise FedscopeError(
-        f"--smooth {smoothing} does not fit {run}, measured in {rounds} round{'s' if rounds != 1 else ''}; {remedy}"
     )
 
 

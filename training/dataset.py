@@ -13,7 +13,7 @@ import numpy as np
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
-from .raw import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
+from .arrays import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
 
 if TYPE_CHECKING:
     from ..landscape import Samples
@@ -96,16 +96,13 @@ class Dataset:
         Raises:
             FedscopeError: the training split of data that hold test samples only.
         """
-        if split not in self._samples:
-            self._samples[split] = self._tensors(split)
-        return self._samples[split]
-
-    def _tensors(self, split: Split) -> Samples:
         import torch
 
         from ..landscape import Samples
-        from ..landscape.evaluation.flat import channels_last
+        from ..landscape.evaluation.replica import channels_last
 
+        if split in self._samples:
+            return self._samples[split]
         if split == "train" and not len(self.y_train):
             raise FedscopeError(
                 f"{self.name} has no training samples (x_train and y_train are missing); add them, or leave out what "
@@ -115,7 +112,7 @@ class Dataset:
         tensor = torch.from_numpy(x)
         if tensor.ndim == 4:
             tensor = channels_last(tensor)
-        return Samples(
+        self._samples[split] = Samples(
             x=tensor,
             y=torch.from_numpy(y),
             classes=self.classes,
@@ -125,6 +122,7 @@ class Dataset:
             sha256=self.sha256,
             task=self.task,
         )
+        return self._samples[split]
 
 
 def standardised(

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from torch import nn
 
-from ..checkpoints import FedscopeError, Layout, Weights
+from ..checkpoints import FedscopeError, Weights
 from ..landscape import run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute
 from .bench import Workbench
@@ -80,26 +80,20 @@ class Engine:
         Args:
             p: [C], the weights of the clients, for their messages.
         """
-        layout, count = Layout.of(self.module), len(tasks)
-        clients = Weights(
-            layout,
-            np.empty((count, layout.size), layout.dtype),
-            {entry.name: np.empty((count, *entry.shape), entry.dtype) for entry in layout.buffers},
-        )
-        samples, steps = np.empty(count, np.int64), np.empty(count, np.int64)
-        loss, reach = np.empty(count), np.empty(count)
-        states = _Rows(count)
-        messages = _Average()
+        count = len(tasks)
+        models, states, messages = _Rows(count), _Rows(count), _Average()
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
+        numbers = []
         for k, update in enumerate(self.each(method.train, tasks)):
-            clients.parameters[k] = update.weights.parameters
-            for name, value in update.weights.buffers.items():
-                clients.buffers[name][k] = value
-            samples[k], steps[k], loss[k], reach[k] = update.samples, update.steps, update.loss, update.reach
-            messages.add(update.message, float(shares[k]))
+            models.put(k, {"model": update.weights})
             states.put(k, update.state)
+            messages.add(update.message, float(shares[k]))
+            numbers.append((update.samples, update.steps, update.loss, update.reach))
             if progress is not None:
                 progress(k + 1, count)
+        clients = models.named["model"]
+        assert isinstance(clients, Weights)
+        samples, steps, loss, reach = map(np.array, zip(*numbers, strict=True))
         return Trained(clients, samples, steps, loss, reach, messages.total, messages.size, states.named)
 
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
@@ -138,7 +132,7 @@ class _Average:
 
 
 class _Rows:
-    """C states of equal names, filled row by row, so that they are in memory once."""
+    """C states of equal names, models among them, filled row by row, so that they are in memory once."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -148,21 +142,20 @@ class _Rows:
         """One client's."""
         for name, value in state.items():
             if isinstance(value, Weights):
-                self._model(k, name, value)
+                if name not in self.named:
+                    empty = {key: self._empty(buffer) for key, buffer in value.buffers.items()}
+                    self.named[name] = Weights(value.layout, self._empty(value.parameters), empty)
+                rows = self.named[name]
+                assert isinstance(rows, Weights)
+                rows.parameters[k] = value.parameters
+                for key, buffer in value.buffers.items():
+                    rows.buffers[key][k] = buffer
             else:
                 if name not in self.named:
-                    self.named[name] = np.empty((self.count, *np.shape(value)), np.asarray(value).dtype)
+                    self.named[name] = self._empty(value)
                 rows = self.named[name]
-                assert not isinstance(rows, Weights)
+                assert isinstance(rows, np.ndarray)
                 rows[k] = value
 
-    def _model(self, k: int, name: str, model: Weights) -> None:
-        if name not in self.named:
-            buffers = {key: np.empty((self.count, *value.shape), value.dtype) for key, value in model.buffers.items()}
-            parameters = np.empty((self.count, *model.parameters.shape), model.parameters.dtype)
-            self.named[name] = Weights(model.layout, parameters, buffers)
-        rows = self.named[name]
-        assert isinstance(rows, Weights)
-        rows.parameters[k] = model.parameters
-        for key, value in model.buffers.items():
-            rows.buffers[key][k] = value
+    def _empty(self, like: np.ndarray) -> np.ndarray:
+        return np.empty((self.count, *np.shape(like)), np.asarray(like).dtype)

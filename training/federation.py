@@ -4,46 +4,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from ..checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
-from .anatomy import Facts
-from .building import draw_cohort, facts_of
+from .building import Facts, facts_of
 from .config import Config
 from .dataset import Dataset
 from .engine import Engine, Trained
 from .local import LocalTask
-from .measuring import Measured, Meter, OwnTests
-from .memory import Memory
+from .measuring import MEASURED, Meter, OwnTests
+from .memory import Memory, Position, next_start, state_of
 from .methods import Cohort, Exchange, History, Pace, State
-from .watching import Watcher
+from .randomness import draw_cohort
 
 
-@dataclass(frozen=True)
-class Position:
-    """Where a federation stands between two rounds: all that the next round depends on.
+class Watcher(Protocol):
+    """Who watches a training: progress bars, logs, tests."""
 
-    Attributes:
-        round: the last round that was played, 0 before the first.
-        start: the model that the next round sends out.
-        recent: the last rows that the average over rounds looks at each round, by round; older ones are in the memory.
-        server, sent, average: what the server keeps, what it sends beside the model, what the average keeps; None
-            before a method's first round.
-        last: the round of each client's last participation, for methods whose clients keep something; what they kept
-            is in the memory.
-    """
+    def begin(self, rounds: int, size: int) -> None:
+        """Training begins; its rounds will take about ``size`` bytes, uncompressed."""
 
-    round: int
-    start: Weights
-    recent: Mapping[int, Weights] = field(default_factory=dict)
-    server: State | None = None
-    sent: State | None = None
-    average: Mapping[str, Any] = field(default_factory=dict)
-    last: Mapping[int, int] = field(default_factory=dict)
+    def client(self, round: int, done: int, of: int) -> None:
+        """One more client of a round has trained."""
+
+    def round(self, record: RoundRecord, of: int) -> None:
+        """A round has been recorded, durably."""
+
+
+class Unwatched:
+    """Nobody watches."""
+
+    def begin(self, rounds: int, size: int) -> None: ...
+    def client(self, round: int, done: int, of: int) -> None: ...
+    def round(self, record: RoundRecord, of: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Federation:
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 compute=engine.compute.exact,
-                own=OwnTests.of(x, y, partition, engine, data.task) if partition.test is not None else None,
+                own=None if partition.test is None else OwnTests(x, y, partition.test, engine, data.task),
             )
         return cls(config, partition, engine, facts, meter, x, y)
 
@@ -171,7 +168,7 @@ class Federation:
                 surveyed=tasks[0].surveyed,
             ),
         )
-        start = self.next_start(t, global_, averaged, server)
+        start = next_start(config, t, global_, averaged, server)
         metrics: dict[str, float | int | None] = {
             "round": t,
             "lr": self.pace(t).lr,
@@ -182,9 +179,9 @@ class Federation:
             deployed = global_ if averaged is None else averaged
             personal = config.client.personal and self.partition.test is not None
             own = self._personal(tasks, trained, deployed) if personal else deployed
-            metrics |= asdict(self.meter.measure(global_, averaged, clients, ids, own))
+            metrics |= self.meter.measure(global_, averaged, clients, ids, own)
         else:
-            metrics |= dict.fromkeys(Measured.__dataclass_fields__, None)
+            metrics |= dict.fromkeys(MEASURED, None)
         model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
         metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
         metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
@@ -231,10 +228,8 @@ class Federation:
         history = History(row, self.facts)
         kept = position.average
         server = config.server.init(position.start.parameters) if position.server is None else position.server
-        # Optimiser methods act on parameters; buffers are always averaged.
-        largest = int(cohort.samples.argmax())
         if first:
-            mean = weighted_mean(clients, cohort.p, integer_from=largest)
+            mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
             found = config.average.average(kept, t, mean, history)
             if found.weights is None:  # as without the average, to the last bit
                 served = config.server.step(server, position.start, clients, cohort)
@@ -245,36 +240,25 @@ class Federation:
             global_ = Weights(clients.layout, served.parameters, target.buffers)
             return global_, None, served.state, {**found.state, "clients_mean": mean}, mean
         served = config.server.step(server, position.start, clients, cohort)
-        only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
-        buffers = weighted_mean(only_buffers, cohort.p, integer_from=largest).buffers
-        global_ = Weights(clients.layout, served.parameters, buffers)
+        global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort))
         found = config.average.average(kept, t, global_, history)
         return global_, found.weights, served.state, found.state, global_
 
     def _personal(self, tasks: Sequence[LocalTask], trained: Trained, deployed: Weights) -> list[Weights]:
         """Each client's own model after the round."""
         client = self.config.client
-        kept = [
-            {name: rows.row(i) if isinstance(rows, Weights) else rows[i] for name, rows in trained.states.items()}
-            for i in range(len(tasks))
-        ]
-        after = {task.client: state for task, state in zip(tasks, kept, strict=True)}
+        after = {task.client: state_of(trained.states, i) for i, task in enumerate(tasks)}
 
         def work(task: LocalTask) -> Weights:
             return client.personalise(task, after[task.client])
 
         return list(self.engine.each(work, [replace(task, start=deployed) for task in tasks]))
 
-    def next_start(self, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
-        """See :func:`next_start`."""
-        return next_start(self.config, round, global_, averaged, server)
 
-
-def next_start(config: Config, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
-    """What round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``, looked ahead."""
-    from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
-    ahead = config.server.look_ahead(server, from_.parameters)
-    return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
+def mean_buffers(clients: Weights, cohort: Cohort) -> dict[str, np.ndarray]:
+    """The clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone."""
+    only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
+    return weighted_mean(only_buffers, cohort.p, integer_from=int(cohort.samples.argmax())).buffers
 
 
 def _one(cohort: Cohort) -> Cohort:

@@ -7,7 +7,7 @@ method's correction is arithmetic on vectors (``g += c - c_i``), as it stands in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..checkpoints import FedscopeError, Weights
-from ..landscape.evaluation.flat import channels_last
+from ..landscape.evaluation.replica import channels_last
 from .bench import Objective, Workbench, mean_loss
 from .randomness import generator, torch_generator
 
 if TYPE_CHECKING:
-    from .anatomy import Facts
+    from .building import Facts
     from .methods import ClientMethod, ClientState, Pace, State
 
 Batch = tuple[Tensor, Tensor]
+
+#: Added to a task's draw. Mini-batch orders depend on the draw, and replays count it up from 1; dropout's other passes
+#: lie a million apart (see ``Workbench.begin``). A billion meets neither.
+BESIDE = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,16 @@ class LocalTask:
     def objective(self) -> Objective:
         """The mean loss of a batch."""
         return mean_loss(self.facts.task)
+
+    def kept(self, name: str) -> np.ndarray:
+        """The vector [P] that the client kept under a name; zeros before its first participation."""
+        vector = self.state[name] if name in self.state else self.facts.zeros()
+        assert isinstance(vector, np.ndarray)
+        return vector
+
+    def beside(self, start: Weights, epochs: int) -> LocalTask:
+        """The same client's work on a model of its own, from another start, with orders that nothing else has."""
+        return replace(self, start=start, pace=self.pace._replace(epochs=epochs), draw=self.draw + BESIDE)
 
 
 @dataclass(frozen=True)
@@ -120,7 +134,7 @@ def batches_an_epoch(task: LocalTask, method: ClientMethod) -> list[int]:
 def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
     """The client's mini-batches of a round: every sample once an epoch, the last batch of an epoch may be smaller.
 
-    Orders hang on (run.seed, round, client, draw) alone.
+    Orders depend on (run.seed, round, client, draw) alone.
     """
     order = generator(task.seed, "batches", round=task.round, client=task.client, draw=task.draw)
     shifts = None

@@ -1,8 +1,10 @@
-"""What ``curves`` can draw: every column of ``metrics.csv``, its name on an axis, and how it is scaled."""
+"""What ``curves`` can draw: every column of ``metrics.csv``, its name on an axis, its scale, and how it is smoothed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.metrics import COLUMNS
@@ -95,3 +97,47 @@ def measure_of(name: str) -> Measure:
             f"{', '.join(MEASURES)}, and accuracy for error"
         )
     return Measure(name, column)
+
+
+#: the shortest window: three points lie on a parabola already
+LEAST = 5
+
+
+def smooth(values: np.ndarray, window: int) -> np.ndarray:
+    """The value, at each round, of the parabola fitted to the ``window`` measured rounds about it (least squares).
+
+    An odd window reaches as far back as ahead, and the result is scipy's ``savgol_filter`` with its usual ends: there
+    the window stays within the run and the round moves off its middle. An even window of n rounds has n/2 rounds before
+    the round and n/2 - 1 after it. scipy takes even windows too, but evaluates the parabola in the window's middle,
+    half a round ahead of where it is drawn; here it is evaluated at the round itself, so a curve that is a parabola
+    comes out unchanged.
+
+    Args:
+        values: [R], the measured rounds, equally far apart.
+        window: 3 to R rounds.
+
+    >>> np.allclose(smooth(np.arange(12.0) ** 2, 10), np.arange(12.0) ** 2)
+    True
+    """
+    from scipy.signal import savgol_coeffs
+
+    rounds = np.arange(len(values))
+    first = np.clip(rounds - window // 2, 0, len(values) - window)
+    at = {int(place): savgol_coeffs(window, 2, pos=int(place), use="dot") for place in np.unique(rounds - first)}
+    with np.errstate(invalid="ignore"):  # an infinite loss is none
+        return np.array([at[int(i - s)] @ values[s : s + window] for i, s in zip(rounds, first, strict=True)])
+
+
+def refuse_smoothing(smoothing: int, run: str, rounds: int) -> None:
+    """Check a window against a run.
+
+    Raises:
+        FedscopeError: it is shorter than 5 or longer than the run.
+    """
+    if not smoothing or LEAST <= smoothing <= rounds:
+        return
+    fits = f"a number from {LEAST} to {rounds}" if rounds > LEAST else f"--smooth {LEAST}"
+    remedy = f"give {fits}" if rounds >= LEAST else f"leave it out, for smoothing needs {LEAST}"
+    raise FedscopeError(
+        f"--smooth {smoothing} does not fit {run}, measured in {rounds} round{'s' if rounds != 1 else ''}; {remedy}"
+    )

@@ -9,28 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints import Partition, Weights
+from ..checkpoints import Weights
 from ..landscape import Evaluator, Samples, run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute
-from ..landscape.evaluation.flat import FlatModule
-from ..landscape.evaluation.tally import Tally
-from ..landscape.evaluation.tasks import Task
+from ..landscape.evaluation.replica import FlatModule
+from ..landscape.evaluation.tasks import Tally, Task
 from .engine import Engine
 
-
-@dataclass(frozen=True)
-class Measured:
-    """Test loss and error (share misclassified) of a round's models; NaN where there was nothing to measure, and where
-    the task has no error."""
-
-    test_loss: float
-    test_error: float
-    averaged_test_loss: float
-    averaged_test_error: float
-    client_error_mean: float
-    client_error_std: float
-    client_test_error_mean: float
-    client_test_error_std: float
+#: test loss and error (share misclassified) of a round's models; NaN where there was nothing to measure, and where the
+#: task has no error
+MEASURED = (
+    *("test_loss", "test_error", "averaged_test_loss", "averaged_test_error"),
+    *("client_error_mean", "client_error_std", "client_test_error_mean", "client_test_error_std"),
+)
 
 
 @dataclass(frozen=True)
@@ -42,12 +33,6 @@ class OwnTests:
     parts: tuple[np.ndarray, ...]
     engine: Engine
     task: Task
-
-    @classmethod
-    def of(cls, x: Tensor, y: Tensor, partition: Partition, engine: Engine, task: Task) -> OwnTests:
-        """Of a partition that has them."""
-        assert partition.test is not None
-        return cls(x, y, partition.test, engine, task)
 
     def errors(self, ids: np.ndarray, models: Weights | list[Weights]) -> np.ndarray:
         """The mean error of each client's model on its own test samples, [C].
@@ -108,26 +93,24 @@ class Meter:
         clients: Weights,
         ids: np.ndarray,
         own: Weights | list[Weights],
-    ) -> Measured:
-        """The clients' deviations are over the cohort (divided by C), not standard errors.
+    ) -> dict[str, float]:
+        """:data:`MEASURED` by name; the clients' deviations are over the cohort (divided by C), not standard errors.
 
         Args:
             own: the model that every client uses itself, or one each, for the clients' own test parts.
         """
-        models = [global_] if averaged is None else [global_, averaged]
-        losses, errors = self._whole.models(models)
-        client_errors = np.array([np.nan])
+        losses, errors = self._whole.models([global_] if averaged is None else [global_, averaged])
+        client_errors = own_errors = np.empty(0)
         if self._clients is not None:
             _, client_errors = self._clients.models(clients)
-        own_errors = np.array([np.nan]) if self._own is None else self._own.errors(ids, own)
-        own_errors = own_errors[~np.isnan(own_errors)]
-        return Measured(
-            test_loss=float(losses[0]),
-            test_error=float(errors[0]),
-            averaged_test_loss=float(losses[1]) if averaged is not None else np.nan,
-            averaged_test_error=float(errors[1]) if averaged is not None else np.nan,
-            client_error_mean=float(client_errors.mean()),
-            client_error_std=float(client_errors.std()),
-            client_test_error_mean=float(own_errors.mean()) if len(own_errors) else np.nan,
-            client_test_error_std=float(own_errors.std()) if len(own_errors) else np.nan,
-        )
+        if self._own is not None:
+            own_errors = self._own.errors(ids, own)
+            own_errors = own_errors[~np.isnan(own_errors)]
+        deployed = (np.nan, np.nan) if averaged is None else (losses[1], errors[1])
+        numbers = (losses[0], errors[0], *deployed, *_spread(client_errors), *_spread(own_errors))
+        return {name: float(number) for name, number in zip(MEASURED, numbers, strict=True)}
+
+
+def _spread(errors: np.ndarray) -> tuple[float, float]:
+    """Mean and deviation; NaN of none."""
+    return (errors.mean(), errors.std()) if len(errors) else (np.nan, np.nan)

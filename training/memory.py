@@ -1,15 +1,41 @@
-"""What a federation remembers beyond the last round: earlier rows, and what clients kept; read when it is asked for."""
+"""Where a run stands between two rounds, and what it remembers beyond the last one, read when it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
-from .methods import ClientState, State
+from .building import Facts
+from .config import Config
+from .lineage import began, fresh_sections
+from .methods import Averaged, ClientState, History, State
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a federation stands between two rounds: all that the next round depends on.
+
+    Attributes:
+        round: the last round that was played, 0 before the first.
+        start: the model that the next round sends out.
+        recent: the last rows that the average over rounds looks at each round, by round; older ones are in the memory.
+        server, sent, average: what the server keeps, what it sends beside the model, what the average keeps; None
+            before a method's first round.
+        last: the round of each client's last participation, for methods whose clients keep something; what they kept
+            is in the memory.
+    """
+
+    round: int
+    start: Weights
+    recent: Mapping[int, Weights] = field(default_factory=dict)
+    server: State | None = None
+    sent: State | None = None
+    average: Mapping[str, Any] = field(default_factory=dict)
+    last: Mapping[int, int] = field(default_factory=dict)
 
 
 class Memory(Protocol):
@@ -45,12 +71,16 @@ class RunMemory:
         """
         self.refuse_missing_row(round, mean=mean)
         if not mean:
-            return next(place for place in self.run.files_of(round) if "global" in place.models).read("global")
-        found = self._mean(round)
-        if found is not None:
+            global_ = self.read(round, "global")
+            assert global_ is not None, "just made sure of"
+            return global_
+        places = self.run.files_of(round)
+        if place := next((place for place in places if place.has_mean), None):
+            found = place.state()["average"]["clients_mean"]
+            assert isinstance(found, Weights)
             return found
         # a history that another method made
-        place = next(place for place in self.run.files_of(round) if place.has_clients)
+        place = next(place for place in places if place.has_clients)
         return weighted_mean(place.clients(), place.weights, integer_from=int(place.client_samples.argmax()))
 
     def refuse_missing_row(self, round: int, *, mean: bool = False) -> None:
@@ -64,20 +94,9 @@ class RunMemory:
             "with record.globals = 'all'"
         )
 
-    def _mean(self, round: int) -> Weights | None:
-        for place in self.run.files_of(round):
-            if place.has_mean:
-                found = place.state()["average"]["clients_mean"]
-                assert isinstance(found, Weights)
-                return found
-        return None
-
-    def averaged(self, round: int) -> Weights | None:
-        """A round's ``averaged``, where the method made one."""
-        for place in self.run.files_of(round):
-            if "averaged" in place.models:
-                return place.read("averaged")
-        return None
+    def read(self, round: int, which: Literal["global", "averaged"]) -> Weights | None:
+        """A round's model, from whichever of its files has it; None where it was not made or recorded."""
+        return next((place.read(which) for place in self.run.files_of(round) if which in place.models), None)
 
     def kept(self, round: int) -> Kept:
         """The state after a round, of the server, of what is sent beside the model, and of the average."""
@@ -96,7 +115,9 @@ class RunMemory:
         states: dict[int, ClientState] = {}
         for round in sorted(set(last.values())):
             ids = [k for k, t in last.items() if t == round]
-            states |= states_of(self.refuse_missing_states(round, ids), ids)
+            place = self.refuse_missing_states(round, ids)
+            rows = {name: place.client_state(name, ids) for name in place.client_states}
+            states |= {k: state_of(rows, i) for i, k in enumerate(ids)}
         return states
 
     def refuse_missing_states(self, round: int, ids: Sequence[int]) -> Round:
@@ -110,13 +131,9 @@ class RunMemory:
         )
 
 
-def states_of(place: Round, ids: Sequence[int]) -> dict[int, ClientState]:
-    """What some clients of a round kept, by client."""
-    rows = {name: place.client_state(name, ids) for name in place.client_states}
-    return {
-        k: {name: value.row(i) if isinstance(value, Weights) else value[i] for name, value in rows.items()}
-        for i, k in enumerate(ids)
-    }
+def state_of(rows: Mapping[str, Weights | np.ndarray], i: int) -> ClientState:
+    """What one client keeps, of the rows of all."""
+    return {name: value.row(i) if isinstance(value, Weights) else value[i] for name, value in rows.items()}
 
 
 def flat(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -128,3 +145,94 @@ def flat(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
         else:
             joined[name] = value
     return joined
+
+
+def next_start(config: Config, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
+    """What round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``, looked ahead."""
+    from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
+    ahead = config.server.look_ahead(server, from_.parameters)
+    return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
+
+
+def position_after(run: Run, round: int, config: Config, facts: Facts) -> Position:
+    """Where a run stands after a round.
+
+    After the last round of a branch's history, a method that the history was not made with starts anew: the client's
+    and the server's with the state of their first round, the average over rounds with the state it would have had if it
+    had averaged the history.
+
+    Raises:
+        FedscopeError: the round's ``global``, what a method keeps, or what an average over rounds looks back at, is in
+            none of its files.
+    """
+    memory = RunMemory(run)
+    first = config.average.averages_first
+    kept = memory.kept(round)
+    global_ = memory.read(round, "global")
+    if global_ is None:
+        raise FedscopeError(f"{run.path} cannot go on after round {round}: its global model is in none of its files")
+    fresh = fresh_sections(run, round, config)
+    average, averaged = kept.average, memory.read(round, "averaged")
+    if "average" in fresh:
+        caught_up = _caught_up(config, facts, memory, round)
+        average, averaged = dict(caught_up.state), None if first else caught_up.weights
+        if first:
+            average["clients_mean"] = memory.row(round, mean=True)
+    server = kept.server
+    if "server" in fresh:
+        restarts = averaged is not None and config.average.restarts(round + 1)
+        server = config.server.init((averaged if averaged is not None and restarts else global_).parameters)
+    window = config.average.window_size()
+    needed = {"server": (config.server.init(global_.parameters), server)}
+    if "client" not in fresh:
+        needed["client"] = (config.client.begin(global_, facts), kept.sent)
+    for shelf, (begun, found) in needed.items():
+        if lacking := sorted(set(begun) - set(found)):
+            raise FedscopeError(
+                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({', '.join(lacking)}) is "
+                "in none of its files; restore the missing rounds and kept/ from a copy, or train anew"
+            )
+    return Position(
+        round=round,
+        start=next_start(config, round, global_, averaged, server),
+        recent={t: memory.row(t, mean=first) for t in range(max(1, round - window + 1), round + 1)} if window else {},
+        server=server,
+        sent=None if "client" in fresh else kept.sent,
+        average=average,
+        last={} if "client" in fresh else last_participations(run, round, config),
+    )
+
+
+def last_participations(
+    run: Run, round: int, config: Config, known: dict[int, list[int]] | None = None
+) -> dict[int, int]:
+    """The round of each client's last participation up to a round, of those that the round's client method made.
+
+    Empty where clients keep nothing between rounds.
+
+    Args:
+        known: who took part, by round, of the rounds that have been read before; it is added to.
+    """
+    if not config.client.vectors_kept and not any(file.client_states for file in run.files_of(round)):
+        return {}
+    known = {} if known is None else known
+    since = began(run, "client", round)
+    last: dict[int, int] = {}
+    for t in run.rounds:
+        if since < t <= round:
+            if t not in known:
+                known[t] = run.round(t).client_ids.tolist()
+            last |= dict.fromkeys(known[t], t)
+    return last
+
+
+def _caught_up(config: Config, facts: Facts, memory: RunMemory, round: int) -> Averaged:
+    """The average over rounds after a history that another method made."""
+    first = config.average.averages_first
+
+    def row(t: int) -> Weights:
+        return memory.row(t, mean=first)
+
+    history = History(row, facts)
+    state = config.average.recover(round - 1, history)
+    return config.average.average(state, round, row(round), history)

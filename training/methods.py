@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from ..checkpoints import Weights
-from .anatomy import Facts
 from .settings import Settings, setting
 
 if TYPE_CHECKING:
+    from .building import Facts
     from .config import Config
     from .local import LocalTask, LocalUpdate
 
@@ -71,33 +71,21 @@ class ClientMethod(Settings):
     Momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024). Their batch is 50; here it
     is 20, because a client of the embedded digits has 29 samples, and with one full batch an epoch nothing is left to
     shuffle, so that replays would show no variance.
-
-    Attributes:
-        about: its row of the feature table.
-        needs_head: whether it needs to know which layer is the model's head.
-        needs_classes: whether it is defined for classification alone.
-        proximal: whether a term pulls the model towards another one, so that steps are not plain (momentum) SGD.
-        changing_rate: whether the learning rate changes inside a round.
-        own_start: whether clients start from another model than the one that was sent.
-        surveys: whether :meth:`survey` is called before local training.
-        message_weighting: how the clients' messages are averaged, with p or with 1/C each.
-        personal: whether clients use models of their own, see :meth:`personalise`.
-        freezes_head: whether the head never changes.
-        vectors_kept: how many vectors [P] a client keeps between participations, for the room that a run needs.
     """
 
     section: ClassVar[str] = "client"
-    about: ClassVar[About]
-    needs_head: ClassVar[bool] = False
-    needs_classes: ClassVar[bool] = False
-    proximal: ClassVar[bool] = False
-    changing_rate: ClassVar[bool] = False
-    own_start: ClassVar[bool] = False
-    surveys: ClassVar[bool] = False
-    message_weighting: ClassVar[Literal["p", "uniform"]] = "p"
-    personal: ClassVar[bool] = False
-    freezes_head: ClassVar[bool] = False
-    vectors_kept: ClassVar[int] = 0
+    about: ClassVar[About]  #: its row of the feature table
+    needs_head: ClassVar[bool] = False  #: whether it needs to know which layer is the model's head
+    needs_classes: ClassVar[bool] = False  #: whether it is defined for classification alone
+    proximal: ClassVar[bool] = False  #: whether a term pulls towards another model: steps are not plain (momentum) SGD
+    changing_rate: ClassVar[bool] = False  #: whether the learning rate changes inside a round
+    own_start: ClassVar[bool] = False  #: whether clients start from another model than the one that was sent
+    surveys: ClassVar[bool] = False  #: whether :meth:`survey` is called before local training
+    message_weighting: ClassVar[Literal["p", "uniform"]] = "p"  #: how messages are averaged: with p, or with 1/C each
+    personal: ClassVar[bool] = False  #: whether clients use models of their own, see :meth:`personalise`
+    own_model: ClassVar[str] = ""  #: what they keep that model as, where they keep one
+    freezes_head: ClassVar[bool] = False  #: whether the head never changes
+    vectors_kept: ClassVar[int] = 0  #: how many vectors [P] a client keeps between participations, for a run's room
 
     epochs: int = setting(5, "local epochs a round", least=1)
     batch: int = setting(20, "mini-batch size; a client with fewer samples takes them all in one", least=1)
@@ -131,7 +119,7 @@ class ClientMethod(Settings):
         return {}
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """Train one client from the model it was sent."""
+        """Train one client from the model it was sent: E epochs over its samples, see the class."""
         raise NotImplementedError
 
     def share(self, sent: State, exchange: Exchange) -> State:
@@ -141,11 +129,15 @@ class ClientMethod(Settings):
     def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
         """The model that a client would use itself after a round; only asked where ``personal``.
 
+        By default the one that it keeps, and before its first participation the one that everybody has.
+
         Args:
             task: with ``start`` the model that the round has made for everybody.
             kept: the client's state after the round.
         """
-        raise NotImplementedError
+        own = kept.get(self.own_model, task.start)
+        assert isinstance(own, Weights)
+        return own
 
     def model_size(self, facts: Facts) -> int:
         """How many parameters of the model travel each way: P."""
@@ -204,15 +196,11 @@ class Served:
 
 @dataclass(frozen=True)
 class ServerMethod(Settings):
-    """How client rows [C, P] become the next row.
-
-    Attributes:
-        about: its row of the feature table.
-        optimiser: whether it steps along the clients' mean update alone, so that an average over rounds may come first.
-    """
+    """How client rows [C, P] become the next row."""
 
     section: ClassVar[str] = "server"
-    about: ClassVar[About]
+    about: ClassVar[About]  #: its row of the feature table
+    #: whether it steps along the clients' mean update alone, so that an average over rounds may come first
     optimiser: ClassVar[bool] = False
 
     weighting: Literal["samples", "uniform"] = setting("samples", "p: proportional to n_i, or equal")
@@ -232,7 +220,7 @@ class ServerMethod(Settings):
         return np.asarray(samples / samples.sum(), dtype=np.float64)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """One server step from the clients' models after local training."""
+        """One server step from the clients' models after local training, see the class; in float64, rounded once."""
         raise NotImplementedError
 
     def look_ahead(self, state: State, w: np.ndarray) -> np.ndarray:
@@ -242,15 +230,10 @@ class ServerMethod(Settings):
 
 @dataclass(frozen=True)
 class History:
-    """The rows that an average over rounds can look back at: ``global``s, by round.
+    """The rows that an average over rounds can look back at: ``global``s, by round."""
 
-    Attributes:
-        row: round t's, for 1 <= t < the current round.
-        facts: of the model.
-    """
-
-    row: Callable[[int], Weights]
-    facts: Facts
+    row: Callable[[int], Weights]  #: round t's, for 1 <= t < the current round
+    facts: Facts  #: of the model
 
 
 @dataclass(frozen=True)
@@ -263,14 +246,10 @@ class Averaged:
 
 @dataclass(frozen=True)
 class AverageMethod(Settings):
-    """What is averaged over rounds, and whether the next round starts from it.
-
-    Attributes:
-        about: its row of the feature table.
-    """
+    """What is averaged over rounds, and whether the next round starts from it."""
 
     section: ClassVar[str] = "average"
-    about: ClassVar[About]
+    about: ClassVar[About]  #: its row of the feature table
 
     @property
     def needs_head(self) -> bool:

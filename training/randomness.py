@@ -58,3 +58,18 @@ def torch_generator(
 
     key = int(generator(seed, purpose, round=round, client=client, draw=draw).integers(0, 2**63 - 1))
     return torch.Generator(device=device).manual_seed(key)
+
+
+def cohort_size(clients: int, participation: float) -> int:
+    """max(1, round(participation N))."""
+    return max(1, round(participation * clients))
+
+
+def draw_cohort(seed: int, round: int, clients: int, participation: float) -> np.ndarray:
+    """The ids of round t's cohort, ascending; the same for every method and run seed.
+
+    >>> draw_cohort(0, 1, 50, 0.1).tolist() == draw_cohort(0, 1, 50, 0.1).tolist()
+    True
+    """
+    picked = generator(seed, "cohort", round=round).choice(clients, cohort_size(clients, participation), replace=False)
+    return np.sort(picked).astype(np.int64)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..checkpoints import FedscopeError, Run, Weights, write_file
 from ..checkpoints.errors import listed
 from ..checkpoints.results import Table, TableResult, number, truth
-from ..checkpoints.tables import beside
+from ..checkpoints.results.tables import beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

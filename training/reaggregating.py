@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, weighted_mean
-from ..decomposition.cohort.not_finite import diverged_rows
+from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
+from ..decomposition.cohort.divergence import diverged_rows
 from ..landscape import Evaluator, Samples
 from ..landscape.evaluation.compute import CPU, Compute
-from .building import module_of
+from .building import module_of, partition_of
 from .config import Config, merge
+from .federation import mean_buffers
 from .lineage import began, config_at
 from .memory import RunMemory
 from .methods import Cohort, State
@@ -93,10 +94,7 @@ def reaggregate(run: Run, number: int, configs: Sequence[Config], *, from_state:
         cohort = recorded_cohort(run, round_, config)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
             served = config.server.step(state, start, clients, cohort)
-            largest = int(cohort.samples.argmax())
-            only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
-            buffers = weighted_mean(only_buffers, cohort.p, integer_from=largest).buffers
-        weights = Weights(clients.layout, served.parameters, buffers)
+            weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort))
         table = config.tables()["server"]
         made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged))
     return made
@@ -124,10 +122,7 @@ def measure_servers(
     plain = reaggregating_config(run, number, "fma")
     every = [*asked] if any(config.server == plain.server for config, _ in asked) else [(plain, "fma"), *asked]
     made = reaggregate(run, number, [config for config, _ in every], from_state=from_state)
-    try:
-        recorded: Weights | None = RunMemory(run).row(number)
-    except FedscopeError:  # record.globals leaves it out
-        recorded = None
+    recorded = RunMemory(run).read(number, "global")  # record.globals may leave it out
     models = [one.weights for one in made]
     about: list[tuple[str, str, str]] = [
         (label, one.server, one.state) for (_, label), one in zip(every, made, strict=True)
@@ -160,8 +155,6 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
     Raises:
         FedscopeError: the run has no partition.
     """
-    run.require("partition.h5")
-    assert run.partition is not None, "just required"
     before = config_at(run, round_.number)
     lr = before.average.explore_pace(round_.number, before.client.pace(round_.number), before.client).lr
     return Cohort(
@@ -173,7 +166,7 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
         clients=before.data.clients,
         lr=lr,
         reach=_reach(round_.client_steps, lr, before),
-        label_counts=run.partition.label_counts[round_.client_ids],
+        label_counts=partition_of(run).label_counts[round_.client_ids],
     )
 
 

@@ -9,13 +9,12 @@ from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
 from ..decomposition import CohortDraws
 from ..landscape.evaluation.compute import CPU, Compute
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
-from .building import config_of, data_of, facts_of, learnt_by, module_of
+from .building import config_of, data_of, facts_of, learnt_by, module_of, partition_of
 from .dataset import Dataset
 from .engine import Engine
 from .federation import Federation
 from .lineage import began, config_at
-from .memory import RunMemory
-from .positions import last_participations
+from .memory import RunMemory, last_participations
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ class Replayer:
             FedscopeError: the run came from another program, or its data have changed.
         """
         config = config_of(run)
-        run.require("partition.h5")
-        split = run.partition
-        assert split is not None
+        split = partition_of(run)
         engine = Engine(module_of(run), replace(compute, precision=config.run.precision))
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):

@@ -8,29 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints import (
-    FedscopeError,
-    Run,
-    RunWriter,
-    refuse_occupied,
-    versions,
-)
+from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied, versions
 from ..landscape.evaluation.compute import Compute
-from .algebra import refuse_contradictions
-from .building import build_module, config_of, data_of, data_to_train_on, facts_of, initial_model, module_of
+from .building import (
+    build_module,
+    config_of,
+    data_of,
+    data_to_train_on,
+    facts_of,
+    initial_model,
+    module_of,
+    partition_of,
+)
+from .checking import refuse_contradictions
 from .config import Config
-from .divergence import refuse_divergence
 from .engine import Engine, engine_on
-from .federation import Federation, Position
-from .history import complete_history
-from .lineage import branch_of
-from .memory import RunMemory
+from .federation import Federation, Unwatched, Watcher
+from .lineage import branch_of, complete_history
+from .memory import Position, RunMemory, position_after
 from .own_task import learning, trained_task
-from .positions import position_after
-from .room import disk_needed, refuse_small_disk
+from .recording import disk_needed, record_round, refuse_small_disk
 from .splitting import partition
-from .thinning import record_round
-from .watching import Unwatched, Watcher
 
 
 def train(
@@ -75,9 +73,7 @@ def train(
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
             f"{list(data.shape)}; leave it out"
         )
-    compute = Compute(config.run.device, config.run.precision, workers)
-    engine_name = engine_on(compute.device, config.run.engine)
-    config = config.on(compute.device, engine_name, data.name)
+    config, compute = resolved(config, workers, data.name)
     split = partition(
         config.data.partition,
         # without classes all samples are of one
@@ -94,11 +90,7 @@ def train(
     if not force:
         refuse_small_disk(needed, out)
     info: dict[str, Any] = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "device": compute.device,
-        "engine": engine_name,
-        "precision": config.run.precision,
+        **made_with(config),
         "layout": facts.layout.to_json(),
         "clients": config.data.clients,
         "classes": data.classes,
@@ -111,6 +103,27 @@ def train(
         federation = Federation.assemble(config, data, split, engine)
         play(federation, Position(0, initial_model(module)), writer, keep_going, watcher)
     return Run.open(out)
+
+
+def resolved(config: Config, workers: int | None, data: str) -> tuple[Config, Compute]:
+    """The configuration as a run keeps it, and what it computes on.
+
+    Raises:
+        FedscopeError: a device that is not there, an engine that does not go with it.
+    """
+    compute = Compute(config.run.device, config.run.precision, workers)
+    return config.on(compute.device, engine_on(compute.device, config.run.engine), data), compute
+
+
+def made_with(config: Config) -> dict[str, Any]:
+    """What ``run.json`` says of when and on what a run was made."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "device": config.run.device,
+        "engine": config.run.engine,
+        "precision": config.run.precision,
+    }
 
 
 def resume(
@@ -135,9 +148,7 @@ def resume(
     config = config_of(run)
     if run.rounds and run.rounds[-1] >= config.run.rounds:
         raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
-    run.require("partition.h5")
-    split = run.partition
-    assert split is not None
+    split = partition_of(run)
     data = data_of(run, trained_task(config, task, str(run.path)))
     module = module_of(run)
     compute = Compute(config.run.device, config.run.precision, workers)
@@ -151,7 +162,7 @@ def resume(
         federation = Federation.assemble(config, data, split, engine)
         position = Position(0, initial_model(module))
         if run.rounds:
-            position = position_after(run, run.rounds[-1], config, federation)
+            position = position_after(run, run.rounds[-1], config, federation.facts)
             refuse_contradictions(run, run.rounds[-1])
         if position.round and not keep_going:
             last = run.round(position.round)
@@ -177,3 +188,19 @@ def play(federation: Federation, position: Position, writer: RunWriter, keep_goi
             lr = float(record.metrics["lr"] or 0)
             refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
         del record  # or the cohort would stay in memory beside the next one
+
+
+def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray, lr: float) -> None:
+    """Stop where a client's loss is no number.
+
+    Raises:
+        FedscopeError: names the round, the clients and the remedy.
+    """
+    lost = ids[~np.isfinite(losses)].tolist()
+    if lost:
+        whose = f"client {lost[0]}" if len(lost) == 1 else f"clients {', '.join(map(str, lost[:5]))}"
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        raise FedscopeError(
+            f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
+            f"recorded in {run}; use a smaller --lr, or --resume {run} --keep-going"
+        )

@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, Run, recorded_clients
-from .draws import Cohorts, Draws, groups_of
-from .replaying import Replays, replays_of
+from .draws import Cohorts, Draws, Replays, groups_of, replays_of
 from .runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
 from .samples import (
     dataset_of,
@@ -201,7 +200,7 @@ class Group:
         Raises:
             FedscopeError: such a round.
         """
-        from ..decomposition.cohort.recorded_draws import rounds_of_cohort
+        from ..decomposition.cohort.draws import rounds_of_cohort
 
         for number in self.needed(self.windows):
             for run in self.runs:

@@ -16,9 +16,8 @@ from ..checkpoints import (
     load_model,
     parse_address,
     read_file,
-    recorded_clients,
 )
-from .runs import identity, open_run, parse_rounds
+from .runs import identity, open_run, parse_rounds, recorded_pair
 from .samples import (
     asked_task,
     behaviour,
@@ -60,13 +59,17 @@ class Posed:
     runs: tuple[Run, ...]
 
 
-def pose(models: Sequence[ModelLike], source: Source) -> Posed:
+def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False) -> Posed:
     """Load the models, and find the architecture and the data in their run, or in --model and --data.
+
+    Args:
+        any_split: whether nobody asked for the split: of data that have test samples alone it is then these.
 
     Raises:
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
+    from ..landscape.evaluation.measuring import digest
     from ..training import data_of, module_of
 
     addresses = [model for model in models if isinstance(model, str | Path)]
@@ -91,6 +94,8 @@ def pose(models: Sequence[ModelLike], source: Source) -> Posed:
                 raise FedscopeError(
                     f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
                 )
+    if any_split and not len(dataset.y_train):
+        source = replace(source, split="test")
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
     layout = Layout.of(module)
     loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
@@ -173,12 +178,7 @@ def clients_of(models: Sequence[ModelLike]) -> list[str]:
     if address is None or len(names) != 1 or address.round is None or address.which is not None:
         raise FedscopeError(f"--clients takes one round, RUN@ROUND, but got {' '.join(names)}; as in runs/ima@20")
     run = Run.open(address.path)
-    round_ = recorded_clients(run, run.round(address.round).number, start=False)
-    if len(round_.client_ids) < 2:
-        raise FedscopeError(
-            f"{names[0]} has a cohort of one, so there is no pair; train with more clients a round "
-            "(--clients, --participation)"
-        )
+    round_ = recorded_pair(run, run.round(address.round).number, names[0])
     return [f"{address.path}@{round_.number}/client-{k}" for k in round_.client_ids.tolist()]
 
 
@@ -215,18 +215,6 @@ def runs_of(models: Sequence[ModelLike]) -> list[Run]:
             if path not in found:
                 found[path] = Run.open(path)
     return list(found.values())
-
-
-def digest(weights: Weights) -> str:
-    """What tells a model from another that the same address named before: ``@last`` moves, files are replaced."""
-    import hashlib
-
-    import numpy as np
-
-    said = hashlib.sha256(np.ascontiguousarray(weights.parameters).tobytes())
-    for name, values in sorted(weights.buffers.items()):
-        said.update(name.encode() + np.ascontiguousarray(values).tobytes())
-    return said.hexdigest()
 
 
 def expand(address: str, option: str = "--show") -> list[str]:

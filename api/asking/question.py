@@ -1,9 +1,11 @@
-"""A question: what is asked, prepared without computing, and answered by one result."""
+"""A question: what is asked, prepared without computing, and answered by one result; and what its files are called."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
@@ -18,6 +20,9 @@ from .work import Work
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
 A = TypeVar("A", bound=Result, covariant=True)
+
+#: of a question with one result: its settings, and what computes it of its provenance
+Prepared = tuple[dict[str, Any], Callable[[dict[str, Any], Work], R]]
 
 
 @dataclass(frozen=True)
@@ -51,21 +56,16 @@ class Part(Generic[R]):
     prepare: Callable[[], Ready[R]]
     ends: tuple[str, ...] = ("",)
     beside: tuple[str, ...] = ()
+    read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     def files(self, base: Path | str) -> list[Path]:
         """All of them: of each result what lies beside, its own, and what is derived from it."""
-        bases = [f"{base}{end}" for end in self.ends]
-        return [
-            path
-            for at in bases
-            for path in (
-                *(Path(at + more) for more in self.beside),
-                *self.kind.paths(at),
-                *(Path(at + more) for more in self.kind.derived),
-            )
-        ]
-
-    read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
+        files: list[Path] = []
+        for end in self.ends:
+            files += [Path(f"{base}{end}{more}") for more in self.beside]
+            files += self.kind.paths(f"{base}{end}")
+            files += [Path(f"{base}{end}{more}") for more in self.kind.derived]
+        return files
 
     @cached_property
     def ready(self) -> Ready[R]:
@@ -127,10 +127,10 @@ def one(
     kind: type[R],
     folder: Path,
     name: str,
-    prepare: Callable[[], tuple[Mapping[str, Any], Callable[[dict[str, Any], Work], R]]],
+    prepare: Callable[[], Prepared[R]],
     beside: tuple[str, ...] = (),
 ) -> Question[R]:
-    """A question with one result; ``prepare`` gives its settings and what computes it of its provenance."""
+    """A question with one result."""
 
     def ready() -> Ready[R]:
         settings, compute = prepare()
@@ -177,3 +177,34 @@ def question(prepare: Callable[P, Question[A]]) -> Asks[P, A]:
 
     ask.prepare = checked  # type: ignore[attr-defined]
     return cast(Asks[P, A], ask)
+
+
+def slug(text: str) -> str:
+    """``runs/ima@40/client-3`` as a part of a file name.
+
+    >>> slug("runs/ima@40/client-3"), slug("runs/fma@last"), slug("models/best.pt")
+    ('ima@40-client-3', 'fma@last', 'best')
+    """
+    path, at, rest = text.rpartition("@")
+    name = Path(path).name + at + rest.replace("/", "-") if at else Path(text).stem
+    return re.sub(r"[^\w@.-]+", "-", name).strip("-")
+
+
+def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
+    """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
+
+    >>> place_of("line", ["runs/fma@last", "runs/ima@last"])[1], place_of("plane", ["a.pt"])[0].name
+    ('line-fma@last-ima@last', 'figures')
+    """
+    path, at, _ = models[0].rpartition("@")
+    what = fitting("-".join(slug(model) for model in models))
+    return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
+
+
+def fitting(name: str) -> str:
+    """A name that file systems take, which end at 255 bytes: a long one is cut, with a sum of what was cut off.
+
+    >>> fitting("ima-1-last"), len(fitting("layer1.0.conv1.weight-" * 9))
+    ('ima-1-last', 89)
+    """
+    return name if len(name) <= 100 else name[:80] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]

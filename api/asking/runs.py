@@ -154,6 +154,24 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
     return found
 
 
+def recorded_pair(run: Run, number: int, address: str = "") -> Round:
+    """A round whose clients were recorded, and of which there are two or more.
+
+    Args:
+        address: of the round, as it was given.
+
+    Raises:
+        FedscopeError: they were not; there is only one.
+    """
+    round_ = recorded_clients(run, number, start=False)
+    if len(round_.client_ids) < 2:
+        raise FedscopeError(
+            f"{address or round_.label} has a cohort of one, so there is no pair; train with more clients a round "
+            "(--clients, --participation)"
+        )
+    return round_
+
+
 def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str = "--rounds") -> list[int]:
     """``1,20,last``, ``-1`` or ``all`` as recorded round numbers, ascending, without repeats.
 

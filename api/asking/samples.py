@@ -29,7 +29,8 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
         lacks = []
         if run.is_foreign and run.config is None and not source.model:
             lacks.append(("architecture", "--model"))
-        if run.is_foreign and not names_data(run) and not source.data:
+        names_data = {"name", "sha256"} <= set(run.info.get("data", {}))
+        if run.is_foreign and not names_data and not source.data:
             lacks.append(("data", "--data"))
         if lacks:
             what = " nor ".join(name for name, _ in lacks)
@@ -37,11 +38,6 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
                 f"{run.path} was recorded by {run.info['source']} and names {'no' if len(lacks) == 1 else 'neither'} "
                 f"{what}; give {' and '.join(option for _, option in lacks)}"
             )
-
-
-def names_data(run: Run) -> bool:
-    """Whether a run says on which data it was trained."""
-    return {"name", "sha256"} <= set(run.info.get("data", {}))
 
 
 def asked_task(runs: Sequence[Run], source: Source) -> Task:
@@ -100,7 +96,7 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
     Raises:
         FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on.
     """
-    from ..decomposition.theory import refuse_outside
+    from ..decomposition.cohort.membership import refuse_outside
     from ..training import data_of
 
     refuse_nameless(runs, source)
@@ -227,10 +223,7 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Sam
         own = dataset.samples("test")
         if same and source.split == "train":
             if run.partition is None and run.is_foreign:
-                raise FedscopeError(
-                    f"{run.path} does not say which client holds which samples (no partition.h5), and --split train is "
-                    "all clients' data; give --split test"
-                )
+                raise no_partition(run, "and --split train is all clients' data; give --split test")
             run.require("partition.h5")
             assert run.partition is not None, "just required"
             own = global_training_data(dataset, run.partition)
@@ -242,6 +235,11 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Sam
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
 
 
+def no_partition(run: Run, why: str) -> FedscopeError:
+    """What is raised where a partition is needed; ``why`` it is, and what can be given instead."""
+    return FedscopeError(f"{run.path} does not say which client holds which samples (no partition.h5), {why}")
+
+
 def refuse_without_partition(run: Run, source: Source) -> None:
     """D is the training data of the clients that the partition names; on test data a run can do without.
 
@@ -251,15 +249,14 @@ def refuse_without_partition(run: Run, source: Source) -> None:
     if not run.is_foreign:
         run.require("partition.h5")
     if source.split == "train":
-        raise FedscopeError(
-            f"{run.path} does not say which client holds which samples (no partition.h5), and --split train is all "
-            "clients' data; give --split test, where the bias is not split"
+        raise no_partition(
+            run, "and --split train is all clients' data; give --split test, where the bias is not split"
         )
 
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
     """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
-    from ..landscape.evaluation.provenance import task_of
+    from ..landscape.evaluation.measuring import task_of
 
     return {
         "data": samples.name,

@@ -1,13 +1,13 @@
-"""On what models are measured, and how: the settings that most questions share."""
+"""On what models are measured, and how: the settings that most questions share, and what refuses other values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from ..checkpoints import FedscopeError, nearest
 from ..landscape.evaluation.compute import PRECISIONS, Compute
-from .checks import at_least, chosen
 
 SPLITS = ("test", "train")
 #: where the normalization statistics of combinations of models come from
@@ -82,3 +82,23 @@ class Source:
             FedscopeError: a device that this machine does not have.
         """
         return Compute(self.device, self.precision)
+
+
+def chosen(name: str, value: Any, options: Sequence[str]) -> None:
+    """Refuse what is none of the options.
+
+    Raises:
+        FedscopeError: names the nearest one.
+    """
+    if value not in options:
+        raise FedscopeError(f"--{name} {value} is none of {', '.join(options)}{nearest(str(value), options)}")
+
+
+def at_least(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number from ``least`` on.
+
+    Raises:
+        FedscopeError: a smaller number, or none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise FedscopeError(f"--{name} {value} is no whole number from {least} on")

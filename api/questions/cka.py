@@ -9,14 +9,12 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..asking.checks import at_least, chosen
 from ..asking.models import ModelLike, Posed, expanded, names_of, pose, several
-from ..asking.names import place_of, slug
-from ..asking.question import Part, Question, Ready, question
-from ..asking.runs import Rounds, client_rounds, identity, open_runs, said
-from ..asking.source import Measured, Source
+from ..asking.question import Part, Question, Ready, place_of, question, slug
+from ..asking.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
+from ..asking.source import Measured, Source, at_least, chosen
 from ..asking.work import ROUNDS, Report, Task, Work
-from ..checkpoints import FedscopeError, Run, parse_address, recorded_clients
+from ..checkpoints import FedscopeError, Run, parse_address
 from ..decomposition.similarity import ClientCKA, ClientCKAs, LayersCKA, ModelCKA, ModelCKAs, layer_ends
 
 if TYPE_CHECKING:
@@ -124,7 +122,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question
     numbers = [client_rounds(run, rounds) for run in runs]
     for run, own in zip(runs, numbers, strict=True):
         for number in own:
-            _refuse_one_client(run, number)
+            recorded_pair(run, number)
 
     @cache
     def posed() -> Posed:
@@ -217,19 +215,6 @@ def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]
 
     folder, name = place_of("cka", names_of(given))
     return Question(folder, f"{name}{asked.variant}", (Part(ModelCKA, prepare, ends),), join, drawn=ends)
-
-
-def _refuse_one_client(run: Run, number: int) -> None:
-    """Refuse rounds without a pair.
-
-    Raises:
-        FedscopeError: the clients were not recorded; there is only one.
-    """
-    if len(recorded_clients(run, number, start=False).client_ids) < 2:
-        raise FedscopeError(
-            f"{run.path}@{number} has a cohort of one, so there is no pair; train with more clients a round "
-            "(--clients, --participation)"
-        )
 
 
 def _test_errors(run: Run) -> dict[int, float]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..asking.checks import at_least
 from ..asking.question import Part, Question, Ready, question
 from ..asking.runs import RunLike, identity, open_run
+from ..asking.source import at_least
 from ..checkpoints import Run
 from ..training.curves import Curves
 
@@ -45,10 +45,8 @@ def curves(
     measured = Curves.of(opened, **asked)
     measured.drawable()
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
-    settings: dict[str, Any] = {"run": [{**identity(run), "rounds": run.rounds[-1]} for run in opened]}
-    tasks = [(run.config or {}).get("model", {}).get("task") for run in opened]
-    if any(tasks):
-        settings["tasks"] = tasks
+    runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
+    settings: dict[str, Any] = {"run": runs_now, **measured.attrs}
     part = Part(Curves, lambda: Ready([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
-from ..asking.checks import chosen
 from ..asking.decomposing import MODELS, Asked, runs_of
 from ..asking.draws import parse_draws
-from ..asking.names import slug
-from ..asking.question import Question, one, question
+from ..asking.question import Question, one, question, slug
 from ..asking.runs import Rounds, RunLike, client_rounds
-from ..asking.source import Measured, Source
+from ..asking.source import Measured, Source, chosen
 from ..checkpoints import FedscopeError
 from ..decomposition import Decomposition
 

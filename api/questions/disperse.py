@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..asking.names import fitting, slug
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, fitting, one, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, identity
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, nearest
@@ -52,7 +51,7 @@ def disperse(
         count_clients(run.round(number))
     deep = looked_into(asked, names)
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Dispersion]]:
+    def prepare() -> Prepared[Dispersion]:
         where = Compute(device)
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..asking.names import fitting, slug
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, fitting, one, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run, rounds_with_clients
@@ -48,8 +47,8 @@ def embed(
             name, an unknown method, a perplexity that is not less than the number of models; models that are not
             finite, or all the same.
     """
-    from ..decomposition.model_maps.maps import known_method, refuse_few, settled_perplexity
-    from ..decomposition.model_maps.points import known_layers, models_of
+    from ..decomposition.model_maps.embedding import known_method, refuse_few, settled_perplexity
+    from ..decomposition.model_maps.models import known_layers, models_of
 
     known_method(method)
     if method != "tsne" and perplexity is not None:
@@ -67,7 +66,7 @@ def embed(
     if method == "tsne":
         settled_perplexity(len(models.points), perplexity)
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Embedding]]:
+    def prepare() -> Prepared[Embedding]:
         where = Compute(device)
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],

@@ -7,14 +7,12 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..asking.checks import at_least
 from ..asking.decomposing import Asked, runs_of
 from ..asking.draws import Draws, parse_draws
-from ..asking.names import slug
-from ..asking.question import Part, Question, Ready, question
+from ..asking.question import Part, Question, Ready, question, slug
 from ..asking.runs import Rounds, RunLike, parse_rounds
 from ..asking.samples import common_samples, dataset_of, module_for
-from ..asking.source import Measured, Source
+from ..asking.source import Measured, Source, at_least
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ..decomposition import Decomposition

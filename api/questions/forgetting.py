@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ..asking.names import slug
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, one, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ..asking.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from ..asking.samples import common_samples, dataset_of, describe_samples, given_settings, module_for, no_partition
 from ..asking.source import Measured, Source
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients
@@ -33,7 +32,7 @@ def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measur
     source = Source.of("train", measured)
     (opened,), (asked_rounds,) = asked_of(run, rounds)
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Forgetting]]:
+    def prepare() -> Prepared[Forgetting]:
         dataset = dataset_of([opened], source)
         refuse_without_partition(opened)
         asked = client_rounds(opened, asked_rounds)
@@ -96,8 +95,7 @@ def refuse_without_partition(run: Run) -> None:
         FedscopeError: the run has none.
     """
     if run.partition is None and run.is_foreign:
-        raise FedscopeError(
-            f"{run.path} does not say which client holds which samples (no partition.h5), so no data are a client's "
-            "own; give its partition when it is recorded (RunWriter.create)"
+        raise no_partition(
+            run, "so no data are a client's own; give its partition when it is recorded (RunWriter.create)"
         )
     run.require("partition.h5")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from ..asking.names import slug
-from ..asking.question import Question, one, question
-from ..asking.work import Work
+from ..asking.question import Prepared, Question, one, question, slug
 from ..checkpoints import FedscopeError
 from ..landscape import Plane
 
@@ -29,7 +25,7 @@ def imported(file: Path | str, *, split: str | None = None) -> Question[Plane]:
     """
     file = Path(file)
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Plane]]:
+    def prepare() -> Prepared[Plane]:
         plane = _read(file, split)
         # the content, for a file that was moved holds the same surface
         settings = {"split": plane.attrs["split"], "file_sha256": sha256(file.read_bytes()).hexdigest()}

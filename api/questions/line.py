@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, Unpack
 
 import numpy as np
 
-from ..asking.checks import at_least, chosen
 from ..asking.models import ModelLike, calibration_of, calibration_settings, clients_of, names_of, pose, several
-from ..asking.names import place_of
-from ..asking.question import Question, one, question
-from ..asking.source import NORMALIZATIONS, Measured, Source
+from ..asking.question import Prepared, Question, one, place_of, question
+from ..asking.source import NORMALIZATIONS, Measured, Source, at_least, chosen
 from ..asking.work import Work
 from ..checkpoints import FedscopeError
 from ..landscape import Connectivity, Line
@@ -59,7 +57,7 @@ def line(
     if not low < high:
         raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Line]]:
+    def prepare() -> Prepared[Line]:
         posed = pose(asked, source)
         settings = {
             **posed.settings,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, one, question
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.work import Work
 from ..checkpoints import FedscopeError, Round, Run, recorded_clients
-from ..decomposition.parameters.map_result import ParameterMap
 from ..decomposition.parameters.places import Place, parse_place
-from ..decomposition.parameters.result import MOST, Parameters
+from ..decomposition.parameters.result import MOST, ParameterMap, Parameters
 from ..landscape.evaluation.compute import Compute
 
 
@@ -105,7 +104,7 @@ def densities(
         raise FedscopeError(f"--top {top} asks for a panel each; take {MOST} at most")
     chosen = tuple(dict.fromkeys(parse_place(name, first.layout) for name in names))
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Parameters]]:
+    def prepare() -> Prepared[Parameters]:
         settings: dict[str, Any] = {
             "run": [identity(run) for run in runs],
             "round": first.number,
@@ -133,8 +132,7 @@ def densities(
 def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: int) -> Question[ParameterMap]:
     """The map of many parameters."""
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], ParameterMap]]:
-
+    def prepare() -> Prepared[ParameterMap]:
         where = Compute(device).device if how["backend"] != "sklearn" else "cpu"
         settings = {"run": identity(run), "round": round_.number, **how, "device": where, "seed": seed}
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..asking.checks import at_least, chosen
 from ..asking.models import (
     ModelLike,
     calibration_of,
@@ -17,12 +16,10 @@ from ..asking.models import (
     pose,
     several,
 )
-from ..asking.names import place_of
-from ..asking.plane_models import PlaneModels, panels_of, plane_models
-from ..asking.question import Part, Question, Ready, question
+from ..asking.planes import PlaneModels, SampleSet, panels_of, plane_models, sample_sets
+from ..asking.question import Part, Question, Ready, place_of, question
 from ..asking.runs import Rounds, open_runs, said
-from ..asking.sample_sets import SampleSet, sample_sets
-from ..asking.source import NORMALIZATIONS, Measured, Source
+from ..asking.source import NORMALIZATIONS, Measured, Source, at_least, chosen
 from ..asking.work import Work
 from ..checkpoints import FedscopeError
 from ..landscape import Panel, Plane, Planes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, one, question
 from ..asking.runs import Rounds, RunLike, identity, one_round
 from ..asking.samples import asked_task, common_samples, describe_samples
 from ..asking.source import Source
@@ -68,7 +68,7 @@ def reaggregate(
     changes = settings_of(settings)
     asked = configs_of(opened, number, names, changes)
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Reaggregation]]:
+    def prepare() -> Prepared[Reaggregation]:
         from ..training import data_of
 
         samples = common_samples([opened], data_of(opened, asked_task([opened], source)), source)

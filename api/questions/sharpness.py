@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from ..asking.models import ModelLike, expand, names_of, pose, several
-from ..asking.names import place_of
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, one, place_of, question
 from ..asking.runs import Rounds, open_run, parse_rounds, said
 from ..asking.source import Measured, Source
 from ..asking.work import Work
@@ -32,7 +31,7 @@ def sharpness(
 ) -> Question[Sharpness]:
     """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
-    See :func:`~fedscope.landscape.curvature.sharpness` for the measures.
+    See :func:`~fedscope.landscape.sharpness` for the measures.
 
     Args:
         models: addresses (``runs/ima@40``, ``runs/ima@last/global``), files, ``nn.Module`` s or state dicts; a run
@@ -46,7 +45,7 @@ def sharpness(
         density: the spectral density too, in so many steps, as in 64; needs ``pip install 'fedscope[hessian]'``.
         hessian: False measures rises of the loss only: no eigenvalues, trace and density.
         measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``train``, the loss of which methods like
-            FedSAM say that it becomes flatter; ``precision`` is ``float32``.
+            FedSAM say that it becomes flatter (of a pair of arrays it is the only one); ``precision`` is ``float32``.
 
     Raises:
         FedscopeError: rounds that a run does not have; a model that is named twice; radii or counts that make no sense.
@@ -62,8 +61,8 @@ def sharpness(
         **{"top": top, "probes": probes, "density": density if hessian else 0},
     }
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Sharpness]]:
-        posed = pose(given, source)
+    def prepare() -> Prepared[Sharpness]:
+        posed = pose(given, source, any_split="split" not in measured)
 
         def compute(attrs: dict[str, Any], work: Work) -> Sharpness:
             from .. import landscape

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ..asking.names import slug
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, one, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, identity
 from ..asking.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from ..asking.source import Measured, Source
@@ -53,7 +52,7 @@ def subsets(
             cohort = len(run.round(number).client_ids)
             asked.append((run, number, sizes_of(sizes, cohort, f"{run.path}@{number}")))
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Subsets]]:
+    def prepare() -> Prepared[Subsets]:
         dataset = dataset_of(opened, source)
         samples = common_samples(opened, dataset, source)
         modules = {run.name: module_for(run, source, dataset) for run in opened}

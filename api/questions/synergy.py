@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
-from ..asking.question import Question, one, question
+from ..asking.question import Prepared, Question, one, question
 from ..asking.runs import Rounds, RunLike, identity, one_round
 from ..asking.work import Work
 from ..checkpoints import FedscopeError
@@ -62,7 +61,7 @@ def synergy(
     }
     Criteria(**criteria)  # refuses what is out of range before anything is read
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Synergy]]:
+    def prepare() -> Prepared[Synergy]:
         def compute(attrs: dict[str, Any], work: Work) -> Synergy:
             from ..decomposition.synergy.diagnosis import synergy
             from ..decomposition.synergy.label_agreement import with_labels

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ..asking.checks import at_least, chosen
-from ..asking.draws import parse_draws
+from ..asking.draws import Replays, parse_draws, replays_of
 from ..asking.models import Posed, pose
-from ..asking.names import slug
-from ..asking.question import Question, one, question
-from ..asking.replaying import Replays, replays_of
+from ..asking.question import Prepared, Question, one, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
-from ..asking.samples import describe_samples, global_training_data, name_of
-from ..asking.source import Measured, Source
+from ..asking.samples import describe_samples, global_training_data, name_of, no_partition
+from ..asking.source import Measured, Source, at_least, chosen
 from ..asking.work import Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
-from ..decomposition.theory import Bounds, Gaps, Spread, Theory, kernel_rows, refuse_outside
+from ..decomposition.cohort.membership import kernel_rows, refuse_outside
+from ..decomposition.theory import Bounds, Gaps, Spread, Theory
 from ..landscape.evaluation.compute import Compute
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ def theory(
         ids = opened.round(number).client_ids
         held[number] = kernel_rows(opened.partition, ids, kernel_samples, source.seed, number)
 
-    def prepare() -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Theory]]:
+    def prepare() -> Prepared[Theory]:
         first = opened.round(numbers[0])
         posed = pose([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
         samples = samples_of(posed, opened, source, kernels)
@@ -185,14 +183,8 @@ class Tasks:
             from ..decomposition.theory import replay_variances
             from ..training import Replayer
 
-            timed = cost.watch(number, lambda done, of: None)
-
-            def replayed(done: int, of: int) -> None:
-                report(done, of)
-                timed(done, of)
-
             replayer = Replayer.of(self.run, self.posed.dataset, compute=self.compute)
-            cohort = replayer.local_draws(number, count, replayed)
+            cohort = replayer.local_draws(number, count, cost.watch(number, report))
             return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
 
         return Task(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
@@ -227,10 +219,7 @@ def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> No
     """
     if run.partition is None and (kernels or split == "train"):
         needs = "Theorem 2 needs it" if kernels else "--split train is all clients' data"
-        raise FedscopeError(
-            f"{run.path} does not say which client holds which samples (no partition.h5), and {needs}; "
-            "give --split test --kernel none for Lemma 1 alone"
-        )
+        raise no_partition(run, f"and {needs}; give --split test --kernel none for Lemma 1 alone")
     if run.is_foreign and count:
         raise FedscopeError(
             f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed; give --draws none"

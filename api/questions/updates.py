@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..asking.names import slug
-from ..asking.question import Part, Question, Ready, question
+from ..asking.question import Part, Question, Ready, question, slug
 from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients

@@ -1,23 +1,16 @@
 """What a question answers: a result that saves, loads, draws and tells itself, as tables or as arrays."""
 
-from .arrays import ArrayResult, along, padded
-from .claims import claimed
-from .collection import Collection
-from .kept import Kept
-from .result import Result, plain
-from .tables import Table, TableResult, number, truth
-
-__all__ = [
-    "ArrayResult",
-    "Collection",
-    "Kept",
-    "Result",
-    "Table",
-    "TableResult",
-    "along",
-    "claimed",
-    "number",
-    "padded",
-    "plain",
-    "truth",
-]
+from .arrays import ArrayResult as ArrayResult
+from .arrays import along as along
+from .arrays import padded as padded
+from .result import Collection as Collection
+from .result import Result as Result
+from .result import plain as plain
+from .store import Claim as Claim
+from .store import Kept as Kept
+from .store import Partial as Partial
+from .store import claimed as claimed
+from .tables import Table as Table
+from .tables import TableResult as TableResult
+from .tables import number as number
+from .tables import truth as truth

@@ -1,19 +1,27 @@
-"""Results as arrays with named dimensions, in netCDF-4 files that xarray opens."""
+"""Arrays with named dimensions as netCDF-4 files, written with h5py, and results that are kept as such; xarray opens
+them with h5netcdf and netCDF4."""
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import h5py
 import numpy as np
 
 from ..errors import FedscopeError
-from ..netcdf import Variable, read_netcdf, write_netcdf
+from ..gate import refuse_unstored
+from ..hdf5 import RESULT_AGAIN, check_seal, reading, writing
 from .result import Result, of_installed
 
 VERSION = 1
+#: dimensions, values, and attributes such as ``units`` and ``long_name``
+Variable = tuple[tuple[str, ...], np.ndarray, Mapping[str, str]]
+
+_RESERVED = ("CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates")
 
 
 def along(dims: str, values: Any, about: str = "", units: str | None = None) -> Variable:
@@ -33,8 +41,8 @@ class ArrayResult(Result):
 
     Attributes:
         kind: the file's ``format`` is ``fedscope-KIND``.
-        needed: the arrays that a file must have; ``optional``: that it may have, for results from before they existed
-            lack them. Both by name with their dimensions, as ``round client``; of "" dimensions are not checked.
+        needed: the arrays that a file must have; ``optional``: that it may have. Both by name with their dimensions, as
+            ``round client``; of "" dimensions are not checked.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".nc",)
@@ -133,5 +141,122 @@ def padded(cohorts: list[np.ndarray], most: int, fill: Any = np.nan) -> np.ndarr
     return whole
 
 
+def write_netcdf(
+    path: Path | str,
+    coords: Mapping[str, Variable],
+    variables: Mapping[str, Variable],
+    attrs: Mapping[str, Any] | None = None,
+) -> None:
+    """Write named arrays durably.
+
+    Args:
+        coords: one variable a dimension, named like it, [n]: numbers or strings. A dimension of ``variables`` that has
+            none gets 0..n-1.
+        variables: name -> (dimensions, values, attributes such as ``units`` and ``long_name``).
+        attrs: of the whole file; what is neither text nor a number is written as JSON.
+
+    Raises:
+        FedscopeError: values that do not fit their dimensions.
+    """
+    sizes = {name: len(values) for name, (_, values, _) in coords.items()}
+    coords = dict(coords)
+    for name, (dims, values, _) in variables.items():
+        shape = np.shape(values)
+        if len(shape) != len(dims) or name in coords:
+            raise FedscopeError(f"{name} of shape {shape} does not fit the dimensions ({', '.join(dims)}), one an axis")
+        for dim, size in zip(dims, shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise FedscopeError(f"{name} has {size} along {dim}, but {dim} has {sizes[dim]} values")
+            if dim not in coords:
+                coords[dim] = ((dim,), np.arange(size), {})
+    with writing(path, track_order=True, sealed=True) as file:
+        file.attrs["Conventions"] = "CF-1.8"
+        for key, value in (attrs or {}).items():
+            # netCDF attributes are text and numbers; text that could be taken for JSON is written as JSON, too
+            plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+            file.attrs[key] = value if plain and _undone(value) is value else json.dumps(value)
+        for i, (name, (_, values, about)) in enumerate(coords.items()):
+            scale = _write(file, name, values, about)
+            scale.make_scale(name)
+            scale.attrs["_Netcdf4Dimid"] = np.int32(i)
+        for name, (dims, values, about) in variables.items():
+            dataset = _write(file, name, values, about)
+            for axis, dim in enumerate(dims):
+                dataset.dims[axis].attach_scale(file[dim])
+
+
+def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
+    """All variables by name, coordinates among them, and the attributes, JSON undone; the inverse of ``write_netcdf``.
+
+    Raises:
+        FedscopeError: missing, truncated or no netCDF-4 file; values that do not fit their dimensions; less data than
+            it declares.
+    """
+    path = Path(path)
+    variables: dict[str, Variable] = {}
+    check_seal(path, "a netCDF-4 result of fedscope")
+    with reading(path, None, 1, "a netCDF-4 result of fedscope") as file:
+        for name, dataset in file.items():
+            variables[name] = _read(path, name, dataset)
+        attrs = {key: _attribute(path, key, value) for key, value in file.attrs.items() if key != "Conventions"}
+    sizes = {name: len(values) for name, (dims, values, _) in variables.items() if dims == (name,)}
+    for name, (dims, values, _) in variables.items():
+        for dim, size in zip(dims, values.shape, strict=True):
+            if sizes.get(dim) != size:
+                raise _damaged(path, f"{name} has {size} along {dim}, but {dim} has {sizes.get(dim, 'no')} values")
+    return variables, attrs
+
+
 def _are_texts(values: Any) -> bool:
     return not isinstance(values, np.ndarray) and len(values) > 0 and all(isinstance(value, str) for value in values)
+
+
+def _read(path: Path, name: str, dataset: Any) -> Variable:
+    """A variable that is numbers or text, all of which the file holds."""
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise _damaged(path, f"{name} holds no values")
+    text = h5py.check_string_dtype(dataset.dtype) is not None
+    if not text and dataset.dtype.kind not in "fiu":
+        raise _damaged(path, f"{name} is {dataset.dtype}, neither numbers nor text")
+    refuse_unstored(path, dataset)
+    try:
+        dims = tuple(dimension[0].name.lstrip("/") if len(dimension) else name for dimension in dataset.dims)
+        values = dataset.asstr()[()] if text else dataset[()]
+    except (AttributeError, TypeError, UnicodeDecodeError) as error:
+        raise _damaged(path, f"{name} cannot be read ({error})") from None
+    about = {key: str(value) for key, value in dataset.attrs.items() if key not in _RESERVED}
+    return dims, np.asarray(values), about
+
+
+def _attribute(path: Path, key: str, value: Any) -> Any:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    value = _undone(value)
+    if isinstance(value, np.ndarray | h5py.Empty | np.void):
+        raise _damaged(path, f"its attribute {key} is neither text nor a number")
+    return value
+
+
+def _damaged(path: Path, what: str) -> FedscopeError:
+    return FedscopeError(f"{path} is damaged: {what}; {RESULT_AGAIN}")
+
+
+def _write(file: Any, name: str, values: np.ndarray, about: Mapping[str, str]) -> Any:
+    values = np.asarray(values)
+    if values.dtype.kind in "OU":
+        dataset = file.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype("utf-8"))
+    else:
+        # netCDF has no truth values
+        dataset = file.create_dataset(name, data=values.astype(np.int8) if values.dtype == bool else values)
+    for key, value in about.items():
+        dataset.attrs[key] = value
+    return dataset
+
+
+def _undone(value: Any) -> Any:
+    if isinstance(value, str) and (value[:1] in ("{", "[", '"') or value in ("true", "false", "null")):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value.item() if isinstance(value, np.generic) else value

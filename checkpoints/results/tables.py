@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from csv import Error as NoTable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from ..durable import write_durably
 from ..errors import FedscopeError, listed
-from ..tables import AGAIN, read_csv, read_info, write_csv, write_info
+from ..opening import RESULT, read_json, read_text
 from .result import Result, of_installed
+
+AGAIN = "compute it again with --force"
 
 
 def number(text: str) -> float | None:
@@ -55,11 +60,15 @@ class Table:
         """
         rows = []
         for line, row in enumerate(read_csv(path, tuple(self.columns), command), start=2):
-            try:
-                rows.append({name: reader(row[name]) for name, reader in self.columns.items()})
-            except (ValueError, KeyError):
-                bad = next(name for name, reader in self.columns.items() if not _reads(reader, row[name]))
-                raise FedscopeError(f"{path} is damaged: {bad} in line {line} is {row[bad][:40]!r}; {AGAIN}") from None
+            values = {}
+            for name, reader in self.columns.items():
+                try:
+                    values[name] = reader(row[name])
+                except (ValueError, KeyError):
+                    raise FedscopeError(
+                        f"{path} is damaged: {name} in line {line} is {row[name][:40]!r}; {AGAIN}"
+                    ) from None
+            rows.append(values)
         return rows
 
 
@@ -124,7 +133,7 @@ class TableResult(Result):
         ]
         try:
             return cls.of_tables(head, *tables)
-        except (LookupError, TypeError, ValueError, AttributeError, NoTable) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, csv.Error) as error:
             raise FedscopeError(
                 f"{names} in {paths[-1].parent} do not fit each other, so one was changed or cut; {AGAIN}"
             ) from error
@@ -147,9 +156,70 @@ class TableResult(Result):
         return frames if len(frames) > 1 else next(iter(frames.values()))
 
 
-def _reads(reader: Callable[[str], Any], text: str) -> bool:
+def beside(base: Path, suffix: str) -> Path:
+    """``BASE.factors.csv``; not by ``with_suffix``, because a base like ``run.v2`` has a dot that is no suffix.
+
+    >>> beside(Path("figures/run.v2"), ".factors.csv").name
+    'run.v2.factors.csv'
+    """
+    return base.with_name(base.name + suffix)
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table, durably: floats as the shortest text that reads back as the same, None as an empty field.
+
+    NumPy's floats are written as Python's.
+    """
+    with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([repr(float(value)) if isinstance(value, float) else value for value in row] for row in rows)
+
+
+def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str, str]]:
+    """The rows of a table that ``fedscope COMMAND`` wrote, by column.
+
+    Raises:
+        FedscopeError: other columns; no UTF-8, no CSV; a row with more or fewer fields.
+    """
+    reader = csv.DictReader(io.StringIO(read_text(path, f"a table of `fedscope {command}`", AGAIN, RESULT), newline=""))
     try:
-        reader(text)
-    except (ValueError, KeyError):
-        return False
-    return True
+        if tuple(reader.fieldnames or ()) != tuple(columns):
+            raise FedscopeError(
+                f"{path} is not a table of `fedscope {command}`: its columns must be {', '.join(columns)}; {AGAIN}"
+            )
+        rows = list(reader)
+    except csv.Error as error:
+        raise FedscopeError(f"{path} is damaged: line {reader.reader.line_num} is no CSV ({error}); {AGAIN}") from None
+    for line, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise FedscopeError(f"{path} is damaged: row {line} has not {len(columns)} fields; {AGAIN}")
+    return rows
+
+
+def write_info(path: Path, format_: str, version: int, info: Mapping[str, Any]) -> None:
+    """Write what the tables of a result are, durably."""
+    with write_durably(path) as temporary:
+        said = json.dumps({"format": format_, "version": version, **info}, indent=1)
+        temporary.write_text(said + "\n", encoding="utf-8")
+
+
+def read_info(path: Path, format_: str, version: int, command: str) -> Any:
+    """Read what :func:`write_info` wrote.
+
+    Raises:
+        FedscopeError: no JSON, another result's, another version's.
+    """
+    info = read_json(path, f"a result of `fedscope {command}`", AGAIN, RESULT)
+    if not isinstance(info, dict) or info.get("format") != format_:
+        raise FedscopeError(
+            f'{path} is no result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
+        )
+    found = info.get("version")
+    if found != version:
+        older = isinstance(found, int) and found < version
+        if not isinstance(found, int):
+            raise FedscopeError(f"{path} is damaged: its version is {str(found)[:40]!r}; {AGAIN}")
+        remedy = "compute it again with --force" if older else "upgrade it: pip install --upgrade fedscope"
+        raise FedscopeError(f"{path} has version {found}, but this fedscope reads version {version}; {remedy}")
+    return info

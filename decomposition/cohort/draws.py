@@ -1,14 +1,16 @@
-"""Draws of a whole cohort: what the expectation over client models is estimated from."""
+"""Draws of a whole cohort, which the expectation over client models is estimated from: from what was recorded, the last
+rounds of one run or one round of several runs; and the cohorts of several rounds as one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, rounds_with_clients
 
 # p is compared with 1 because every identity of the decomposition needs sum_k p_k = 1: y - WENS = sum_k p_k (y - f_k).
 P_TOLERANCE = 1e-9
@@ -70,3 +72,183 @@ class CohortDraws:
     def count(self) -> int:
         """R, the number of draws."""
         return len(self.draws)
+
+
+def draws_of_rounds(run: Run, number: int, count: int) -> CohortDraws:
+    """`rounds:R`: the clients of the last R recorded rounds up to `number` as draws, the newest first.
+
+    They are points of the clients' solution sets: the drift between rounds counts as variance and the draws depend on
+    each other, so there are plug-in estimates only and no standard error over draws.
+
+    Raises:
+        FedscopeError: the round's clients were not recorded; fewer than R rounds up to it; cohorts that differ.
+    """
+    return _cohort(rounds_of_cohort(run, number, count), f"rounds:{count}", independent=False)
+
+
+def rounds_of_cohort(run: Run, number: int, count: int) -> list[Round]:
+    """The rounds whose clients :func:`draws_of_rounds` takes, the newest first; raises as it does, without models."""
+    source = f"rounds:{count}"
+    last = recorded_clients(run, number, start=False)
+    have = [t for t in rounds_with_clients(run) if t <= number]
+    if len(have) < count:
+        raise FedscopeError(
+            f"--draws {source}: up to round {number}, {run.path} recorded the clients of {len(have)} only; take a "
+            "later round, fewer draws, or --draws local:4"
+        )
+    rounds = [last, *(run.round(t) for t in reversed(have[-count:-1]))]
+    for round_ in rounds[1:]:
+        if not np.array_equal(round_.client_ids, last.client_ids):
+            raise FedscopeError(
+                f"--draws {source} needs one cohort in all {count} rounds, but at {run.path} the cohorts of rounds "
+                f"{round_.number} and {number} differ (partial participation), so they are draws of different clients; "
+                "use --draws local:4"
+            )
+    return rounds
+
+
+def draws_of_runs(runs: Sequence[Run], number: int) -> CohortDraws:
+    """`runs`: one round of R runs that differ in their seed alone, as R independent draws, the first run's first.
+
+    The expectation is unconditional: over initial models, mini-batch orders and everything else that the seed draws.
+
+    Raises:
+        FedscopeError: one run; models, partitions, data, cohorts or weights p that differ; a run given twice.
+    """
+    refuse_unequal_runs(runs)
+    first = runs[0]
+    rounds = [recorded_clients(run, number, start=False) for run in runs]
+    for run, round_ in zip(runs[1:], rounds[1:], strict=True):
+        if not np.array_equal(round_.client_ids, rounds[0].client_ids):
+            raise FedscopeError(
+                f"--draws runs: {first.path} and {run.path} have different cohorts in round {number}; train them with "
+                "one data.seed, which draws the cohorts"
+            )
+        if not np.array_equal(round_.weights, rounds[0].weights):
+            raise FedscopeError(
+                f"--draws runs: {first.path} and {run.path} weight the clients of round {number} differently; train "
+                "them with one server.weighting"
+            )
+    return _cohort(rounds, "runs", independent=True)
+
+
+def refuse_unequal_runs(runs: Sequence[Run]) -> None:
+    """Refuse runs that are not draws of one thing; what :func:`draws_of_runs` says without reading a model.
+
+    Raises:
+        FedscopeError: one run; models, partitions, data or settings that differ; one run or one seed twice; a branch.
+    """
+    if len(runs) < 2:
+        raise FedscopeError(
+            f"--draws runs: {runs[0].path} is the only run with its configuration; give two or more that differ in "
+            "their seed alone, or use --draws local:4"
+        )
+    for one, other in combinations(runs, 2):
+        _same_question(one, other)
+
+
+def join(cohorts: Sequence[CohortDraws], shares: npt.ArrayLike, round: int) -> CohortDraws:
+    """The cohorts of several rounds as one, for a model that averages those rounds' averages.
+
+    Σ_τ a_τ w_FMA^τ = Σ_τ Σ_k a_τ p_k^τ w_k^τ is again a weighted average of client models, with the weights a_τ p_k^τ:
+    the theorem holds for it as it stands. Draw r takes the r-th draw of every round. Where the server makes more than
+    w_FMA of the clients, the recorded `averaged` differs from it by those steps (`server_step` of the result).
+
+    Args:
+        cohorts: of the rounds τ.
+        shares: a_τ, sum 1.
+        round: whose average it is; it may be later than the last τ.
+
+    Raises:
+        FedscopeError: numbers of draws or sources that differ.
+    """
+    last = cohorts[-1]
+    for cohort in cohorts:
+        if (cohort.count, cohort.source) != (last.count, last.source):
+            raise FedscopeError(
+                f"round {cohort.round} has {cohort.count} draws ({cohort.source}), round {last.round} has {last.count} "
+                f"({last.source}): rounds that are joined need the same ones"
+            )
+    weights = np.asarray(shares, dtype=np.float64)
+    p = np.concatenate([share * cohort.p for share, cohort in zip(weights, cohorts, strict=True)])
+    return CohortDraws(
+        round=round,
+        client_ids=np.concatenate([cohort.client_ids for cohort in cohorts]),
+        p=p / p.sum(),  # Σ a_τ is 1 up to rounding, and P_TOLERANCE is no excuse
+        draws=tuple(_concatenated([cohort.draws[r] for cohort in cohorts]) for r in range(last.count)),
+        client_samples=np.concatenate([cohort.client_samples for cohort in cohorts]),
+        source=last.source,
+        independent=last.independent,
+        trained=np.concatenate([np.full(len(cohort.client_ids), cohort.round) for cohort in cohorts]),
+    )
+
+
+def _cohort(rounds: Sequence[Round], source: str, *, independent: bool) -> CohortDraws:
+    first = rounds[0]
+    return CohortDraws(
+        round=first.number,
+        client_ids=first.client_ids,
+        p=first.weights,
+        draws=tuple(round_.clients() for round_ in rounds),
+        client_samples=first.client_samples,
+        source=source,
+        independent=independent,
+    )
+
+
+def _concatenated(parts: Sequence[Weights]) -> Weights:
+    buffers = {name: np.concatenate([part.buffers[name] for part in parts]) for name in parts[0].buffers}
+    return Weights(parts[0].layout, np.concatenate([part.parameters for part in parts]), buffers)
+
+
+def _same_question(one: Run, other: Run) -> None:
+    """Refuse two runs that are not draws of one thing."""
+    both = f"--draws runs: {one.path} and {other.path}"
+    if one.path.resolve() == other.path.resolve():
+        raise FedscopeError(f"{both} are one run; give each once")
+    difference = one.layout.difference(other.layout)
+    if difference is not None:
+        raise FedscopeError(f"{both} trained different models: {difference}")
+    if one.info.get("data", {}).get("sha256") != other.info.get("data", {}).get("sha256"):
+        raise FedscopeError(f"{both} were trained on different data; draws need the same")
+    for run in (one, other):
+        run.require("partition.h5")
+        if "branch" in run.info:
+            raise FedscopeError(
+                f"--draws runs: {run.path} is a branch of another run and shares its history, so it is no draw of its "
+                "own; give runs that were trained from the beginning"
+            )
+    ours, theirs = one.partition, other.partition
+    assert ours is not None
+    assert theirs is not None
+    same = len(ours.clients) == len(theirs.clients)
+    if not (same and all(map(np.array_equal, ours.clients, theirs.clients))):
+        raise FedscopeError(
+            f"{both} have different partitions of the data; train them with one data.partition and data.seed"
+        )
+    for name, mine, its in _settings(one, other):
+        if mine != its:
+            raise FedscopeError(
+                f"{both} differ in {name} ({mine!r} and {its!r}), but draws may differ in run.seed alone; give runs of "
+                "one configuration"
+            )
+    seeds = [(run.config or {}).get("run", {}).get("seed") for run in (one, other)]
+    if None not in seeds and seeds[0] == seeds[1]:
+        raise FedscopeError(
+            f"{both} both have run.seed = {seeds[0]}, so they are the same draw; train with other --seed"
+        )
+
+
+def _settings(one: Run, other: Run) -> list[tuple[str, object, object]]:
+    """What two configurations say of the draws' distribution: all but the seed, where a run is computed and kept."""
+    ours, theirs = one.config or {}, other.config or {}
+    settings = []
+    for section in sorted({*ours, *theirs} - {"record"}):
+        mine, its = ours.get(section, {}), theirs.get(section, {})
+        if not isinstance(mine, dict) or not isinstance(its, dict):
+            continue
+        for key in sorted({*mine, *its}):
+            # the data are compared by their content, wherever they lie
+            if (section != "run" or key in ("participation", "precision")) and (section, key) != ("data", "name"):
+                settings.append((f"{section}.{key}", mine.get(key), its.get(key)))
+    return settings

@@ -1,31 +1,37 @@
-"""Dispersion and skewness by layer and round. Drawing only."""
+"""Dispersion and skewness by layer and round; of single layers the histogram of skewness beside its map over mean and
+deviation. Drawing only."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, SURFACE, paper_style, shortened
-from ...landscape.drawing.sheet import Sheet
-from .moments import Array
-from .records import WHOLE
-from .skew_test import FEWEST
+from ...landscape.drawing.axes import decades, even
+from ...landscape.drawing.heat_maps import DIVERGING, NO_VALUE, colour_bar, heat_map
+from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
+from .result import WHOLE
+from .statistics import FEWEST, Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .result import Dispersion
+    from .layer_maps import Cells, LayerMap, SkewHistogram
+    from .result import Dispersion, RoundDispersion
 
 # Inches. A layer where they are few, and all of them at most; between panels, the colour bar and its numbers.
 LAYER, MOST, COLUMN_GAP, GAP, BAR, BAR_LABELS = 0.145, 3.4, 0.1, 0.07, 0.09, 0.52
-LINE, EDGE, BOTTOM, NAME = 0.135, 0.05, 0.36, 0.13
-NO_VALUE = "#d9d9d9"
+BOTTOM, NAME = 0.36, 0.13
+# Of single layers: left of a panel and below it; from panel to panel; the colour bar and its numbers; a panel's height.
+LEFT, BELOW, BETWEEN, BAR_GAP, THIN_BAR, NUMBERS, HIGH = 0.5, 0.42, 0.56, 0.06, 0.08, 0.5, 1.15
+NARROW = 3.0  # a figure in which two panels have no room side by side
+SEEN = 0.998  # share of parameters that the axis of the histogram holds
+FAINTEST = 0.1  # of mean skewness the strongest colour stands for no less, because that is noise
 
 
 def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
@@ -39,13 +45,11 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
         left = names * CHARACTER + 0.12
         wide = (width - left - GAP - BAR - BAR_LABELS + COLUMN_GAP) / len(result.runs) - COLUMN_GAP
         high = min(len(layers) * LAYER, MOST)
-        said = textwrap.wrap(_remark(result, quantities), int((width - 0.2) / (0.86 * CHARACTER)))
+        said = wrapped(_remark(result, quantities), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if len(result.runs) > 1 else 0)
         each = LINE + 0.04 + high + 0.1
         below = top + len(quantities) * each - 0.1 + BOTTOM
-        sheet = Sheet(width, below + LINE * len(said) + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
         for row, (name, about) in enumerate(quantities.items()):
             panel = top + row * each + LINE + 0.04
             fits = left + len(about[0]) * CHARACTER < width - EDGE
@@ -57,60 +61,46 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
                     words = shortened(run, int(wide / (1.2 * CHARACTER)))
                     sheet.text(across + wide / 2, top - LINE / 2, words, ha="center", weight="bold", fontsize=SMALL)
                 axes = sheet.axes(across, panel, wide, high)
-                image = _draw_map(axes, values[run], name, _limits(values, name))
-                rounds = [one.round for one in result.rounds if one.run == run]
+                image = heat_map(axes, values[run], SURFACE, norm=_norm(values, name))
+                axes.axhline(len(layers) - 1.5, color="white", linewidth=1.5)
+                rounds = [found.round for found in result.rounds if found.run == run]
                 _tick(axes, rounds, [shortened(layer, names) for layer in layers], (wide, high))
                 axes.tick_params(labelleft=column == 0, labelbottom=row == len(quantities) - 1)
-            bar = sheet.axes(width - BAR_LABELS - BAR, panel, BAR, high)
-            _draw_bar(bar, image, name)
+            _draw_bar(sheet.axes(width - BAR_LABELS - BAR, panel, BAR, high), image, name)
         sheet.text((left + width - BAR_LABELS - BAR - GAP) / 2, below - 0.12, "round", ha="center")
-        for i, line in enumerate(said):
-            sheet.text(EDGE + 0.04, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
     """What is drawn, and what stands above it, in full and where the figure is narrow."""
-    found = {"median_cv": ("median cv, σ/|μ|", "median cv, σ/|μ|")}
-    if any(one.clients >= FEWEST for one in result.rounds):
-        found["skew_rejected_share"] = ("skewness rejected (% of parameters)", "skewness rejected (%)")
-    elif any(row.skew_mean_abs is not None for one in result.rounds for row in one.rows):
-        found["skew_mean_abs"] = ("mean |skewness|", "mean |skewness|")
-    return found
+    drawn = {"median_cv": ("median cv, σ/|μ|", "median cv, σ/|μ|")}
+    if any(found.clients >= FEWEST for found in result.rounds):
+        drawn["skew_rejected_share"] = ("skewness rejected (% of parameters)", "skewness rejected (%)")
+    elif any(row.skew_mean_abs is not None for found in result.rounds for row in found.rows):
+        drawn["skew_mean_abs"] = ("mean |skewness|", "mean |skewness|")
+    return drawn
 
 
 def _values(result: Dispersion, name: str) -> dict[str, Array]:
     """[layers + 1, rounds] a run; NaN where there is none."""
     unit = 100 if name == "skew_rejected_share" else 1
-    made = {}
+    values = {}
     for run in result.runs:
-        columns = [[getattr(row, name) for row in one.rows] for one in result.rounds if one.run == run]
-        made[run] = unit * np.array(columns, dtype=np.float64).T
-    return made
+        columns = [[getattr(row, name) for row in found.rows] for found in result.rounds if found.run == run]
+        values[run] = unit * np.array(columns, dtype=np.float64).T
+    return values
 
 
-def _limits(values: dict[str, Array], name: str) -> tuple[float, float]:
-    known = np.concatenate([own[np.isfinite(own)] for own in values.values()])
-    if name == "median_cv":
-        known = known[known > 0]
-        low, high = (float(known.min()), float(known.max())) if known.size else (0.1, 1.0)
-        return (low, high) if high > 1.05 * low else (low / 1.5, high * 1.5)
-    return 0.0, float(known.max()) if known.size and known.max() > 0 else 1.0
-
-
-def _draw_map(axes: Axes, values: Array, name: str, limits: tuple[float, float]) -> Any:
+def _norm(values: Mapping[str, Array], name: str) -> Any:
+    """One scale for all runs."""
     from matplotlib.colors import LogNorm, Normalize
 
-    axes.set_facecolor(NO_VALUE)
-    norm = LogNorm(*limits, clip=True) if name == "median_cv" else Normalize(*limits)
-    shown = np.ma.masked_invalid(values)
-    image = axes.imshow(shown, cmap=SURFACE, norm=norm, interpolation="nearest", aspect="auto")
-    axes.set_xlim(-0.5, values.shape[1] - 0.5)
-    axes.set_ylim(len(values) - 0.5, -0.5)
-    axes.axhline(len(values) - 1.5, color="white", linewidth=1.5)
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-    return image
+    known = np.concatenate([of_run[np.isfinite(of_run)] for of_run in values.values()])
+    if name != "median_cv":
+        return Normalize(0.0, float(known.max()) if known.size and known.max() > 0 else 1.0)
+    known = known[known > 0]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.1, 1.0)
+    return LogNorm(*((low, high) if high > 1.05 * low else (low / 1.5, high * 1.5)), clip=True)
 
 
 def _tick(axes: Axes, rounds: list[int], layers: list[str], size: tuple[float, float]) -> None:
@@ -122,39 +112,127 @@ def _tick(axes: Axes, rounds: list[int], layers: list[str], size: tuple[float, f
     room = (max(len(str(number)) for number in rounds) + 1.2) * CHARACTER
     shown = range(0, len(rounds), ceil(room / (size[0] / len(rounds))))
     axes.set_xticks(shown, [str(rounds[i]) for i in shown])
-    axes.tick_params(length=0, pad=2)
 
 
 def _draw_bar(axes: Axes, image: Any, name: str) -> None:
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import NullLocator
 
-    bar = axes.figure.colorbar(image, cax=axes)
-    bar.outline.set_linewidth(0.6)
     if name != "median_cv":
-        bar.locator = MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10])
-        bar.update_ticks()
+        colour_bar(axes, image, most=4, quarters=True)
         return
+    axis = colour_bar(axes, image).ax.yaxis
     low, high = image.norm.vmin, image.norm.vmax
-    subs = (1,) if high > 1e3 * low else (1, 3) if high > 30 * low else (1, 2, 5)
-    bar.ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
-    bar.ax.yaxis.set_major_formatter(_plain_number)
-    bar.ax.yaxis.set_minor_locator(NullLocator())
+    decades(axis, (1,) if high > 1e3 * low else (1, 3) if high > 30 * low else (1, 2, 5), 12)
+    axis.set_minor_locator(NullLocator())
 
 
-def _plain_number(value: float, _: object) -> str:
-    return f"{value:g}"
+def _clients(found: Sequence[RoundDispersion] | Sequence[LayerMap]) -> str:
+    """Over how many."""
+    counts = sorted({one.clients for one in found})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _remark(result: Dispersion, quantities: Collection[str]) -> str:
-    """What the test was, over how many clients, and what grey means."""
-    counts = sorted({one.clients for one in result.rounds})
-    clients = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    parts = [f"{clients} clients; {WHOLE}: the whole model"]
+    parts = [f"{_clients(result.rounds)} clients; {WHOLE}: the whole model"]
     if "skew_rejected_share" in quantities:
         parts.append(
             f"D'Agostino's test of skewness, false discovery rate {100 * result.fdr:g} % within each layer and, in "
             f"the row {WHOLE}, over the model: descriptive, because parameters are dependent"
         )
-    if any(not np.isfinite(own).all() for name in quantities for own in _values(result, name).values()):
+    if any(not np.isfinite(values).all() for name in quantities for values in _values(result, name).values()):
         parts.append("grey: no value")
     return "; ".join(parts)
+
+
+def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None = None) -> Figure:
+    """A row a layer; in narrow figures the two panels stand one above the other."""
+    if not maps:
+        raise FedscopeError("the result has no single layers to draw: skewness needs three clients or more")
+    with paper_style(width):
+        stacked = width < NARROW
+        room = width - LEFT - BAR_GAP - THIN_BAR - NUMBERS
+        first, second = (room, room) if stacked else (0.46 * (room - BETWEEN), 0.54 * (room - BETWEEN))
+        high = max(HIGH, 0.75 * second)
+        remark = (
+            f"black: {_clients(maps)} independent normal values (simulated); parameters of a layer are dependent, so "
+            "this is a description, not a test of the layer; grey: no parameter"
+        )
+        said = wrapped(remark, width - 0.2, 0.86)
+        top = EDGE + (0.2 if title else 0.04)
+        each = LINE + 0.05 + (2 if stacked else 1) * (high + BELOW) + 0.04
+        sheet = Sheet(width, top + each * len(maps) + LINE * len(said) + EDGE, title)
+        scale = _strongest(maps)
+        for i, layer in enumerate(maps):
+            heading = top + i * each
+            words, letters = f"{layer.run}, round {layer.round}: {layer.layer}", int((width - 0.2) / (1.2 * CHARACTER))
+            if len(words) > letters:
+                words = shortened(f"{layer.run}@{layer.round}: {layer.layer}", letters)
+            sheet.text(EDGE + 0.04, heading + LINE / 2, literal(words), weight="bold", fontsize=SMALL)
+            panel = heading + LINE + 0.05
+            _draw_histogram(sheet.axes(LEFT, panel, first, high), layer.histogram)
+            across, panel = (LEFT, panel + high + BELOW) if stacked else (LEFT + first + BETWEEN, panel)
+            image = _draw_cells(sheet.axes(across, panel, second, high), layer.cells, scale)
+            bar = sheet.axes(across + second + BAR_GAP, panel, THIN_BAR, high)
+            colour_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
+        return sheet.finished(said)
+
+
+def _draw_histogram(axes: Axes, histogram: SkewHistogram) -> None:
+    edges, counts, expected = histogram.edges, histogram.counts, histogram.expected
+    wide = np.diff(edges)
+    axes.stairs(counts / max(counts.sum(), 1) / wide, edges, fill=True, color=COLOURS[4], alpha=0.75)
+    axes.stairs(expected / wide, edges, color="black", linewidth=0.9, baseline=None)
+    reach = max(_reach(edges, counts), _reach(edges, expected))
+    axes.set_xlim(-reach, reach)
+    axes.set_ylim(bottom=0)
+    even(axes.xaxis, 4)
+    even(axes.yaxis, 4, quarters=True)
+    axes.set(xlabel="skewness over clients", ylabel="density")
+
+
+def _reach(edges: Array, weights: Array | np.ndarray) -> float:
+    """The distance from 0 within which most lies."""
+    if not weights.sum():
+        return float(edges[-1])
+    outer = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:]))
+    order = np.argsort(outer)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return float(outer[order][min(int(np.searchsorted(share, SEEN)), len(outer) - 1)])
+
+
+def _draw_cells(axes: Axes, cells: Cells, scale: float) -> Any:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.ticker import NullLocator
+
+    axes.set_facecolor(NO_VALUE)
+    hexagon = np.array([(0.5, -0.5), (0.5, 0.5), (0, 1), (-0.5, 0.5), (-0.5, -0.5), (0, -1)])
+    hexagon *= (cells.width, cells.height / 3)
+    centres = np.stack([cells.mean, np.log10(cells.deviation)], axis=1)
+    corners = centres[:, None] + hexagon
+    corners[..., 1] = 10 ** corners[..., 1]
+    image = PolyCollection(list(corners), cmap=DIVERGING, linewidths=0.2, edgecolors="face")
+    image.set_array(cells.skewness)
+    image.set_clim(-scale, scale)
+    axes.set_yscale("log")
+    axes.add_collection(image)
+    axes.autoscale_view()
+    even(axes.xaxis, 4)
+    low, high = axes.get_ylim()
+    if high < 10 * low:  # no power of ten may lie between them
+        even(axes.yaxis, 4)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        decades(axes.yaxis, numticks=6, plain=False)
+    axes.set(xlabel="mean over clients, μ", ylabel="deviation, σ")
+    return image
+
+
+def _strongest(maps: Sequence[LayerMap]) -> float:
+    """The mean skewness that has the strongest colour: nearly all parameters lie in cells of less."""
+    sizes = np.concatenate([np.abs(layer.cells.skewness) for layer in maps])
+    if not len(sizes):
+        return 1.0
+    order = np.argsort(sizes)
+    share = np.cumsum(np.concatenate([layer.cells.count for layer in maps])[order])
+    return max(float(sizes[order][np.searchsorted(share, 0.98 * share[-1])]), FAINTEST)

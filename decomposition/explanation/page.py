@@ -6,8 +6,8 @@ from base64 import b64encode
 from html import escape
 from typing import TYPE_CHECKING
 
-from .records import Statement
 from .rendering import SOURCE, cells, sections, title
+from .statements import Statement
 
 if TYPE_CHECKING:
     from .result import Explanation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...checkpoints import FedscopeError
-from ..factors.records import RoundFactors
+from ..factors.round_factors import RoundFactors
 
 # Fewer rounds than these have no order that chance would not often give.
 FEWEST = 5
@@ -41,11 +41,8 @@ def last_early(length: int, early: int | None = None) -> int:
         return min(max(-(-length // 10), FEWEST), max(length // 3, 1))
     if early >= length:
         rounds = "1 round" if length == 1 else f"{length} rounds"
-        raise FedscopeError(
-            f"--early {early}: the run has {rounds}, so none comes after early training; give less than {length}"
-            if length > 1
-            else f"--early {early}: the run has {rounds}, so none comes after early training; leave it out"
-        )
+        give = f"give less than {length}" if length > 1 else "leave it out"
+        raise FedscopeError(f"--early {early}: the run has {rounds}, so none comes after early training; {give}")
     return early
 
 

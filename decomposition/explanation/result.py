@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, write_durably
 from ...checkpoints.results import Result
-from ...checkpoints.tables import AGAIN, read_info, write_info
+from ...checkpoints.results.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
-from .records import Reading, Statement
+from .readings import Reading
+from .statements import Statement
 from .wording import label
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ class Explanation(Result):
         """Write the decomposition, BASE.md and BASE.explain.json; returns their paths. Floats survive."""
         path = self.paths(base)[-1]
         written = [*self.decomposition.save(base), *self.derive(base), path]
-        said = {
+        content = {
             "runs": self.runs,
             "statements": [asdict(one) for one in self.statements],
             "notes": self.notes,
             "attrs": dict(self.attrs),
             "early": dict(self.early),
         }
-        write_info(path, FORMAT, VERSION, said)
+        write_info(path, FORMAT, VERSION, content)
         return written
 
     @classmethod
@@ -79,8 +79,7 @@ class Explanation(Result):
         """The inverse of :meth:`save`.
 
         Raises:
-            FedscopeError: there is no such file, or it is no such result, or of another decomposition, or one of an
-                earlier fedscope, whose statements were others.
+            FedscopeError: there is no such file, or it is no such result, or of another decomposition.
         """
         kept = cls.beside(base, Decomposition.load(base), {}, again=True)
         assert kept is not None, "only another one is made anew"
@@ -90,8 +89,8 @@ class Explanation(Result):
     def beside(
         cls, base: Path | str, decomposition: Decomposition, early: Mapping[str, int], *, again: bool
     ) -> Self | None:
-        """The statements that lie beside their decomposition; None where there are none yet, those of an earlier
-        fedscope, of another decomposition, or with other last ``early`` rounds.
+        """The statements that lie beside their decomposition; None where there are none yet, those of another
+        decomposition, or with other last ``early`` rounds.
 
         Args:
             again: as they were made, however early was; what would be None is refused.
@@ -100,15 +99,10 @@ class Explanation(Result):
             FedscopeError: what lies there is no such result, or damaged; with ``again`` as above.
         """
         path = cls.paths(base)[-1]
-        if not again and (not path.exists() or is_outdated(path)):
-            return None
         if not path.exists():
+            if not again:
+                return None
             raise FedscopeError(f"{path} does not exist; run `fedscope explain` again without --redraw")
-        if is_outdated(path):
-            raise FedscopeError(
-                f"{path} is a page of an earlier fedscope, which made other statements; run `fedscope explain` again "
-                "without --redraw, which keeps the decomposition"
-            )
         info = read_info(path, FORMAT, VERSION, cls.command)
         try:
             statements = tuple(
@@ -174,13 +168,3 @@ class Explanation(Result):
         from .page import as_html
 
         return as_html(self, png)
-
-
-def is_outdated(path: Path) -> bool:
-    """Whether statements are those of an earlier version of fedscope, which :meth:`Explanation.load` refuses."""
-    try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False  # which `load` says
-    version = info.get("version") if isinstance(info, dict) and info.get("format") == FORMAT else None
-    return isinstance(version, int) and version < VERSION

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from math import floor, isfinite, log10
 from typing import TypeVar
 
-from ..factors.records import RoundFactors
 from ..factors.result import RunFactors
-from .intervals import all_alike, broken
-from .records import Reading
+from ..factors.round_factors import RoundFactors
+from .readings import Reading, all_alike, broken
 
 T = TypeVar("T")
 
@@ -99,7 +98,8 @@ def is_local(rounds: Sequence[RoundFactors]) -> bool:
     return any(one.draws.partition(":")[0] == "local" for one in rounds)
 
 
-# Instead of a remedy.
+# Remedies that several claims have, and what stands instead of one.
+CHANGES = "Rounds between these would say where it changes."
 CANNOT = "More draws cannot help where values are not finite; only rounds without such values can decide it."
 
 
@@ -110,15 +110,15 @@ def not_finite(values: Sequence[Reading]) -> str:
     Not finite: variance in round 3. More draws cannot help where values are not finite; only rounds without such \
 values can decide it.
     """
-    found: dict[str, list[int]] = {}
+    rounds: dict[str, list[int]] = {}
     for one in values:
-        if broken(one) and one.round is not None and one.round not in found.setdefault(one.name, []):
-            found[one.name].append(one.round)
-    alike_: dict[tuple[int, ...], list[str]] = {}
-    for name, numbers in found.items():
-        alike_.setdefault(tuple(sorted(numbers)), []).append(NAMES.get(name, name.replace("_", " ")))
-    said = "; ".join(f"{listed(names)} in {in_rounds(numbers)}" for numbers, names in alike_.items())
-    return f"Not finite: {said}. {CANNOT}" if said else ""
+        if broken(one) and one.round is not None and one.round not in rounds.setdefault(one.name, []):
+            rounds[one.name].append(one.round)
+    by_rounds: dict[tuple[int, ...], list[str]] = {}
+    for name, numbers in rounds.items():
+        by_rounds.setdefault(tuple(sorted(numbers)), []).append(NAMES.get(name, name.replace("_", " ")))
+    where = "; ".join(f"{listed(names)} in {in_rounds(numbers)}" for numbers, names in by_rounds.items())
+    return f"Not finite: {where}. {CANNOT}" if where else ""
 
 
 def splitting(split: str, what: str) -> str:

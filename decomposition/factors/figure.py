@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.end_labels import label_ends
+from ...landscape.drawing.axes import label_ends
 from ...landscape.drawing.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
+from ...landscape.drawing.sheet import Sheet
 from .notes import notes
 from .panels import (
     draw_clients,
@@ -83,8 +84,8 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
         top = TOP + TITLE_LINE * (len(over) - (columns == 1)) + KEY_LINE * len(key)
         height = top + sum(HEIGHTS[name] for name in panels) + GAP * (len(panels) - 1)
         height += XLABEL + NOTE_LINE * len(note) + 0.06
-        figure = new_figure(width, height)
-        axes = _axes(figure, panels, columns, top, wide)
+        sheet = Sheet(width, height)
+        axes = _axes(sheet, panels, columns, top, wide)
         for column, run in enumerate(result.runs):
             draw_factor_lines(axes["large", column], run.rounds, [*large, "fma_loss"])
             if exists["small"]:
@@ -106,14 +107,12 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
             # Last, because labels stand where the lines end, which the limits decide.
             label_ends(axes[name, columns - 1], HEIGHTS[name])
         for row, line in enumerate(over):
-            figure.text(EDGE / width, 1 - (0.04 + TITLE_LINE * row) / height, line, ha="left", va="top", **BOLD)
+            sheet.text(EDGE, 0.04 + TITLE_LINE * row, line, va="top", **BOLD)
         for row, line in enumerate(key):
-            below = 0.05 + TITLE_LINE * len(over) + KEY_LINE * row
-            figure.text(EDGE / width, 1 - below / height, line, ha="left", va="top", fontsize=SMALL)
+            sheet.text(EDGE, 0.05 + TITLE_LINE * len(over) + KEY_LINE * row, line, va="top", fontsize=SMALL)
         for row, line in enumerate(reversed(note)):
-            y = (0.05 + NOTE_LINE * row) / height
-            figure.text(EDGE / width, y, line, fontsize=NOTE_SIZE, va="bottom", color="0.25")
-    return figure
+            sheet.text(EDGE, height - 0.05 - NOTE_LINE * row, line, fontsize=NOTE_SIZE, va="bottom", color="0.25")
+    return sheet.figure
 
 
 def heading(run: RunFactors) -> str:
@@ -149,27 +148,19 @@ def _wrapped(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
 
 
 def _inches(words: str, font: Mapping[str, Any]) -> float:
-    """How wide words are."""
     figure = new_figure(1, 1)
     return float(figure.text(0, 0, words, **font).get_window_extent().width / figure.dpi)
 
 
-def _axes(
-    figure: Figure, panels: Sequence[str], columns: int, margin: float, wide: float
-) -> dict[tuple[str, int], Axes]:
+def _axes(sheet: Sheet, panels: Sequence[str], columns: int, top: float, wide: float) -> dict[tuple[str, int], Axes]:
     """A panel for each name and run; rows share their values, columns their rounds."""
-    width, height = figure.get_size_inches()
     axes: dict[tuple[str, int], Axes] = {}
-    top = height - margin
     for name in panels:
-        top -= HEIGHTS[name]
         for column in range(columns):
             left = LEFT + column * (wide + COLUMN_GAP)
-            box = (left / width, top / height, wide / width, HEIGHTS[name] / height)
-            axes[name, column] = figure.add_axes(
-                box, sharex=axes.get((panels[0], column)), sharey=axes.get((name, 0)), label=f"{name} {column}"
-            )
-        top -= GAP
+            shared: dict[str, Any] = {"sharex": axes.get((panels[0], column)), "sharey": axes.get((name, 0))}
+            axes[name, column] = sheet.axes(left, top, wide, HEIGHTS[name], label=f"{name} {column}", **shared)
+        top += HEIGHTS[name] + GAP
     return axes
 
 

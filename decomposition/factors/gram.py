@@ -9,7 +9,7 @@ all of them, and by a linear map also what they would be had one draw been left 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -51,22 +51,11 @@ class Moments:
     def merge(self, more: Moments) -> Moments:
         """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983):
         plain sums of squares would cancel where a factor hardly varies."""
-        n = self.n + more.n
-        step = more.mean - self.mean
-        return Moments(
-            n=n,
-            gram=self.gram + more.gram,
-            spread=self.spread + more.spread,
-            wens=self.wens + more.wens,
-            fma=self.fma + more.fma,
-            own=self.own + more.own,
-            other=self.other + more.other,
-            own_count=self.own_count + more.own_count,
-            mean=self.mean + step * (more.n / n),
-            comoment=self.comoment + more.comoment + np.outer(step, step) * (self.n * more.n / n),
-            least=self.least + more.least,
-            equal=self.equal + more.equal,
-        )
+        n, step = self.n + more.n, more.mean - self.mean
+        sums = {one.name: getattr(self, one.name) + getattr(more, one.name) for one in fields(self)}
+        sums["mean"] = self.mean + step * (more.n / n)
+        sums["comoment"] += np.outer(step, step) * (self.n * more.n / n)
+        return Moments(**sums)
 
 
 def chunk_moments(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .records import RoundFactors
     from .result import Decomposition
+    from .round_factors import RoundFactors
 
 # What is decomposed, what f̂ and the variance are.
 OTHER_LOSSES = {

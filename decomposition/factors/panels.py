@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...landscape.drawing.axes import even
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL
-from .records import ClientRow, RoundFactors
+from .round_factors import RoundFactors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,20 +83,9 @@ def draw_factor_lines(ax: Axes, rounds: Sequence[RoundFactors], factors: Sequenc
     step = apart * max(np.ptp(x), 1.0) if len(x) else 0.0
     looks = LOOKS if all(one.loss == "squared" for one in rounds) else LOOKS_OF_OTHERS
     for number, factor in enumerate(factors):
-        look = looks[factor]
-        bars = _bars(rounds, factor)
-        ax.errorbar(
-            x + step * (number - (len(factors) - 1) / 2),
-            _values(rounds, factor),
-            yerr=None if np.isnan(bars).all() else np.nan_to_num(bars),
-            color=look.color,
-            marker=look.marker,
-            linestyle="--" if factor == "fma_loss" else "-",
-            label="_bars",
-            zorder=3 if factor == "fma_loss" else 2,
-            **BAR,
-            **LINE,
-        )[0].set_label(look.label)
+        look: dict[str, Any] = {"color": looks[factor].color, "marker": looks[factor].marker}
+        look |= {"linestyle": "--", "zorder": 3} if factor == "fma_loss" else {"linestyle": "-", "zorder": 2}
+        _draw_with_bars(ax, x + step * (number - (len(factors) - 1) / 2), rounds, factor, looks[factor].label, **look)
 
 
 def symmetric_log(axes: Sequence[Axes]) -> None:
@@ -123,7 +113,7 @@ def draw_clients(ax: Axes, rounds: Sequence[RoundFactors], split: str) -> None:
         look = LOOKS[field]
         means = []
         for one in rounds:
-            known = [(value, row.weight) for row in one.clients if (value := _bias(row, field)) is not None]
+            known = [(value, row.weight) for row in one.clients if (value := getattr(row, field)) is not None]
             # Beside the line and not on it, so that the mean stays visible among its clients.
             at = np.full(len(known), one.round + shift * 0.012 * max(span, 1))
             ax.plot(at, [value for value, _ in known], color=look.color, **CLOUD)
@@ -145,18 +135,16 @@ def draw_distances(ax: Axes, rounds: Sequence[RoundFactors]) -> None:
         ("delta_max", "Δ (greatest)", "o", "-", BLACK),
         ("delta_mean", "mean", "s", (0, (4, 1.5)), GREY),
     ):
-        bars = _bars(rounds, factor)
-        ax.errorbar(
-            x,
-            _values(rounds, factor),
-            yerr=None if np.isnan(bars).all() else np.nan_to_num(bars),
-            color=colour,
-            marker=marker,
-            linestyle=dash,
-            **BAR,
-            label="_bars",
-            **LINE,
-        )[0].set_label(label)
+        _draw_with_bars(ax, x, rounds, factor, label, color=colour, marker=marker, linestyle=dash)
+
+
+def _draw_with_bars(
+    ax: Axes, x: Sequence[int] | np.ndarray, rounds: Sequence[RoundFactors], factor: str, label: str, **look: Any
+) -> None:
+    bars = _bars(rounds, factor)
+    known = None if np.isnan(bars).all() else np.nan_to_num(bars)
+    drawn = ax.errorbar(x, _values(rounds, factor), yerr=known, label="_bars", **BAR, **LINE, **look)
+    drawn[0].set_label(label)
 
 
 def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
@@ -173,30 +161,25 @@ def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
 def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
     """The measured test error of every round, in per cent; the average over rounds, where there is one, in front."""
     for number, curve in enumerate(curves):
-        ax.plot(
-            curve.rounds,
-            [100 * value for value in curve.error],
-            color=(GREY, BLACK, BLUE, VERMILION)[number % 4],
-            linewidth=0.8 if number == 0 else 1.2,
-            label=curve.label,
-            zorder=2 + number,
-        )
+        colour, wide = (GREY, BLACK, BLUE, VERMILION)[number % 4], 0.8 if number == 0 else 1.2
+        error = [100 * value for value in curve.error]
+        ax.plot(curve.rounds, error, color=colour, linewidth=wide, label=curve.label, zorder=2 + number)
 
 
 def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> None:
     """An axis of whole rounds, `wide` in inches; with `two` numbers alone, of the first and of the last round."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator
+    from matplotlib.ticker import FixedLocator
 
     first, last = min(rounds, default=0), max(rounds, default=1)
     # Room for what stands beside its round, and for half a marker.
     beside = max(0.04, 0.03 / wide) * (last - first) or 0.5
     ax.set_xlim(first - beside, last + beside)
-    # More digits than these would run into each other.
-    fit = len(f"{first}{last}") * CHARACTER / 2 < wide
-    ends = FixedLocator([first, last] if fit else [last])
-    ax.xaxis.set_major_locator(
-        ends if two else MaxNLocator(int(min(9, max(2, wide / 0.3))), integer=True, steps=[1, 2, 5, 10])
-    )
+    if two:
+        # More digits than these would run into each other.
+        fit = len(f"{first}{last}") * CHARACTER / 2 < wide
+        ax.xaxis.set_major_locator(FixedLocator([first, last] if fit else [last]))
+    else:
+        even(ax.xaxis, int(min(9, max(2, wide / 0.3))), integer=True)
 
 
 def say_where_empty(axes: Sequence[Axes], wide: float) -> None:
@@ -215,7 +198,3 @@ def say_where_empty(axes: Sequence[Axes], wide: float) -> None:
 
 def _values(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
     return [np.nan if (value := one.row(factor).value) is None else value for one in rounds]
-
-
-def _bias(row: ClientRow, field: str) -> float | None:
-    return row.train_bias if field == "train_bias" else row.heter_bias

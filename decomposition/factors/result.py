@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept, Table, TableResult, number
-from .records import FactorRow, RoundFactors
+from .round_factors import FactorRow, RoundFactors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,10 +133,7 @@ class Decomposition(TableResult):
     def rows(self) -> list[Any]:
         """BASE.factors.csv and BASE.clients.csv: tidy, empty where a value does not exist."""
         factors = (
-            (
-                *(run.run, one.round, run.model, self.split, self.loss, self.draws),
-                *(row.factor, row.estimate, row.value, row.stderr_draws, row.stderr_samples),
-            )
+            (run.run, one.round, run.model, self.split, self.loss, self.draws, *astuple(row))
             for run, one, row in self.factors()
         )
         clients = (
@@ -236,7 +233,7 @@ def _without_samples(one: RoundFactors) -> str:
 
 def _by_round(rows: list[dict[str, Any]]) -> Mapping[tuple[str, str, int], list[dict[str, Any]]]:
     """The rows of a table by run, model and round."""
-    found: defaultdict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
+    by_round: defaultdict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        found[row["run"], row["model"], row["round"]].append(row)
-    return found
+        by_round[row["run"], row["model"], row["round"]].append(row)
+    return by_round

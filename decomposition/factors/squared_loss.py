@@ -15,18 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...checkpoints import FedscopeError, Partition, Round, Weights, weighted_mean
+from ...checkpoints import FedscopeError, Partition, Round, Weights
 from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.known_tasks import Regression, is_own
 from ...landscape.evaluation.samples import Samples
-from ..cohort.distances import distances
 from ..cohort.draws import CohortDraws
 from ..cohort.membership import Members, held_by, members_of
+from .estimates import client_biases, corollary_rows, factor_rows
 from .gram import Moments, chunk_moments
 from .other_losses import decompose_loss
-from .records import FactorRow, Loss, Outputs, RoundFactors
-from .rows import client_biases, client_rows, corollary_rows, factor_rows
-from .streaming import CHUNK, stream_outputs
+from .round_factors import FactorRow, Loss, Outputs, RoundFactors
+from .streaming import CHUNK, Chunk, add_up
 
 
 def decompose_round(
@@ -95,16 +94,13 @@ def decompose_round(
     Source: Zhou et al., Theorem 1, Corollaries 1 and 2. The unbiased estimates, and the measured remainder in place of
     O(Δ²), are ours.
     """
-    recorded = {name: w for name, w in (("global", globals_), ("averaged", averaged)) if w is not None}
     _check(samples, cohort, members, outputs)
-    fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
-    numbers, draws = isinstance(samples.task, Regression), cohort.count
+    numbers, split = isinstance(samples.task, Regression), members is not None
     if is_own(samples.task):
         raise FedscopeError(
             f"a decomposition of the squared error needs classes or numbers, and {samples.label} is measured with the "
             f"task {samples.task.name}, of which fedscope knows the loss alone; give --task regression"
         )
-    p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
 
     def known(logits: Tensor) -> Tensor:
         # Statistics are taken where the outputs are; the models ran in single precision, the sums are in double.
@@ -113,41 +109,29 @@ def decompose_round(
             return f / math.sqrt(f.shape[-1])
         return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
 
-    def wanted(y: Tensor) -> Tensor:
-        return known(y) if numbers else torch.nn.functional.one_hot(y, samples.classes).to(torch.float64)
+    def moments(part: Chunk, p: Tensor) -> Moments:
+        y = known(part.y) if numbers else torch.nn.functional.one_hot(part.y, samples.classes).to(torch.float64)
+        clients, recorded = known(part.clients), {name: known(f) for name, f in part.recorded.items()}
+        own = _membership(members, len(cohort.client_ids), part.of).to(clients.device)
+        return chunk_moments(clients, known(part.fma), recorded, y, own, p, corollaries)
 
-    total: Moments | None = None
-    for part in stream_outputs(module, samples, cohort, fma, recorded, progress=progress, chunk=chunk, compute=compute):
-        clients = known(part.clients)
-        moments = chunk_moments(
-            clients,
-            known(part.fma),
-            {name: known(f) for name, f in part.recorded.items()},
-            wanted(part.y),
-            _membership(members, len(cohort.client_ids), part.of).to(clients.device),
-            p.to(clients.device),
-            corollaries,
-        )
-        total = moments if total is None else total.merge(moments)
-    assert total is not None, "Samples has refused n = 0"
-    distance = distances(cohort, fma)
-    split = members is not None
-    variance = np.trace(total.spread, axis1=1, axis2=2) / draws / total.n
-    return RoundFactors(
-        round=cohort.round,
-        draws=cohort.source,
-        count=draws,
-        independent=cohort.independent,
+    recorded = {"global": globals_, "averaged": averaged}
+    total, distance = add_up(
+        module, samples, cohort, recorded, moments, compute=compute, progress=progress, chunk=chunk
+    )
+    there = {name for name, model in recorded.items() if model is not None}
+    rows = [*factor_rows(total, cohort, distance, split=split, recorded=there, population=population)]
+    return RoundFactors.of(
+        cohort,
+        distance,
+        np.trace(total.spread, axis1=1, axis2=2) / cohort.count / total.n,
+        client_biases(total) if split else (),
         outputs="outputs" if numbers else outputs,
         samples=total.n,
         classes=samples.classes,
         population=population,
         split=split,
-        rows=(
-            *factor_rows(total, cohort, distance, split=split, recorded=recorded, population=population),
-            *(corollary_rows(total, cohort) if corollaries else ()),
-        ),
-        clients=tuple(client_rows(cohort, distance, variance, client_biases(total) if split else ())),
+        rows=(*rows, *(corollary_rows(total, cohort) if corollaries else ())),
     )
 
 

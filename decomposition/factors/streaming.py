@@ -1,19 +1,22 @@
-"""The outputs of every model of a round, a chunk of samples at a time."""
+"""The outputs of every model of a round, a chunk of samples at a time, and sums of what is taken from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import FedscopeError, Weights, weighted_mean
 from ...landscape.evaluation.compute import Compute
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
+from ..cohort.divergence import distances
 from ..cohort.draws import CohortDraws
 
 # A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.
@@ -21,6 +24,15 @@ CHUNK = 500
 # Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory
 # does not grow.
 CHUNK_NUMBERS = 8 * 2**20
+
+
+class Sums(Protocol):
+    """Sums over samples."""
+
+    def merge(self, more: Self, /) -> Self: ...
+
+
+S = TypeVar("S", bound=Sums)
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,34 @@ class Chunk:
     y: Tensor
 
 
+def add_up(
+    module: torch.nn.Module,
+    samples: Samples,
+    cohort: CohortDraws,
+    recorded: Mapping[str, Weights | None],
+    sums: Callable[[Chunk, Tensor], S],
+    *,
+    compute: Compute,
+    progress: Callable[[int, int], None] | None,
+    chunk: int,
+) -> tuple[S, npt.NDArray[np.float64]]:
+    """(the sums of all chunks, ||w_k^r - w_FMA^r|| [K, R]).
+
+    Args:
+        recorded: models beside the cohort's, where there are such.
+        sums: of a chunk, with p [K] where its outputs are.
+
+    Raises:
+        FedscopeError: models that do not fit the module.
+    """
+    there = {name: model for name, model in recorded.items() if model is not None}
+    fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
+    p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
+    parts = stream_outputs(module, samples, cohort, fma, there, compute=compute, progress=progress, chunk=chunk)
+    total = reduce(lambda a, b: a.merge(b), (sums(part, p.to(part.clients.device)) for part in parts))
+    return total, distances(cohort, fma)
+
+
 def stream_outputs(
     module: torch.nn.Module,
     samples: Samples,
@@ -44,34 +84,58 @@ def stream_outputs(
     recorded: Mapping[str, Weights],
     *,
     compute: Compute,
-    progress: Callable[[int, int], None] | None,
-    chunk: int,
+    progress: Callable[[int, int], None] | None = None,
+    chunk: int = CHUNK,
 ) -> Iterator[Chunk]:
     """Yield the outputs of all models chunk by chunk: O(K R chunk C) numbers are held, whatever n.
 
     Raises:
         FedscopeError: models that do not fit the module.
     """
-    evaluator = Evaluator(module, samples, compute=compute)
-    for name, w in {"client": cohort.draws[0], **recorded}.items():
-        difference = evaluator.layout.difference(w.layout)
-        if difference is not None:
-            raise FedscopeError(f"the {name} model of round {cohort.round} does not fit the module: {difference}")
+    named = {f"the {name} model": model for name, model in {"client": cohort.draws[0], **recorded}.items()}
     # Client-major, so that the outputs are [K, R, ...] without a copy.
     clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
-    models = [*clients, *fma, *recorded.values()]
-    n, draws, task = len(samples.y), cohort.count, samples.task
-    positions = samples.y[0].numel()  # of a classification 1
-    size = max(-(-16 // positions), min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes * positions)))
-    for start in range(0, n, size):
-        rows = slice(start, min(start + size, n))
-        f, y, of = task.positions(evaluator.logits(models, rows), samples.y[rows])
+    models, draws = [*clients, *fma, *recorded.values()], cohort.count
+    how: dict[str, Any] = {"number": cohort.round, "compute": compute, "progress": progress, "chunk": chunk}
+    for rows, logits in model_outputs(module, samples, models, named, **how):
+        f, y, of = samples.task.positions(logits, samples.y[rows])
         yield Chunk(
-            of=start + of.cpu().numpy(),
+            of=rows.start + of.cpu().numpy(),
             clients=f[: len(clients)].reshape(-1, draws, *f.shape[1:]),
             fma=f[len(clients) : len(clients) + draws],
             recorded=dict(zip(recorded, f[len(clients) + draws :], strict=True)),
             y=y.to(f.device),
         )
+
+
+def model_outputs(
+    module: torch.nn.Module,
+    samples: Samples,
+    models: Sequence[Weights],
+    named: Mapping[str, Weights],
+    *,
+    number: int,
+    compute: Compute,
+    progress: Callable[[int, int], None] | None,
+    chunk: int = CHUNK,
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield rows of the samples and the outputs of all models on them, chunk by chunk.
+
+    Args:
+        named: those whose layout stands for all, by their names in a sentence.
+        number: of the round.
+
+    Raises:
+        FedscopeError: models that do not fit the module.
+    """
+    evaluator = Evaluator(module, samples, compute=compute)
+    for name, model in named.items():
+        if difference := evaluator.layout.difference(model.layout):
+            raise FedscopeError(f"{name} of round {number} does not fit the module: {difference}")
+    n, positions = len(samples.y), samples.y[0].numel()  # of a classification 1
+    size = max(-(-16 // positions), min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes * positions)))
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        yield rows, evaluator.logits(models, rows)
         if progress is not None:
             progress(rows.stop, n)

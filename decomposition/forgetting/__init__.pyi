@@ -1,5 +1,5 @@
 from .counting import count_answers as count_answers
 from .counting import round_answers as round_answers
-from .records import Answers as Answers
+from .result import Answers as Answers
 from .result import Forgetting as Forgetting
 from .result import mean_over_clients as mean_over_clients

@@ -10,17 +10,16 @@ import torch
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
 from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
+from ..cohort.divergence import diverged_rows
 from ..cohort.membership import Members, members_of
-from ..cohort.not_finite import diverged_rows
-from .records import Answers, Counts
+from ..factors.streaming import model_outputs
+from .result import ACCURACIES, Answers, Counts
 
 # A multiple of the batches that suit convolutions (50) and linear layers (1000) on a CPU, so that none is a remainder.
 CHUNK = 2000
-# Outputs of one chunk, all models: 32 MiB. With many classes or clients the chunk shrinks, and memory does not grow.
-CHUNK_NUMBERS = 8 * 2**20
+COUNTED = ("own", "others", *ACCURACIES)
 
 
 def count_answers(
@@ -72,17 +71,12 @@ def count_answers(
     >>> start = Weights(Layout.of(module), np.array([1, 0], np.float32), {})
     >>> clients = Weights(start.layout, np.array([[0, 1]], np.float32), {})
     >>> ids, own = np.array([4]), np.array([[False, True, False]])
-    >>> made = count_answers(module, samples, start, clients, own, number=1, client_ids=ids, labels=np.array([[0, 1]]))
-    >>> made.others.tolist(), made.before_others.tolist(), made.after_others.tolist()
+    >>> right = count_answers(module, samples, start, clients, own, number=1, client_ids=ids, labels=np.array([[0, 1]]))
+    >>> right.others.tolist(), right.before_others.tolist(), right.after_others.tolist()
     ([[1, 1]], [[1, 0]], [[0, 1]])
     """
     require_classes(samples, "forgetting")
     n, count, classes = len(samples), len(client_ids), samples.classes
-    evaluator = Evaluator(module, samples, compute=compute)
-    for name, w in (("start", start), ("client", clients)):
-        difference = evaluator.layout.difference(w.layout)
-        if difference is not None:
-            raise FedscopeError(f"the {name} model of round {number} does not fit the module: {difference}")
     shapes = {"clients": (len(clients),), "labels": np.shape(labels)}
     wanted = {"clients": (count,), "labels": (count, classes)}
     if members is not None:
@@ -93,35 +87,22 @@ def count_answers(
                 f"{name} of round {number} has shape {list(shape)}, but its {count} client_ids, {n} samples and "
                 f"{classes} classes need {list(wanted[name])}"
             )
-    models = [start, *(clients.row(k) for k in range(count))]
+    models, named = [start, *map(clients.row, range(count))], {"the start model": start, "the client model": clients}
+    how: dict[str, Any] = {"number": number, "compute": compute, "progress": progress, "chunk": chunk}
     totals = np.zeros((6, count, classes))
-    size = max(16, min(chunk, CHUNK_NUMBERS // (len(models) * classes)))
-    for first in range(0, n, size):
-        rows = slice(first, min(first + size, n))
+    for rows, outputs in model_outputs(module, samples, models, named, **how):
         y = samples.y[rows].cpu()
-        right = _right(evaluator.logits(models, rows), y)
+        right = _right(outputs, y)
         mine = np.ones((count, len(y)), np.bool_) if members is None else np.asarray(members)[:, rows]
         of_class = np.eye(classes)[y.numpy()]
         before, after = right[:1], right[1:]
+        # in the order of COUNTED
         which = (mine, ~mine, mine & before, mine & after, ~mine & before, ~mine & after)
         for total, chosen in zip(totals, which, strict=True):
             total += chosen @ of_class
-        if progress is not None:
-            progress(rows.stop, n)
-    counts = totals.astype(np.int64)
-    own, others, before_own, after_own, before_others, after_others = counts
-    return Answers(
-        number,
-        np.asarray(client_ids, np.int64),
-        np.asarray(labels, np.int64),
-        own=own,
-        others=others,
-        before_own=before_own,
-        after_own=after_own,
-        before_others=before_others,
-        after_others=after_others,
-        diverged=diverged_rows(clients),
-    )
+    counts = dict(zip(COUNTED, totals.astype(np.int64), strict=True))
+    whose, training = np.asarray(client_ids, np.int64), np.asarray(labels, np.int64)
+    return Answers(number, whose, training, **counts, diverged=diverged_rows(clients))
 
 
 def round_answers(
@@ -146,5 +127,5 @@ def round_answers(
 def _right(outputs: torch.Tensor, y: torch.Tensor) -> np.ndarray:
     """Which rows of outputs [M, B, classes] have their greatest at y [B]: bool [M, B]."""
     # argmax takes a NaN for the greatest value, which would make a broken model right now and then
-    found = (outputs.argmax(dim=-1) == y) & ~outputs.isnan().any(dim=-1)
-    return np.asarray(found.numpy())
+    right = (outputs.argmax(dim=-1) == y) & ~outputs.isnan().any(dim=-1)
+    return np.asarray(right.numpy())

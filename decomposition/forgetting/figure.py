@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, measured_on, paper_style
-from ...landscape.drawing.sheet import Sheet
-from ...landscape.lines.connectivity_figure import DIVERGING
+from ...landscape.drawing.axes import even
+from ...landscape.drawing.heat_maps import colour_bar, signed_heat_map
+from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, measured_on, paper_style
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from .result import mean_over_clients
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from .result import Forgetting
 
-# Inches. Room left of the panels, right of them for the bar with its numbers, and below; a line of small type.
-LEFT, RIGHT, BAR, GAP, BOTTOM, LINE, EDGE = 0.5, 0.52, 0.09, 0.07, 0.42, 0.135, 0.05
+# Inches. Room left of the panels, right of them for the bar with its numbers, and below.
+LEFT, RIGHT, BAR, GAP, BOTTOM = 0.5, 0.52, 0.09, 0.07, 0.42
 # The panel of means, and the cells: as high as small type where there are few clients, all of them no higher than MOST.
 MEANS, CELL, MOST = 0.95, 0.16, 3.4
 # Points across that the dot of a client's largest class needs to be seen.
@@ -39,32 +39,25 @@ def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = 
     several = len(result.rounds) > 1
     dot = min(3.6, 72 * 0.5 * wide / change.shape[1], 72 * 0.5 * high / len(change))
     with paper_style(width):
-        said = textwrap.wrap(_remark(result, dots=dot >= SMALLEST), int((width - 0.2) / (0.86 * CHARACTER)))
+        said = wrapped(_remark(result, dots=dot >= SMALLEST), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         means = top + LINE + 0.05
         cells = (means + MEANS + BOTTOM + 0.04 if several else top) + LINE + 0.05
-        below = cells + high + BOTTOM
-        sheet = Sheet(width, below + LINE * len(said) + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        sheet = Sheet(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
         if several:
-            axes = sheet.axes(LEFT, means, width - LEFT - 0.12, MEANS)
-            _draw_means(axes, result)
-            axes.yaxis.set_label_coords(-0.33 / (width - LEFT - 0.12), 0.5)
+            _draw_means(sheet.axes(LEFT, means, width - LEFT - 0.12, MEANS, ylabel=0.33), result)
             for i, words in enumerate(("own data", "others' data")):
                 across = LEFT + i * (0.25 + 8 * CHARACTER)
                 sheet.key(across + 0.05, top + LINE / 2, {"color": COLOURS[i], "marker": "os"[i], "markersize": 3})
                 sheet.text(across + 0.14, top + LINE / 2, words, fontsize=SMALL)
         sheet.text(LEFT, cells - 0.05 - LINE / 2, f"round {result.rounds[-1]}", fontsize=SMALL)
-        axes = sheet.axes(LEFT, cells, wide, high)
-        axes.yaxis.set_label_coords(-0.33 / wide, 0.5)
-        bar = sheet.axes(LEFT + wide + GAP, cells, BAR, high)
-        _draw_cells(axes, bar, result, change, (wide / change.shape[1], high / len(change)))
+        axes = sheet.axes(LEFT, cells, wide, high, ylabel=0.33)
+        image = signed_heat_map(axes, change)  # grey: no sample
+        colour_bar(sheet.axes(LEFT + wide + GAP, cells, BAR, high), image, "change (points)", 5, quarters=True)
+        _name_cells(axes, result, change.shape[1], (wide / change.shape[1], high / len(change)))
         if dot >= SMALLEST:
             _draw_dots(axes, result, dot)
-        for i, line in enumerate(said):
-            sheet.text(EDGE + 0.04, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _change(result: Forgetting) -> np.ndarray:
@@ -77,58 +70,25 @@ def _change(result: Forgetting) -> np.ndarray:
 
 
 def _draw_means(axes: Axes, result: Forgetting) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     axes.axhline(0, color="#b0b0b0", linewidth=0.6, zorder=1)
     for i, (values, sign) in enumerate(((result.own_gain, 100), (result.others_loss, -100))):
         mean, stderr = mean_over_clients(values)
         look: dict[str, Any] = {"color": COLOURS[i], "marker": "os"[i], "markersize": 3}
         axes.errorbar(result.rounds, sign * mean, yerr=100 * stderr, elinewidth=0.8, zorder=3, **look)
     axes.margins(x=0.04)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    axes.set_xlabel("round")
-    axes.set_ylabel("change (points)")
+    even(axes.xaxis, 6, integer=True)
+    even(axes.yaxis, 5)
+    axes.set(xlabel="round", ylabel="change (points)")
 
 
-def _draw_cells(axes: Axes, bar: Axes, result: Forgetting, change: np.ndarray, cell: tuple[float, float]) -> None:
-    """The heat map; ``cell`` is the width and height of one in inches."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_facecolor("#d9d9d9")  # where there is no sample
-    finite = np.abs(change[np.isfinite(change)])
-    greatest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
-    image = axes.imshow(
-        np.ma.masked_invalid(change),
-        cmap=DIVERGING,
-        vmin=-greatest,
-        vmax=greatest,
-        interpolation="nearest",
-        aspect="auto",
-    )
-    axes.set_xlim(-0.5, change.shape[1] - 0.5)
-    axes.set_ylim(len(change) - 0.5, -0.5)
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-    axes.tick_params(length=0, pad=2)
-    names = [str(k) for k in result.client_ids[-1].tolist()]
-    for set_ticks, labels, step in (
-        (
-            axes.set_xticks,
-            list(map(str, range(change.shape[1]))),
-            (len(str(change.shape[1])) + 1) * CHARACTER / cell[0],
-        ),
-        (axes.set_yticks, names, 0.13 / cell[1]),
-    ):
-        shown = range(0, len(labels), max(1, ceil(step)))
-        set_ticks(shown, [labels[i] for i in shown])
-    axes.set_xlabel("class")
-    axes.set_ylabel("client")
-    colours = bar.figure.colorbar(image, cax=bar)
-    colours.set_label("change (points)", labelpad=3)
-    colours.locator = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10])
-    colours.update_ticks()
-    colours.outline.set_linewidth(0.6)
+def _name_cells(axes: Axes, result: Forgetting, classes: int, cell: tuple[float, float]) -> None:
+    """As many classes and clients as there is room for; ``cell`` is the width and height of one in inches."""
+    step = max(1, ceil((len(str(classes)) + 1) * CHARACTER / cell[0]))
+    axes.set_xticks(range(0, classes, step), [str(i) for i in range(0, classes, step)])
+    step = max(1, ceil(0.13 / cell[1]))
+    clients = [str(k) for k in result.client_ids[-1].tolist()]
+    axes.set_yticks(range(0, len(clients), step), clients[::step])
+    axes.set(xlabel="class", ylabel="client")
 
 
 def _draw_dots(axes: Axes, result: Forgetting, size: float) -> None:
@@ -141,7 +101,6 @@ def _draw_dots(axes: Axes, result: Forgetting, size: float) -> None:
 
 
 def _remark(result: Forgetting, *, dots: bool) -> str:
-    """What changed, on which data, and what the marks mean."""
     which = "test accuracy" if result.attrs.get("split") == "test" else "accuracy on the others' data"
     parts = [f"cells: change of {which} by local training"]
     if dots:

@@ -12,14 +12,15 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Variable
 from ...checkpoints.errors import listed
-from ...checkpoints.results import ArrayResult, along
-from ..cohort.not_finite import diverged_words
-from .records import Answers, Counts, Flags
+from ...checkpoints.results import ArrayResult, Kept, along
+from ..cohort.divergence import diverged_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 ACCURACIES = {
     "before_own": "accuracy of the start on the client's own data",
@@ -36,6 +37,28 @@ DIVERGED = "1 for clients whose model is not finite"
 
 
 @dataclass(frozen=True, eq=False)
+class Answers(Kept):
+    """Counts of samples by client and true class, int64 [K, classes], for one ``round`` with ``client_ids`` [K].
+
+    ``own``: samples that are the client's, ``others``: those that are not. Of these ``before_own`` and
+    ``before_others`` are classified rightly by the model the clients were sent, ``after_own`` and ``after_others`` by
+    the client's model after local training. ``labels``: how many training samples the client has, by class.
+    ``diverged`` [K]: whether the client's model holds a NaN or an infinity.
+    """
+
+    round: int
+    client_ids: Counts
+    labels: Counts
+    own: Counts
+    others: Counts
+    before_own: Counts
+    after_own: Counts
+    before_others: Counts
+    after_others: Counts
+    diverged: Flags
+
+
+@dataclass(frozen=True, eq=False)
 class Forgetting(ArrayResult):
     """What local training does to the clients of R rounds, K in each, by true class.
 
@@ -47,17 +70,16 @@ class Forgetting(ArrayResult):
             its own are those it trained on, of test data those of classes that it trained on.
         before_own, after_own, before_others, after_others: shares of them classified rightly by the model that the
             clients were sent and by the client after local training, [R, K, classes]; NaN where there is no sample.
-        attrs: provenance: data, split, samples, seed, device, versions.
         diverged: clients whose model after local training holds a NaN or an infinity, bool [R, K]; where its outputs
-            are NaN, they count as wrong. None in results from before it was kept.
+            are NaN, they count as wrong.
+        attrs: provenance: data, split, samples, seed, device, versions.
     """
 
     command = kind = "forgetting"
     needed = {
-        **{"round": "round", "client_ids": "round client"},
+        **{"round": "round", "client_ids": "round client", "diverged": "round client"},
         **dict.fromkeys((*COUNTS, *ACCURACIES), "round client class"),
     }
-    optional = {"diverged": "round client"}
 
     rounds: Counts
     client_ids: Counts
@@ -68,8 +90,8 @@ class Forgetting(ArrayResult):
     after_own: Array
     before_others: Array
     after_others: Array
+    diverged: Flags
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    diverged: Flags | None = None
 
     @classmethod
     def of(cls, answers: Sequence[Answers], attrs: Mapping[str, Any] | None = None) -> Self:
@@ -92,10 +114,8 @@ class Forgetting(ArrayResult):
 
         counts = {name: of_all(name) for name in ("client_ids", *COUNTS)}
         shares = {name: _share(of_all(name), counts[name.partition("_")[2]]) for name in ACCURACIES}
-        arrays: dict[str, Any] = {**counts, **shares}
-        flags = [one.diverged for one in answers if one.diverged is not None]
-        diverged = np.stack(flags) if len(flags) == len(answers) else None
-        return cls(of_all("round"), **arrays, attrs=dict(attrs or {}), diverged=diverged)
+        arrays: dict[str, Any] = {**counts, **shares, "diverged": np.stack([one.diverged for one in answers])}
+        return cls(of_all("round"), **arrays, attrs=dict(attrs or {}))
 
     @property
     def own_gain(self) -> Array:
@@ -118,9 +138,8 @@ class Forgetting(ArrayResult):
         return np.asarray(self.known & (self.after_others == 0))
 
     def diverged_in(self, i: int) -> list[int]:
-        """The ids of the clients whose model is not finite in the i-th round, as far as that is known."""
-        ids = [] if self.diverged is None else self.client_ids[i][self.diverged[i]].tolist()
-        return [int(client) for client in ids]
+        """The ids of the clients whose model is not finite in the i-th round."""
+        return [int(client) for client in self.client_ids[i][self.diverged[i]]]
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``round``, ``client`` (place in the cohort) and ``class``."""
@@ -128,17 +147,15 @@ class Forgetting(ArrayResult):
         variables = {
             "client_ids": along("round client", self.client_ids, "client"),
             **{name: along("round client class", getattr(self, name), words, "1") for name, words in about.items()},
+            "diverged": along("round client", self.diverged, DIVERGED),
         }
-        if self.diverged is not None:
-            variables["diverged"] = along("round client", self.diverged, DIVERGED)
         return {"round": along("round", self.rounds, "round")}, variables
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
         """The inverse of :meth:`arrays`."""
-        flags = values.pop("diverged", None)
-        diverged = None if flags is None else np.asarray(flags, np.bool_)
-        return cls(values.pop("round"), **values, attrs=attrs, diverged=diverged)
+        diverged = np.asarray(values.pop("diverged"), np.bool_)
+        return cls(values.pop("round"), **values, diverged=diverged, attrs=attrs)
 
     @property
     def run(self) -> str:
@@ -171,14 +188,14 @@ class Forgetting(ArrayResult):
         broken = f"; {diverged}, and NaN outputs count as wrong" if diverged else ""
         if not self.others[i].any():
             return f"{begin}{own} and no sample is the others' ({over}){broken}"
-        said = (
+        sentence = (
             f"{begin}{own} and on the others' by {others} ({over}); {forgotten} of {known} pairs of client and class "
             "known before are forgotten entirely"
         )
         without = self.client_ids[i][self.own[i].sum(axis=1) == 0]
         if len(without):
-            said += f"; client{'s' if len(without) > 1 else ''} {listed(without.tolist())} without own samples here"
-        return said + broken
+            sentence += f"; client{'s' if len(without) > 1 else ''} {listed(without.tolist())} without own samples here"
+        return sentence + broken
 
     def findings(self) -> dict[str, Any]:
         """Every round's means over clients, and the clients' own."""
@@ -186,13 +203,13 @@ class Forgetting(ArrayResult):
 
     def _numbers(self, i: int) -> dict[str, Any]:
         gain, loss = self.own_gain, self.others_loss
-        said: dict[str, Any] = {"round": int(self.rounds[i])}
+        means: dict[str, Any] = {"round": int(self.rounds[i])}
         for name, values in (("own_gain", gain), ("others_loss", loss)):
             mean, stderr = mean_over_clients(values)
-            said |= {name: float(mean[i]), f"{name}_stderr": float(stderr[i])}
+            means |= {name: float(mean[i]), f"{name}_stderr": float(stderr[i])}
         clients = zip(self.client_ids[i].tolist(), gain[i].tolist(), loss[i].tolist(), strict=True)
         return {
-            **said,
+            **means,
             "known": int(self.known[i].sum()),
             "forgotten": int(self.forgotten[i].sum()),
             "diverged": self.diverged_in(i),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
-from ...landscape.drawing.sheet import Sheet
+from ...landscape.drawing.axes import even
+from ...landscape.drawing.heat_maps import colour_bar
+from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from .result import axis_words, remark
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from .result import Embedding
 
 # Inches. Left of the panels with and without numbers there, between them, above each, below each with numbers and below
-# the last ones; a line of small type, the page's edge.
-AXIS, BARE, BETWEEN, TITLE, TICKS, BELOW, LINE, EDGE = 0.47, 0.06, 0.08, 0.17, 0.2, 0.34, 0.135, 0.05
+# the last ones.
+AXIS, BARE, BETWEEN, TITLE, TICKS, BELOW = 0.47, 0.06, 0.08, 0.17, 0.2, 0.34
 # The bar of the rounds: the gap before it, itself, its numbers and label.
 GAP, BAR, NUMBERS = 0.07, 0.08, 0.36
 # Panels are at least so wide, or there are fewer in a row; heights are these shares of the width at least and at most.
@@ -49,16 +50,16 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
         wide = (room - BETWEEN * (columns - 1)) / columns
         limits, shape = limits_of(result.places)
         high = wide * shape
-        said = textwrap.wrap(remark(result), int((width - 0.16) / (0.86 * CHARACTER)))
-        keys = _key_lines(result, width)
-        top = EDGE + (0.2 if title else 0.0) + LINE * len(keys) + 0.03
+        said = wrapped(remark(result), width - 0.16, 0.86)
+        keys = ["client", *(which for which in PATHS if any(point.which == which for point in result.points))]
+        places = flow(keys, 0.1, width, 0.45)
+        legend = EDGE + (0.2 if title else 0.0)
+        top = legend + LINE * lines_of(places) + 0.03
         row = TITLE + high + (TICKS if numbers else BETWEEN)
         below = top + row * rows + (BELOW - TICKS if numbers else 0.0) + 0.04
-        sheet = Sheet(width, below + LINE * len(said) + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
-        for i, words in enumerate(keys):
-            _key(sheet, EDGE + (0.2 if title else 0.0) + (i + 0.5) * LINE, words, several=len(result.rounds) > 1)
+        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        for name, (across, line) in zip(keys, places, strict=True):
+            _key(sheet, across, legend + (line + 0.5) * LINE, name, several=len(result.rounds) > 1)
         colours = round_colours()
         for i, run in enumerate(result.runs):
             across, down = left + (i % columns) * (wide + BETWEEN), top + (i // columns) * row
@@ -69,9 +70,7 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
             _label_axes(axes, result, wide, high, first=i % columns == 0, last=last)
         if len(result.rounds) > 1:
             _round_bar(sheet.axes(width - right + GAP, top + TITLE, BAR, high), result, colours, high)
-        for i, line in enumerate(said):
-            sheet.text(0.08, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said, 0.08)
 
 
 def round_colours() -> Colormap:
@@ -117,22 +116,19 @@ def _panel(axes: Axes, result: Embedding, run: str, colours: Colormap, limits: S
         above = 4 if which == "global" else 5
         axes.plot(x, y, **line, solid_joinstyle="round", zorder=above)
         axes.plot(x[-1:], y[-1:], color=line["color"], linestyle="", zorder=above + 2, **END)
-    axes.set_xlim(limits[0], limits[1])
-    axes.set_ylim(limits[2], limits[3])
+    axes.set(xlim=(limits[0], limits[1]), ylim=(limits[2], limits[3]))
     for spine in axes.spines.values():
         spine.set_visible(True)
         spine.set_color("#9a9a9a")
 
 
 def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, first: bool, last: bool) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     if result.method != "pca":
         axes.set_xticks([])
         axes.set_yticks([])
         return
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, min(5, int(wide / 0.35))), steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=max(2, min(5, int(high / 0.3))), steps=[1, 2, 5, 10]))
+    even(axes.xaxis, max(2, min(5, int(wide / 0.35))))
+    even(axes.yaxis, max(2, min(5, int(high / 0.3))))
     across, along = axis_words(result)
     axes.tick_params(labelleft=first)
     if last:
@@ -152,43 +148,18 @@ def _round_bar(axes: Axes, result: Embedding, colours: Colormap, high: float) ->
     from matplotlib.colors import Normalize
 
     first, last = result.rounds[0], result.rounds[-1]
-    bar = axes.figure.colorbar(ScalarMappable(Normalize(first, last), colours), cax=axes)
-    bar.outline.set_linewidth(0.6)
     between = [t for t in result.rounds[1:-1] if high > 0.8 and min(t - first, last - t) > 0.2 * (last - first)]
     middle = min(between, key=lambda t: abs(2 * t - first - last), default=None)
+    shown = ScalarMappable(Normalize(first, last), colours)
+    bar = colour_bar(axes, shown, "round", labelpad=-4 if middle is None else 2)
     bar.set_ticks([first, *([middle] if middle is not None else []), last])
-    bar.set_label("round", labelpad=-4 if middle is None else 2)
 
 
-def _key_lines(result: Embedding, width: float) -> list[list[str]]:
-    """What the marks mean, in as many lines as it takes."""
-    there = ["client", *(which for which in PATHS if any(point.which == which for point in result.points))]
-    lines: list[list[str]] = [[]]
-    used = 0.0
-    for name in there:
-        long = 0.45 + len(name) * CHARACTER
-        if lines[-1] and used + long > width - 0.1:
-            lines.append([])
-            used = 0.0
-        lines[-1].append(name)
-        used += long
-    return lines
-
-
-def _key(sheet: Sheet, down: float, names: Sequence[str], *, several: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    across = 0.1
-    for name in names:
-        if name == "client":
-            sheet.key(across + 0.18, down, {"marker": "o", "markersize": 2.8, "color": "#3b528b", "linestyle": ""})
-        else:
-            line = PATHS[name]
-            if several:
-                x = np.array([across, across + 0.2]) / sheet.width
-                y = np.full(2, 1 - down / sheet.height)
-                sheet.figure.add_artist(Line2D(x, y, transform=sheet.figure.transFigure, **line))
-            end = across + (0.2 if several else 0.18)
-            sheet.key(end, down, {**END, "color": line["color"], "linestyle": ""})
-        sheet.text(across + 0.27, down, name, fontsize=SMALL)
-        across += 0.45 + len(name) * CHARACTER
+def _key(sheet: Sheet, across: float, down: float, name: str, *, several: bool) -> None:
+    if name == "client":
+        sheet.key(across + 0.18, down, {"marker": "o", "markersize": 2.8, "color": "#3b528b", "linestyle": ""})
+    else:
+        if several:
+            sheet.line(across, down, 0.2, PATHS[name])
+        sheet.key(across + (0.2 if several else 0.18), down, {**END, "color": PATHS[name]["color"], "linestyle": ""})
+    sheet.text(across + 0.27, down, name, fontsize=SMALL)

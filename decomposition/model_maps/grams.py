@@ -1,22 +1,34 @@
-"""The Gram matrix of many models, and the distances between them."""
+"""The Gram matrix of many models, streamed in float64, and the distances between them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from math import prod
+from threading import Event
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import Partial, Run
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.workers import cores
-from .blocks import refuse_too_many
-from .points import Point, known_layers, models_of
-from .products import NUMBERS, Array, block_products
+from ...checkpoints import FedscopeError, Partial, Run
+from ...landscape.evaluation.compute import CPU, Compute, cores, run_in_workers
+from .models import Block, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 
+if TYPE_CHECKING:
+    import torch
+
+Array = npt.NDArray[np.float64]
+
+# Numbers of all models in a block, 16 MiB of float32; every worker has one.
+NUMBERS = 4 * 2**20
+# Numbers of all models that are brought to float64 at a time, 8 MiB a worker: fewer stay nearer to the processor, but
+# a worker waits for Python's lock between short steps.
+PART = 2**20
+# Rows of one product: of those below the diagonal most are left out.
+TILE = 128
 # Seconds of work that an interruption may cost.
 KEEP_EVERY = 10.0
 # Of the squared distances to the common point, what sums in float64 may be off by: shorter distances are none.
@@ -108,22 +120,6 @@ def distances(gram: Gram) -> Array:
     return np.sqrt(np.where(squared > ROUNDING * whole, squared, 0.0))
 
 
-def distinct(gram: Gram) -> npt.NDArray[np.int64]:
-    """For every model the first one at distance 0, [n]: its own place, or that of a model that it equals.
-
-    >>> distinct(Gram((), np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]), ())).tolist()
-    [0, 1, 1]
-    """
-    first: npt.NDArray[np.int64] = (distances(gram) == 0).argmax(axis=1)
-    return first
-
-
-def subset(gram: Gram, places: npt.NDArray[np.int64]) -> Gram:
-    """Of some of the models."""
-    points = tuple(gram.points[i] for i in places.tolist())
-    return replace(gram, points=points, matrix=gram.matrix[np.ix_(places, places)])
-
-
 def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
     """How far a round's clients are from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round of two or more.
 
@@ -138,11 +134,83 @@ def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
     for place, point in enumerate(gram.points):
         if point.is_client:
             rounds.setdefault((point.run, point.round), []).append(place)
-    made = []
+    means = []
     for (run, number), places in rounds.items():
         if len(places) < 2:
             continue
-        own = squared[np.ix_(places, places)]
-        to_mean = np.sqrt(np.maximum(own.mean(axis=1) - own.mean() / 2, 0.0))
-        made.append((run, number, float(to_mean.mean())))
-    return tuple(made)
+        among = squared[np.ix_(places, places)]
+        to_mean = np.sqrt(np.maximum(among.mean(axis=1) - among.mean() / 2, 0.0))
+        means.append((run, number, float(to_mean.mean())))
+    return tuple(means)
+
+
+def block_products(
+    models: Models, layers: Sequence[str], *, compute: Compute = CPU, numbers: int = NUMBERS
+) -> Iterator[tuple[str, int, Array]]:
+    """(w_i − r)·(w_j − r) over the columns of block after block: the layer, how many columns, and [n, n].
+
+    The common r is subtracted before anything is multiplied, and differences and products are float64: from round to
+    round models move further than clients are apart, and in float32 short distances drown in the products of long ones
+    (at the end of 60 rounds on the digits 1e-3 of them was wrong). Products are made by workers, one core each, and
+    come in the layers' order, so the sums do not depend on how many there are.
+
+    Args:
+        compute: where they are made, in float64.
+
+    Raises:
+        FedscopeError: parameters that are not finite; names the model.
+    """
+    if not layers:
+        return
+    import torch
+
+    n, where, dtype = len(models.points), torch.device(compute.device), models.layout.dtype
+    columns = max(1, numbers // n)
+
+    def rooms() -> tuple[np.ndarray, torch.Tensor]:
+        part = torch.empty(n, min(columns, max(1, PART // n)), dtype=torch.float64, device=where)
+        return np.empty(n * columns, dtype), part
+
+    def task(block: Block, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[str, int, Array]:
+        return block.reference.layer, block.reference.count, _products(models, block, *rooms)
+
+    blocks = read_blocks(models, layers, columns)
+    with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=compute.workers)) as results:
+        yield from results
+
+
+def _products(models: Models, block: Block, buffer: np.ndarray, room: torch.Tensor) -> Array:
+    """The upper triangle and some numbers below it; ``room`` [n, columns] is written to."""
+    import torch
+
+    n, step = room.shape
+    rows = block.read(buffer)
+    reference = torch.from_numpy(block.reference.read()[0]).to(room)
+    sums = torch.zeros(n, n, dtype=torch.float64, device=room.device)
+    for start in range(0, len(reference), step):
+        part = slice(start, start + step)
+        x, at = room[:, : len(reference[part])], 0
+        for values in rows:
+            x[at : at + len(values)] = torch.from_numpy(values[:, part])
+            at += len(values)
+        x -= reference[part]
+        for i in range(0, n, TILE):
+            sums[i : i + TILE, i:].addmm_(x[i : i + TILE], x[i:].T)
+    if not sums.diagonal().isfinite().all():
+        _refuse_not_finite(models, block, rows)
+    products: Array = sums.cpu().numpy()
+    return products
+
+
+def _refuse_not_finite(models: Models, block: Block, rows: list[np.ndarray]) -> None:
+    broken = np.concatenate([~np.isfinite(values).all(axis=1) for values in (*rows, block.reference.read())])
+    layer = block.reference.layer
+    if not broken.any():
+        raise FedscopeError(
+            f"squared distances between the models of {models.rounds[0].run_label} are greater than the greatest "
+            f"float64 (in {layer}); ask for other rounds"
+        )
+    raise FedscopeError(
+        f"{models.address(int(broken.argmax()))} has parameters that are not finite (in {layer}), so it has no "
+        "distance to other models; ask for other rounds"
+    )

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ...landscape.drawing.paper import as_page, heading, markup
 from .figure import PATHS, limits_of, round_colours, shade
 from .result import axis_words, remark
 
 if TYPE_CHECKING:
-    from .points import Point
+    from .models import Point
     from .result import Embedding
 
 #: pixels: of a client, of a server model
@@ -34,12 +35,8 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
     runs = result.runs
     rows = -(-len(runs) // ROW)
     columns = -(-len(runs) // rows)
-    figure = make_subplots(
-        rows=rows,
-        cols=columns,
-        subplot_titles=[escape(run) for run in runs],
-        horizontal_spacing=0.05 / columns,
-    )
+    titles = [escape(run) for run in runs]
+    figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, horizontal_spacing=0.05 / columns)
     shown: list[tuple[Point, ...]] = []
     for panel, run in enumerate(runs):
         for which, look in _looks():
@@ -67,7 +64,7 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
                 col=panel % columns + 1,
                 **look,
             )
-    across, along = (words[0].replace("$L_2$", "L<sub>2</sub>") for words in axis_words(result))
+    across, along = (markup(words[0]) for words in axis_words(result))
     numbers = result.method == "pca"
     frame = {"showline": True, "mirror": True, "linecolor": "#9a9a9a", "zeroline": False}
     # common limits in place of axes that match: plotly shrinks those to nothing where their scales are equal too
@@ -81,21 +78,16 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
     if numbers:
         figure.update_xaxes(title_text=across, row=rows)
         figure.update_yaxes(title_text=along, col=1)
-    said = escape(remark(result)).replace("$L_2$", "L<sub>2</sub>")
     figure.update_layout(
         template="plotly_white",
-        title={"text": f"{escape(title or 'Models of ' + ', '.join(runs))}<br><sup>{said}</sup>"},
+        title=heading(escape(title or "Models of " + ", ".join(runs)), markup(escape(remark(result)))),
         coloraxis=_round_scale(result),
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.06, "xanchor": "right", "x": 1.0},
         sliders=[_slider(result, shown)] if len(result.rounds) > 1 else [],
         margin={"l": 60, "r": 20, "t": 110, "b": 20},
         hovermode="closest",
     )
-    # a fixed name in place of a random one keeps the page the same
-    html: str = figure.to_html(
-        include_plotlyjs=True, full_html=True, div_id="embedding", default_height="92vh", config={"displaylogo": False}
-    )
-    return html
+    return as_page(figure, "embedding")
 
 
 def _looks() -> list[tuple[str | None, dict[str, Any]]]:

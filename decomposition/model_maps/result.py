@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...checkpoints.errors import spans
 from ...checkpoints.results import Table, TableResult
-from .points import Point
+from .models import Point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,11 +147,11 @@ class Embedding(TableResult):
         return [{"run": run, "round": number, "mean": mean} for run, number, mean in self.spreads]
 
     def _distance_words(self, run: str) -> str:
-        own = sorted((number, mean) for name, number, mean in self.spreads if name == run)
-        if not own:
+        means = {number: f"{mean:.3g} in round {number}" for name, number, mean in self.spreads if name == run}
+        if not means:
             return f"{run}: one client a round, so that there is no distance to a mean"
-        means = [f"{mean:.3g} in round {number}" for number, mean in (own[:1] if len(own) == 1 else [own[0], own[-1]])]
-        return f"{run}: mean L2 distance of clients to their round's mean {', '.join(means)}"
+        ends = sorted({min(means), max(means)})
+        return f"{run}: mean L2 distance of clients to their round's mean {', '.join(means[end] for end in ends)}"
 
 
 def axis_words(result: Embedding) -> tuple[tuple[str, ...], tuple[str, ...]]:

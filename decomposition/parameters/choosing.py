@@ -1,4 +1,4 @@
-"""Which parameters are the most skewed over a round's clients."""
+"""Which parameters are looked at: the most skewed over a round's clients, or a sample in proportion to the layers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Round, read_columns
-from ..dispersion.moments import column_moments
+from ...checkpoints import FedscopeError, Layout, Round, read_columns
+from ..dispersion.statistics import column_moments
 from .places import Place, place_of
 
 #: skewness is compared to so many decimals, so that parameters of equal skewness are equal whatever the rounding
@@ -16,6 +16,8 @@ DECIMALS = 9
 # A deviation of fewer rounding steps than this is left out: models that hardly train a parameter differ in its last
 # digits, whose skewness is the rounding's. From here on skewness has three digits.
 RESOLVED = 2**10
+#: a layer with fewer parameters in proportion has at least so many in a sample, or all it has
+LEAST = 20
 
 
 def most_skewed(round_: Round, top: int = 4, progress: Callable[[int, int], None] | None = None) -> tuple[Place, ...]:
@@ -48,14 +50,14 @@ def most_skewed(round_: Round, top: int = 4, progress: Callable[[int, int], None
                 f"take a round with more clients{', or name parameters with --parameter' if clients == 2 else ''}"
             )
         skewness = resolved_skewness(block.values)
-        found = [(-float(skewness[i]), block.start + i) for i in _greatest(skewness, top)]
-        best[block.layer] = sorted([*best.get(block.layer, []), *found])[:top]
+        greatest = [(-float(skewness[i]), block.start + i) for i in _greatest(skewness, top)]
+        best[block.layer] = sorted([*best.get(block.layer, []), *greatest])[:top]
         if progress is not None:
             progress(block.where.stop, round_.layout.size)
     ranked = sorted(
         (rank, value, round_.layout.slices[layer].start + flat, layer, flat)
-        for layer, found in best.items()
-        for rank, (value, flat) in enumerate(found)
+        for layer, greatest in best.items()
+        for rank, (value, flat) in enumerate(greatest)
     )
     if not ranked:
         raise FedscopeError(
@@ -85,3 +87,56 @@ def _greatest(values: npt.NDArray[np.float64], most: int) -> list[int]:
         least = np.partition(values[there], -most)[-most]
         there = there[values[there] >= least]
     return [int(i) for i in there[np.argsort(-values[there], kind="stable")][:most]]
+
+
+def sample_counts(sizes: npt.NDArray[np.int64], count: int, least: int = LEAST) -> npt.NDArray[np.int64]:
+    """How many of each layer's parameters are in a sample of ``count``: in proportion, but at least ``least``.
+
+    Layers whose proportional share is smaller than ``least`` get that many (all, where they have fewer), and the others
+    share the rest in proportion, rounded down, the largest remainders up (ties: the earlier layer). Where ``count`` is
+    too small for ``least`` a layer, the greatest least that it allows counts. All parameters, where there are fewer.
+
+    Args:
+        sizes: parameters of each layer, [L].
+
+    >>> sample_counts(np.array([8192, 128, 640, 10]), 500).tolist()
+    [436, 20, 34, 10]
+    >>> sample_counts(np.array([8192, 128, 640, 10]), 30).tolist()
+    [9, 7, 7, 7]
+    """
+    sizes = np.asarray(sizes, dtype=np.int64)
+    if count >= sizes.sum():
+        return sizes.copy()
+    while np.minimum(sizes, least).sum() > count:
+        least -= 1
+    counts = np.minimum(sizes, least)
+    free = np.ones(len(sizes), np.bool_)
+    while True:
+        rest, shared = count - int(counts[~free].sum()), int(sizes[free].sum())
+        small = free & (rest * sizes < counts * shared)
+        if not small.any():
+            break
+        free &= ~small
+    # in whole numbers, so that equal remainders are equal
+    quota, remainder = np.divmod(rest * sizes[free], shared)
+    quota[np.argsort(-remainder, kind="stable")[: rest - int(quota.sum())]] += 1
+    counts[free] = quota
+    return counts
+
+
+def sample_columns(layout: Layout, count: int, seed: int = 0, least: int = LEAST) -> npt.NDArray[np.int64]:
+    """Columns of the flat vector [P], ascending: of each layer as many as :func:`sample_counts` says, drawn without
+    replacement with a generator of (seed, layer), so that a layer's draw depends on no other layer.
+
+    >>> from fedscope.checkpoints import Entry
+    >>> layout = Layout((Entry("w", (2, 3), "float32", "parameter"), Entry("b", (2,), "float32", "parameter")))
+    >>> sample_columns(layout, 8).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    where = list(layout.slices.values())
+    sizes = np.array([layer.stop - layer.start for layer in where], np.int64)
+    drawn = [
+        layer.start + np.sort(np.random.default_rng([seed, i]).choice(size, n, replace=False))
+        for i, (layer, size, n) in enumerate(zip(where, sizes, sample_counts(sizes, count, least), strict=True))
+    ]
+    return np.concatenate([np.empty(0, np.int64), *drawn])

@@ -86,11 +86,11 @@ def modes_of(values: Array) -> Array:
 
     Many columns at once: the same sums over clients as scipy's ``gaussian_kde``, which takes one column a call.
     """
-    found = []
+    modes = [np.empty(0)]
     for at in range(0, values.shape[1], COLUMNS):
         scaled, centre, deviation = _scaled(np.asarray(values[:, at : at + COLUMNS], np.float64))
-        found.append(centre + deviation * _highest(scaled))
-    return np.concatenate(found) if found else np.empty(0)
+        modes.append(centre + deviation * _highest(scaled))
+    return np.concatenate(modes)
 
 
 def _scaled(values: Array) -> tuple[Array, Array, Array]:

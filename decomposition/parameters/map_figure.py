@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import nearest
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
-from ...landscape.drawing.sheet import Sheet
+from ...landscape.drawing.heat_maps import colour_bar
+from ...landscape.drawing.paper import COLOURS, SMALL, SURFACE, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .map_result import ParameterMap
+    from .result import ParameterMap
 
 # Inches.
-LEFT, RIGHT, BOTTOM, EDGE, LINE, KEY = 0.24, 0.08, 0.2, 0.05, 0.135, 0.13
+LEFT, RIGHT, BOTTOM, KEY = 0.24, 0.08, 0.2, 0.13
 BAR_GAP, BAR, NUMBERS = 0.07, 0.09, 0.44
 # The widest cloud.
 WIDEST = 5.0
@@ -39,27 +39,23 @@ def draw_map(result: ParameterMap, width: float = 3.5, title: str | None = None,
     with paper_style(width):
         room = width - LEFT - RIGHT - (0 if by_name else BAR_GAP + BAR + NUMBERS)
         side = min(room, WIDEST)
-        legend = _legend_rows(names, width) if by_name else []
-        said = textwrap.wrap(_remark(result, colour), int((width - 0.2) / (0.9 * CHARACTER)))
-        top = EDGE + (0.2 if title else 0.0) + LINE * len(legend) + 0.04
-        below = top + 0.85 * side + BOTTOM
-        sheet = Sheet(width, below + LINE * len(said) + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        labels = [shortened(name, 30) for name in names] if by_name else []
+        places = flow(labels, EDGE + 0.04, width, KEY, 0.12)
+        said = wrapped(_remark(result, colour), width - 0.2, 0.9)
+        legend = EDGE + (0.2 if title else 0.0)
+        top = legend + LINE * lines_of(places) + 0.04
+        sheet = Sheet(width, top + 0.85 * side + BOTTOM + LINE * len(said) + EDGE, title)
         left = LEFT + (room - side) / 2
         axes = sheet.axes(left, top, side, 0.85 * side)
         dots = _dots(axes, result, colour, names, side)
         if by_name:
-            for row, entries in enumerate(legend):
-                for i, across in entries:
-                    at = top - 0.04 - LINE * (len(legend) - row - 0.5)
-                    sheet.key(across + 0.05, at, {"color": COLOURS[i], "marker": "o", "markersize": 3.5})
-                    sheet.text(across + KEY, at, shortened(names[i], 30), fontsize=SMALL)
+            for i, (label, (across, line)) in enumerate(zip(labels, places, strict=True)):
+                at = legend + LINE * (line + 0.5)
+                sheet.key(across + 0.05, at, {"color": COLOURS[i], "marker": "o", "markersize": 3.5})
+                sheet.text(across + KEY, at, label, fontsize=SMALL)
         else:
             _bar(sheet.axes(left + side + BAR_GAP, top, BAR, 0.85 * side), dots, colour, names)
-        for i, line in enumerate(said):
-            sheet.text(EDGE + 0.04, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said)
 
 
 def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side: float) -> Any:
@@ -74,80 +70,48 @@ def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side:
         size = np.where(counts < n / 20, 3 * size, size)
         order = order[np.argsort(-counts[order], kind="stable")]
     if colour == "layer" and len(names) <= len(COLOURS):
-        look: dict[str, Any] = {
-            "cmap": ListedColormap(COLOURS[: len(names)]),
-            "norm": Normalize(-0.5, len(names) - 0.5),
-        }
+        shades: Any = ListedColormap(COLOURS[: len(names)])
+        norm: Any = Normalize(-0.5, len(names) - 0.5)
     elif colour == "layer":
-        look = {"cmap": SURFACE, "norm": Normalize(0, len(names) - 1)}
+        shades, norm = SURFACE, Normalize(0, len(names) - 1)
     elif colour == "skewness":
         values = result.skewness
         greatest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-        look = {
-            "cmap": LinearSegmentedColormap.from_list("skewness", DIVERGING),
-            "norm": Normalize(-greatest, greatest),
-        }
+        shades = LinearSegmentedColormap.from_list("skewness", DIVERGING)
+        norm = Normalize(-greatest, greatest)
     else:
         values = np.where(result.cv > 0, result.cv, np.nan)
         there = values[np.isfinite(values)]
         # the ends would belong to a few means near 0 and a few parameters that nobody moved
         low, high = np.quantile(there, [0.01, 0.99]) if len(there) else (0.1, 1.0)
-        look = {"cmap": SURFACE, "norm": LogNorm(low, max(high, 1.01 * low))}
+        shades, norm = SURFACE, LogNorm(low, max(high, 1.01 * low))
     at, values, size = result.at[order], values[order], size[order]
     without = np.isnan(values)
     x, y = at.T
-    axes.scatter(x[without], y[without], s=size[without], c="#bbbbbb", linewidths=0, rasterized=True, zorder=1)
+    dot: dict[str, Any] = {"linewidths": 0, "rasterized": True}
+    axes.scatter(x[without], y[without], s=size[without], c="#bbbbbb", zorder=1, **dot)
     dots = axes.scatter(
-        x[~without], y[~without], s=size[~without], c=values[~without], linewidths=0, rasterized=True, zorder=2, **look
+        x[~without], y[~without], s=size[~without], c=values[~without], zorder=2, cmap=shades, norm=norm, **dot
     )
     if colour == "dispersion":
-        high_ones = result.at[result.high]
-        axes.scatter(
-            high_ones[:, 0],
-            high_ones[:, 1],
-            s=4 * size.max() + 6,
-            facecolors="none",
-            edgecolors="black",
-            linewidths=0.5,
-            zorder=3,
-        )
+        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "linewidths": 0.5}
+        x, y = result.at[result.high].T
+        axes.scatter(x, y, s=4 * size.max() + 6, zorder=3, **ring)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.03)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set_xlabel("t-SNE 1")
-    axes.set_ylabel("t-SNE 2")
+    axes.set(xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
     return dots
 
 
 def _bar(axes: Axes, dots: Any, colour: str, names: list[str]) -> None:
-    bar = axes.figure.colorbar(dots, cax=axes, extend="both" if colour == "dispersion" else "neither")
-    bar.outline.set_linewidth(0.6)
     if colour == "layer":
-        from matplotlib.ticker import MaxNLocator
-
-        bar.locator = MaxNLocator(nbins=6, integer=True)
-        bar.set_label(f"layer, in order ({len(names)})", labelpad=2)
-        bar.update_ticks()
+        colour_bar(axes, dots, f"layer, in order ({len(names)})", 6, steps=None, integer=True, labelpad=2)
     else:
-        bar.set_label("skewness" if colour == "skewness" else r"cv = $\sigma/|\mu|$", labelpad=2)
-
-
-def _legend_rows(names: list[str], width: float) -> list[list[tuple[int, float]]]:
-    made: list[list[tuple[int, float]]] = [[]]
-    across = EDGE + 0.04
-    for i, name in enumerate(names):
-        needs = KEY + len(shortened(name, 30)) * CHARACTER
-        if made[-1] and across + needs > width:
-            made.append([])
-            across = EDGE + 0.04
-        made[-1].append((i, across))
-        across += needs + 0.12
-    return made
+        label = "skewness" if colour == "skewness" else r"cv = $\sigma/|\mu|$"
+        colour_bar(axes, dots, label, labelpad=2, extend="both" if colour == "dispersion" else "neither")
 
 
 def _remark(result: ParameterMap, colour: str) -> str:
-    """What a dot is, and what must not be read."""
     size = result.attrs.get("parameters")
     of = f" of {size:,}" if size else ""
     parts = [

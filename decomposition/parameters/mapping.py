@@ -1,25 +1,29 @@
-"""Many parameters of a round as points: each is the vector of its updates in the clients."""
+"""Many parameters of a round as points, each the vector of its updates in the clients, and their t-SNE, by scikit-learn
+on the processor or by torchdr on a GPU."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Round
-from ..dispersion.moments import column_moments
-from ..synergy.classes import mean_and_cv
+from ...checkpoints import FedscopeError, Round, read_columns
+from ...checkpoints.errors import listed, nearest
+from ..dispersion.statistics import column_moments
+from ..synergy.classes import is_high, mean_and_cv
 from ..synergy.diagnosis import Criteria
-from .embedding import FEWEST, backend_version, embed, refuse_backend
-from .layers import layer_scales, start_of, updates
-from .map_result import ParameterMap
-from .places import place_of
-from .reading import client_values
-from .sampling import sample_columns
+from .choosing import sample_columns
+from .places import Array, client_values, place_of
+from .result import ParameterMap
 
 #: by backend: more points take too long on a processor, and too much of a GPU's memory (n² numbers)
 MOST = {"sklearn": 20_000, "torchdr": 100_000}
+#: fewer points have no neighbourhoods
+FEWEST = 4
+ITERATIONS = 1000
 
 
 def map_parameters(
@@ -83,7 +87,7 @@ def map_parameters(
         here = np.flatnonzero((where.start <= columns) & (columns < where.stop))
         if len(here):
             points[:, here] /= scales[name].update or 1.0  # a layer that no client moved
-            high[here] = scales[name].high(cv[here], threshold)
+            high[here] = is_high(cv[here], scales[name].low, scales[name].top, threshold)
         layers += [name] * len(here)
         index += [place_of(layout, name, int(i) - where.start).index for i in columns[here]]
     at = embed(np.ascontiguousarray(points.T), perplexity=perplexity, seed=seed, backend=backend, device=device)
@@ -108,3 +112,162 @@ def map_parameters(
         high,
         {**dict(attrs or {}), **about},
     )
+
+
+@dataclass(frozen=True)
+class LayerScale:
+    """Of a layer with M parameters in C clients.
+
+    Attributes:
+        low, top: the least and the greatest cv over the layer, with FedSA's |μ| (float32's least normal number where
+            it is smaller).
+        update: √(mean over the M parameters and C clients of (w_k − start)²), in the parameters' units.
+    """
+
+    low: float
+    top: float
+    update: float
+
+
+def layer_scales(
+    round_: Round, start: np.ndarray, progress: Callable[[int, int], None] | None = None
+) -> dict[str, LayerScale]:
+    """Of every layer, in one pass over the clients on disk with a block in memory at a time.
+
+    Args:
+        start: the model that the clients were sent, [P].
+        progress: told the parameters seen and all of them.
+
+    Raises:
+        FedscopeError: the round has no clients.
+    """
+    ranges: dict[str, tuple[float, float]] = {}
+    squares: dict[str, float] = {}
+    with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged
+        for block in read_columns(round_):
+            _, cv = mean_and_cv(block.values)
+            low, top = ranges.get(block.layer, (math.inf, -math.inf))
+            # not Python's min and max, which pass over NaN
+            ranges[block.layer] = float(np.minimum(low, cv.min())), float(np.maximum(top, cv.max()))
+            squares[block.layer] = squares.get(block.layer, 0.0) + float(
+                np.square(updates(block.values, start[block.where])).sum()
+            )
+            if progress is not None:
+                progress(block.where.stop, round_.layout.size)
+    clients, slices = len(round_.client_ids), round_.layout.slices
+    return {
+        name: LayerScale(*ranges[name], math.sqrt(squares[name] / clients / (slices[name].stop - slices[name].start)))
+        for name in ranges
+    }
+
+
+def updates(values: np.ndarray, start: np.ndarray) -> Array:
+    """w_k − start, [C, n], subtracted in float64: a client's step may be a millionth of the parameter."""
+    return np.asarray(values.astype(np.float64) - start.astype(np.float64))
+
+
+def start_of(round_: Round) -> np.ndarray:
+    """The model [P] that the clients of a round were sent.
+
+    Raises:
+        FedscopeError: it was not recorded.
+    """
+    if "start" not in round_.models:
+        raise FedscopeError(
+            f"{round_.label} did not record the model that its clients were sent (start), so there are no updates to "
+            "embed; take a round that has it"
+        )
+    return round_.read("start").parameters
+
+
+def embed(
+    points: Array, *, perplexity: float = 30.0, seed: int = 0, backend: str = "sklearn", device: str = "cpu"
+) -> Array:
+    """The t-SNE of n points [n, C] in the plane, [n, 2]: 1000 steps from their first two principal components.
+
+    The axes have no unit; near points are neighbours, but distances between groups and their sizes mean little.
+
+    Args:
+        perplexity: about how many neighbours a point has.
+        seed: of what the backend draws.
+        backend: ``sklearn`` (Barnes-Hut, the same numbers every time) or ``torchdr``, the optional package of
+            ``fedscope[gpu]``: exact repulsion in torch, O(n²) a step, which a GPU does fast; near neighbours agree,
+            numbers do not.
+        device: of torchdr, ``cpu`` or ``cuda``.
+
+    Raises:
+        FedscopeError: an unknown backend, or one that is not installed; fewer than four points, or than two
+            dimensions; a perplexity that is not above 0 and below n; values that are not finite; points that are all
+            the same.
+
+    >>> embed(np.eye(6), perplexity=2.0).shape
+    (6, 2)
+    """
+    refuse_backend(backend)
+    n, dimensions = points.shape
+    if n < FEWEST:
+        raise FedscopeError(f"{n} points are too few for a t-SNE; take {FEWEST} or more")
+    if dimensions < 2:
+        raise FedscopeError(
+            f"the points have {dimensions} dimension, and there is nothing to embed; they need 2 or more"
+        )
+    if not 0 < perplexity < n:
+        raise FedscopeError(
+            f"perplexity {perplexity:g} does not fit {n} points: it must be above 0 and below their number; give a "
+            "smaller one, or more points"
+        )
+    broken = int((~np.isfinite(points)).any(axis=1).sum())
+    if broken:
+        raise FedscopeError(
+            f"{broken} of {n} points are not finite, and have no distance to others; take a round before the training "
+            "diverged"
+        )
+    if (points == points[0]).all():
+        raise FedscopeError(
+            f"the {n} points are all the same, so there are no neighbours: clients moved no parameter of the sample; "
+            "take another round"
+        )
+    return np.asarray(BACKENDS[backend](points, perplexity, seed, device), dtype=np.float64)
+
+
+def refuse_backend(backend: str) -> None:
+    """Make sure that there is such a backend.
+
+    Raises:
+        FedscopeError: there is none; says which there are.
+    """
+    if backend not in BACKENDS:
+        raise FedscopeError(
+            f"there is no t-SNE backend {backend!r}{nearest(backend, BACKENDS) or '; there are ' + listed(BACKENDS)}"
+        )
+
+
+def backend_version(backend: str) -> str:
+    """Of the package that a backend is: its numbers may change with it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version({"sklearn": "scikit-learn"}.get(backend, backend))
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _sklearn(points: Array, perplexity: float, seed: int, device: str) -> Any:
+    from ..model_maps.embedding import fit_t_sne
+
+    return fit_t_sne(points, perplexity, seed, init="pca")
+
+
+def _torchdr(points: Array, perplexity: float, seed: int, device: str) -> Any:
+    try:
+        from torchdr import TSNE
+    except ImportError:
+        raise FedscopeError(
+            "the t-SNE backend torchdr is not installed; pip install 'fedscope[gpu]' (which takes torchdr), or use "
+            "backend sklearn"
+        ) from None
+    map_ = TSNE(perplexity=perplexity, init="pca", random_state=seed, max_iter=ITERATIONS, device=device)
+    return map_.fit_transform(points.astype(np.float32))
+
+
+BACKENDS: dict[str, Callable[[Array, float, int, str], Any]] = {"sklearn": _sklearn, "torchdr": _torchdr}

@@ -1,23 +1,24 @@
-"""Single parameters over the clients of a round."""
+"""Single parameters over the clients of a round: densities, and a map of many of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Table, TableResult
-from .reading import RunValues
-from .reference import Reference
-from .summaries import Summary, summarise
+from ...checkpoints.results import Table, TableResult, number, truth
+from .places import Array, RunValues
+from .summaries import Reference, Summary, known, summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Colour = Literal["layer", "skewness", "dispersion"]
 
 #: parameters in a result, which is a panel each
 MOST = 100
@@ -118,9 +119,10 @@ class Parameters(TableResult):
             words += f"FMA misses the mode of {what} by {span(missed)} standard deviations of the {clients} clients"
             for run in self.runs[1:]:
                 theirs = [one.to_mode.get(f"{run.run}/global") for one in self.summaries]
-                known = [abs(distance) for distance in theirs if distance is not None]
-                words += f", {run.run}'s global by {span(known) if known else 'no finite number'}"
-            words += _compared(self.reference)
+                finite = [abs(distance) for distance in theirs if distance is not None]
+                words += f", {run.run}'s global by {span(finite) if finite else 'no finite number'}"
+            reference = "" if self.reference is None else self.reference.words()
+            words += f"; {reference}" if reference else ""
         else:
             words += f"{what} without a density, so there is no mode to miss"
         lines = [words, *(f"  {one.parameter}: {one.words()}" for one in self.summaries)]
@@ -137,6 +139,104 @@ class Parameters(TableResult):
         return {
             "parameters": [summary.numbers() for summary in self.summaries],
             "reference": vars(self.reference) if self.reference else None,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterMap(TableResult):
+    """n parameters of a round as points in the plane.
+
+    Attributes:
+        run: its name; round: the number; clients: C.
+        layers: of each parameter, its ``state_dict`` key, [n].
+        index: its place in the layer's tensor, [n] tuples.
+        at: where it lies, [n, 2]; the axes have no unit.
+        cv, skewness: over the clients, [n]; NaN where they do not exist.
+        high: whether it is of high dispersion in its layer (FedSA eq. 5, 6), [n].
+        attrs: provenance: run, seed, perplexity, backend, versions.
+    """
+
+    command = "parameters --tsne"
+    suffixes = (".parameters-tsne.csv", ".parameters-tsne.json")
+    format = "fedscope-parameters-tsne"
+    tables = (
+        Table(
+            ".parameters-tsne.csv",
+            {"layer": str, "index": str, "x": float, "y": float, "cv": number, "skewness": number, "high": truth},
+        ),
+    )
+
+    run: str
+    round: int
+    clients: int
+    layers: tuple[str, ...]
+    index: tuple[tuple[int, ...], ...]
+    at: Array
+    cv: Array
+    skewness: Array
+    high: npt.NDArray[np.bool_]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[Any]:
+        """BASE.parameters-tsne.csv: a row a parameter, empty where a number does not exist."""
+        numbers = zip(self.at[:, 0], self.at[:, 1], self.cv, self.skewness, self.high.tolist(), strict=True)
+        return [
+            (
+                (layer, ",".join(map(str, index)), x, y, known(cv), known(skewness), high)
+                for layer, index, (x, y, cv, skewness, high) in zip(self.layers, self.index, numbers, strict=True)
+            )
+        ]
+
+    def head(self) -> dict[str, Any]:
+        """Of which round."""
+        return {"run": self.run, "round": self.round, "clients": self.clients}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        (rows,) = tables
+
+        def column(name: str) -> Array:
+            return np.array([row[name] for row in rows], np.float64)  # NaN for None
+
+        return cls(
+            head["run"],
+            head["round"],
+            head["clients"],
+            tuple(row["layer"] for row in rows),
+            tuple(tuple(int(i) for i in row["index"].split(",") if i) for row in rows),
+            np.stack([column("x"), column("y")], axis=1),
+            column("cv"),
+            column("skewness"),
+            np.array([row["high"] for row in rows], np.bool_),
+            head["attrs"],
+        )
+
+    def figure(self, width: float = 3.5, title: str | None = None, colour: Colour = "layer") -> Figure:
+        """The map, coloured by layer, by skewness or by dispersion (cv); ``width`` in inches.
+
+        Raises:
+            FedscopeError: another ``colour``.
+        """
+        from .map_figure import draw_map
+
+        return draw_map(self, width, title, colour)
+
+    def summary(self) -> str:
+        """How many of how many parameters are shown, and how many of them are of high dispersion."""
+        every = self.attrs["parameters"]
+        return (
+            f"{self.run}, round {self.round}: {len(self.layers):,} of {every:,} parameters as points "
+            f"by the updates of {self.clients} clients, {self.high.sum()} of them of high dispersion in their layer"
+        )
+
+    def findings(self) -> dict[str, Any]:
+        """The same numbers."""
+        return {
+            **self.head(),
+            "points": len(self.layers),
+            "parameters": self.attrs["parameters"],
+            "high": int(self.high.sum()),
         }
 
 
@@ -163,20 +263,6 @@ def not_finite(result: Parameters) -> list[str]:
         for which, values in run.models.items()
         if not np.isfinite(values[dense]).all()
     ]
-
-
-def _compared(reference: Reference | None) -> str:
-    if reference is None or reference.sample is None or reference.gaussian is None:
-        return ""
-    return (
-        f"; of {reference.sampled} sampled parameters by {_quartiles(reference.sample)}, of Gaussian values, which "
-        f"have no skew, by {_quartiles(reference.gaussian)}"
-    )
-
-
-def _quartiles(values: tuple[float, float, float]) -> str:
-    low, median, high = values
-    return f"{median:.2f} (median, quartiles {low:.2f} and {high:.2f})"
 
 
 def span(values: Sequence[float]) -> str:

@@ -1,4 +1,5 @@
-"""What single parameters look like over the clients, in numbers: skewness, the mode, how far models are from it."""
+"""Single parameters over the clients, in numbers: skewness, the mode, how far models are from it; and how far plain
+averaging misses the mode of parameters that nobody chose, and by chance."""
 
 from __future__ import annotations
 
@@ -8,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from .density import mode_of
-from .reading import RunValues
+from ...checkpoints import Round
+from ...checkpoints.results import Kept
+from .choosing import sample_columns
+from .density import Array, has_density, mode_of, modes_of
+from .places import RunValues, client_values, mean_of
 
 #: D'Agostino's test of skewness does not exist for fewer clients
 TESTED = 8
+#: parameters sampled, and cohorts of Gaussian values drawn
+SAMPLED = 500
+
+Quartiles = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -72,39 +80,102 @@ def summarise(names: Sequence[str], runs: Sequence[RunValues]) -> tuple[Summary,
     """A summary of each parameter over the first run's clients."""
     from scipy.stats import skewtest
 
-    from ..dispersion.moments import column_moments
+    from ..dispersion.statistics import column_moments
 
     first = runs[0]
     moments = column_moments(first.clients)
-    made = []
+    summaries = []
     for i, name in enumerate(names):
         values = first.clients[:, i]
         constant = bool(moments.constant[i])
         finite = bool(np.isfinite(values).all())
         mode = mode_of(values)
         tested = len(values) >= TESTED and not constant and mode is not None
-        made.append(
+        summaries.append(
             Summary(
                 name,
                 len(values),
                 constant,
                 finite,
-                _known(moments.skewness[i]),
-                _known(moments.cv[i]),
-                _known(skewtest(values).pvalue) if tested else None,
+                known(moments.skewness[i]),
+                known(moments.cv[i]),
+                known(skewtest(values).pvalue) if tested else None,
                 mode,
                 {} if mode is None else _distances(runs, i, mode, float(np.std(values))),
             )
         )
-    return tuple(made)
+    return tuple(summaries)
 
 
 def _distances(runs: Sequence[RunValues], i: int, mode: float, deviation: float) -> dict[str, float]:
-    found = {which: float(values[i] - mode) / deviation for which, values in runs[0].models.items()}
+    values = {which: column[i] for which, column in runs[0].models.items()}
     for run in runs[1:]:
-        found |= {f"{run.run}/{which}": float(value[i] - mode) / deviation for which, value in run.models.items()}
-    return {which: value for which, value in found.items() if np.isfinite(value)}
+        values |= {f"{run.run}/{which}": column[i] for which, column in run.models.items()}
+    distances = {which: float(value - mode) / deviation for which, value in values.items()}
+    return {which: distance for which, distance in distances.items() if np.isfinite(distance)}
 
 
-def _known(value: float) -> float | None:
+def known(value: float) -> float | None:
+    """A number for tables, None for NaN."""
     return None if np.isnan(value) else float(value)
+
+
+@dataclass(frozen=True)
+class Reference(Kept):
+    """What ``fma_to_mode`` of a chosen parameter is to be compared with.
+
+    Attributes:
+        sampled: how many parameters of a seeded sample, in proportion to the layers, have a density.
+        sample: quartiles (25 %, median, 75 %) of |FMA − mode|/σ over them; None where none has one.
+        gaussian: the same of 500 cohorts of as many independent Gaussian values as there are clients, whose true mean
+            is their mode: what the estimate of a mode from so few values costs. None for fewer than two.
+        seed: of both draws.
+    """
+
+    sampled: int
+    sample: Quartiles | None
+    gaussian: Quartiles | None
+    seed: int
+
+    def words(self) -> str:
+        """Both in words; "" where one does not exist."""
+        if self.sample is None or self.gaussian is None:
+            return ""
+        sample, gaussian = (
+            f"{median:.2f} (median, quartiles {low:.2f} and {high:.2f})"
+            for low, median, high in (self.sample, self.gaussian)
+        )
+        return (
+            f"of {self.sampled} sampled parameters by {sample}, of Gaussian values, which have no skew, by {gaussian}"
+        )
+
+
+def refer(round_: Round, seed: int = 0) -> Reference:
+    """The quartiles over a sample of a round's parameters, and over Gaussian draws with the round's weights p.
+
+    Raises:
+        FedscopeError: the round has no clients.
+    """
+    values = client_values(round_, sample_columns(round_.layout, SAMPLED, seed, least=0))
+    p = round_.weights
+    missed = misses(values.astype(np.float64), np.asarray(mean_of(values, p), np.float64))
+    drawn = np.random.default_rng([seed, len(p)]).standard_normal((len(p), SAMPLED))
+    return Reference(len(missed), _quartiles(missed), _quartiles(misses(drawn, mean_of(drawn, p))), seed)
+
+
+def misses(values: Array, fma: Array) -> Array:
+    """|fma − mode|/σ of every column of ``values`` [C, n] that has a density.
+
+    >>> misses(np.array([[0.0, 5.0], [0.0, 5.0], [0.0, 5.0], [1.0, 5.0]]), np.array([0.25, 5.0])).round(2).tolist()
+    [0.55]
+    """
+    has = np.array([has_density(values[:, i]) for i in range(values.shape[1])], bool)
+    kept = values[:, has]
+    return np.asarray(np.abs(fma[has] - modes_of(kept)) / kept.std(axis=0), np.float64)
+
+
+def _quartiles(values: Array) -> Quartiles | None:
+    if not len(values):
+        return None
+    low, median, high = (float(value) for value in np.quantile(values, [0.25, 0.5, 0.75]))
+    return low, median, high

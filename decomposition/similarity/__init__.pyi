@@ -1,11 +1,11 @@
-from .batches import minibatches as minibatches
-from .batches import usual_batch as usual_batch
 from .estimators import LEAST as LEAST
 from .estimators import Estimator as Estimator
 from .estimators import cka as cka
 from .estimators import gram as gram
 from .estimators import hsic as hsic
 from .estimators import jackknife as jackknife
+from .estimators import minibatches as minibatches
+from .estimators import usual_batch as usual_batch
 from .figure import draw_clients as draw_clients
 from .figure import draw_models as draw_models
 from .model_result import ModelCKA as ModelCKA

@@ -1,4 +1,4 @@
-"""HSIC of all pairs of models on a batch, and what follows from it: linear CKA and its standard error.
+"""HSIC of all pairs of models on a minibatch, and what follows from it: linear CKA and its standard error.
 
 Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019, eq. 4-5. The estimator of a batch
 is that of Song et al., "Feature Selection via Dependence Maximization", JMLR 2012, eq. 4; averaged over minibatches as
@@ -8,7 +8,7 @@ in Nguyen et al., "Do Wide and Deep Networks Learn the Same Things?", ICLR 2021,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from ...checkpoints import FedscopeError
 
 Array = npt.NDArray[np.float64]
 Estimator = Literal["unbiased", "biased"]
-ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
 #: samples that a batch needs: HSIC_1 divides by n - 3, and of one sample nothing is left when it is centred
 LEAST = {"unbiased": 4, "biased": 2}
@@ -28,15 +27,39 @@ LEAST = {"unbiased": 4, "biased": 2}
 BLOCK = 8192
 
 
-def known_estimator(estimator: str) -> Estimator:
-    """The estimator, if it is one.
+def usual_batch(samples: int) -> int:
+    """256 samples, or an eighth of them where that is less, so that a standard error has seven degrees of freedom; at
+    least 32, because HSIC of a few samples is noise.
+
+    >>> [usual_batch(samples) for samples in (10_000, 360, 50)]
+    [256, 45, 32]
+    """
+    return min(256, max(32, samples // 8))
+
+
+def minibatches(samples: int, batch: int, seed: int, estimator: Estimator = "unbiased") -> list[np.ndarray]:
+    """The samples 0..n-1, shuffled once and cut into minibatches of at most ``batch``, as equal as they can be; for
+    every model the same.
+
+    Equal ones, because all count alike in the average: a last batch of a few samples would bring in more noise than it
+    holds. Only where they would fall below what the estimator needs they are fewer and larger.
 
     Raises:
-        FedscopeError: it is neither unbiased nor biased.
+        FedscopeError: an estimator that is neither unbiased nor biased; fewer samples, or smaller batches, than it
+            needs.
+
+    >>> [len(rows) for rows in minibatches(600, 256, seed=0)]
+    [200, 200, 200]
     """
-    if estimator not in ESTIMATORS:
-        raise FedscopeError(f"estimator {estimator!r} is unknown; take one of {', '.join(ESTIMATORS)}")
-    return "unbiased" if estimator == "unbiased" else "biased"
+    if estimator not in LEAST:
+        raise FedscopeError(f"estimator {estimator!r} is unknown; take one of {', '.join(LEAST)}")
+    least = LEAST[estimator]
+    remedy = "give more (--limit, --batch)" + ("" if estimator == "biased" else ", or take --estimator biased")
+    for what, count in ((f"{samples} in all", samples), (f"batches of {batch}", batch)):
+        if count < least:
+            raise FedscopeError(f"the {estimator} estimator of HSIC needs {least} samples, not {what}; {remedy}")
+    count = min(-(-samples // batch), samples // least)
+    return np.array_split(np.random.default_rng(seed).permutation(samples), count)
 
 
 def gram(parts: Sequence[Tensor]) -> Tensor:

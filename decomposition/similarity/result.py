@@ -86,9 +86,8 @@ class ClientCKA(ArrayResult):
     command = kind = "cka"
     needed = {
         **{"round": "round", "client_ids": "round client", "cka": "round client client2"},
-        **{"cka_global": "round client", **dict.fromkeys(MEANS, "round")},
+        **{"cka_global": "round client", **dict.fromkeys((*MEANS, *TEST_ERROR), "round")},
     }
-    optional = dict.fromkeys(TEST_ERROR, "round")
 
     rounds: tuple[RoundCKA, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -113,17 +112,17 @@ class ClientCKA(ArrayResult):
         """Dimensions ``round``, ``client`` and ``client2``, padded to the largest cohort: ids with -1, numbers with
         NaN."""
         rounds = self.rounds
-        most = max(len(one.client_ids) for one in rounds)
-        ids = padded([one.client_ids for one in rounds], most, -1)
-        cka, cka_global = (padded([getattr(one, name) for one in rounds], most) for name in ("cka", "cka_global"))
+        most = max(len(round_.client_ids) for round_ in rounds)
+        ids = padded([round_.client_ids for round_ in rounds], most, -1)
+        cka, cka_global = (padded([getattr(round_, name) for round_ in rounds], most) for name in ("cka", "cka_global"))
         variables = {
             "client_ids": along("round client", ids, "client, -1 for none"),
             "cka": along("round client client2", cka, "linear CKA between clients", "1"),
             "cka_global": along("round client", cka_global, "linear CKA with the global model of the round", "1"),
         }
         for name, about in {**MEANS, **TEST_ERROR}.items():
-            variables[name] = along("round", np.array([getattr(one, name) for one in rounds]), about, "1")
-        numbers = np.array([one.round for one in rounds], np.int64)
+            variables[name] = along("round", np.array([getattr(round_, name) for round_ in rounds]), about, "1")
+        numbers = np.array([round_.round for round_ in rounds], np.int64)
         return {"round": along("round", numbers, "round")}, variables
 
     @classmethod
@@ -132,7 +131,7 @@ class ClientCKA(ArrayResult):
         rounds = []
         for i, number in enumerate(values["round"]):
             there = values["client_ids"][i] >= 0
-            means = {name: float(values[name][i]) for name in (*MEANS, *TEST_ERROR) if name in values}
+            means = {name: float(values[name][i]) for name in (*MEANS, *TEST_ERROR)}
             matrix, with_global = values["cka"][i][np.ix_(there, there)], values["cka_global"][i][there]
             rounds.append(RoundCKA(int(number), values["client_ids"][i][there], matrix, with_global, **means))
         return cls(tuple(rounds), attrs)
@@ -147,23 +146,23 @@ class ClientCKA(ArrayResult):
     def summary(self) -> str:
         """The means of the first and the last round, the last one's extremes, and where CKA does not exist."""
         first, last = self.rounds[0], self.rounds[-1]
-        means = [f"{shown(one.mean, one.mean_stderr)} in round {one.round}" for one in (first, last)]
+        means = [f"{shown(round_.mean, round_.mean_stderr)} in round {round_.round}" for round_ in (first, last)]
         where = f"{self.run}, {self.layer}" if self.run else self.layer
         sentence = f"{where}: mean CKA between clients {', '.join(means if last is not first else means[:1])}"
         if ends := extremes(last.cka, [str(k) for k in last.client_ids]):
             sentence += f" (there {ends})"
         if math.isfinite(last.mean_global):
             sentence += f"; with global {shown(last.mean_global, last.mean_global_stderr)}"
-        for one in self.rounds:
-            if one.undefined:
-                who = f"client{'s' if len(one.undefined) > 1 else ''} {listed(one.undefined)}"
-                sentence += f"; {undefined(who)} in round {one.round}"
+        for round_ in self.rounds:
+            if round_.undefined:
+                who = f"client{'s' if len(round_.undefined) > 1 else ''} {listed(round_.undefined)}"
+                sentence += f"; {undefined(who)} in round {round_.round}"
         return sentence
 
     def findings(self) -> dict[str, Any]:
         """Every round's means."""
         where = {"run": self.run, "layer": self.layer}
-        rounds = ({"round": one.round, **{name: getattr(one, name) for name in MEANS}} for one in self.rounds)
+        rounds = ({"round": round_.round, **{name: getattr(round_, name) for name in MEANS}} for round_ in self.rounds)
         return {"rounds": [{**where, **row} for row in rounds]}
 
 

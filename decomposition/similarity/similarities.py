@@ -12,17 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
-from ...landscape.evaluation.compute import CPU, Compute
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from ...landscape.evaluation.evaluator import Evaluator
-from ...landscape.evaluation.geometry import fits_module
+from ...landscape.evaluation.fitting import fits_module
 from ...landscape.evaluation.known_tasks import Sequences
-from ...landscape.evaluation.provenance import provenance_of
+from ...landscape.evaluation.measuring import provenance_of
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import Task
-from ...landscape.evaluation.workers import run_in_workers
 from .activations import Activations, refuse_unknown
-from .batches import minibatches
-from .estimators import Array, Estimator, cka, gram, hsic, jackknife, known_estimator
+from .estimators import Array, Estimator, cka, gram, hsic, jackknife, minibatches
 from .model_result import ModelCKA
 from .result import OUTPUT, RoundCKA
 
@@ -145,7 +143,6 @@ def batch_hsics(
     Raises:
         FedscopeError: see :func:`round_similarity`.
     """
-    known_estimator(estimator)
     refuse_unknown(module, layers)
     inputs, targets, learnt = evaluator.samples.x, evaluator.samples.y, evaluator.samples.task
     cut = minibatches(len(inputs), batch, seed, estimator)
@@ -196,8 +193,8 @@ def _positions(learnt: Task, y: Tensor, most: int, seed: int) -> Tensor | None:
 
 def _round(values: Array, number: int, ids: np.ndarray) -> RoundCKA:
     """A round's numbers from HSICs [B, M, M], where model C, if there is one, is the global one."""
-    size = len(ids)
-    matrix = cka(values.mean(axis=0))
+    size, hsics = len(ids), values.mean(axis=0)
+    matrix, has_global = cka(hsics), len(hsics) > size
     upper = np.triu_indices(size, 1)
 
     def between(hsics: Array) -> Array:
@@ -208,15 +205,14 @@ def _round(values: Array, number: int, ids: np.ndarray) -> RoundCKA:
         mean: Array = cka(hsics)[..., :size, size:].mean(axis=(-2, -1))
         return mean
 
-    has_global = len(matrix) > size
     return RoundCKA(
         round=number,
         client_ids=ids,
         cka=matrix[:size, :size],
         cka_global=matrix[:size, size] if has_global else np.full(size, np.nan),
-        mean=float(between(values.mean(axis=0))),
+        mean=float(between(hsics)),
         mean_stderr=float(jackknife(values, between)),
-        mean_global=float(with_global(values.mean(axis=0))) if has_global else float("nan"),
+        mean_global=float(with_global(hsics)) if has_global else float("nan"),
         mean_global_stderr=float(jackknife(values, with_global)) if has_global else float("nan"),
     )
 

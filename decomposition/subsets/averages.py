@@ -1,27 +1,73 @@
-"""Losses and errors of averages of some of a round's clients."""
+"""Averages of some of a round's clients: which subsets are averaged, and their losses and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import combinations
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ...checkpoints import FedscopeError, Round, Weights
 from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.evaluator import Evaluator
-from ...landscape.evaluation.replica import Replica
-from ...landscape.evaluation.samples import Samples
-from ..cohort.not_finite import diverged_rows
-from .choosing import choose
+from ..cohort.divergence import diverged_rows
 from .result import RoundSubsets, SizeRow
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ...landscape.evaluation.replica import Replica
+    from ...landscape.evaluation.samples import Samples
+
+#: cohorts of up to so many clients have averages of every size, larger ones of so many sizes
+ALL, SPREAD = 20, 12
+
+
+def spread_sizes(clients: int) -> tuple[int, ...]:
+    """The sizes m of subsets of C clients to look at: every one up to 20 clients, else at most 12 from 1 to C.
+
+    Of the 12, equal ratios lie between 2 and C, because an average changes most where it has few models.
+
+    >>> spread_sizes(4)
+    (1, 2, 3, 4)
+    >>> spread_sizes(100)
+    (1, 2, 3, 4, 6, 10, 14, 21, 31, 46, 68, 100)
+    """
+    if clients <= ALL:
+        return tuple(range(1, clients + 1))
+    return tuple(sorted({1, *(int(m) for m in np.geomspace(2, clients, SPREAD - 1).round())}))
+
+
+def choose(clients: int, size: int, most: int, draw: np.random.Generator) -> list[tuple[int, ...]]:
+    """``most`` different subsets of m of the C clients, drawn uniformly; all of them, each once, where there are no
+    more. Each is rows of the cohort, ascending.
+
+    Raises:
+        FedscopeError: a size outside 1..C, or no subset asked for.
+
+    >>> choose(3, 2, 20, np.random.default_rng(0))
+    [(0, 1), (0, 2), (1, 2)]
+    >>> len(set(choose(100, 50, 20, np.random.default_rng(0))))
+    20
+    """
+    if not 1 <= size <= clients:
+        of, give = (f"{clients} clients", "sizes from 1 to") if clients > 1 else ("one client", "size")
+        raise FedscopeError(f"there is no subset of {size} of {of}; give {give} {clients}")
+    if most < 1:
+        raise FedscopeError(f"{most} subsets of a size have no mean; give 1 or more")
+    if comb(clients, size) <= most:
+        return list(combinations(range(clients), size))
+    # What was drawn before is drawn again: uniform over sets of subsets, and more of them begin with the same.
+    chosen: dict[tuple[int, ...], None] = {}
+    while len(chosen) < most:
+        chosen[tuple(sorted(draw.permutation(clients)[:size].tolist()))] = None
+    return list(chosen)
 
 
 def average_subsets(
-    module: torch.nn.Module,
+    module: nn.Module,
     samples: Samples,
     clients: Weights,
     shares: Sequence[float] | np.ndarray,
@@ -60,7 +106,9 @@ def average_subsets(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figure 4 (model number). Sampling without replacement, and its standard error, are ours.
 
+    >>> import torch
     >>> from fedscope.checkpoints import Layout
+    >>> from fedscope.landscape import Samples
     >>> module = torch.nn.Linear(1, 2, bias=False)
     >>> samples = Samples(torch.ones(1, 1), torch.tensor([0]), 2, "toy", "test", np.arange(1))
     >>> clients = Weights(Layout.of(module), np.array([[3, 0], [0, 1], [0, 1]], np.float32), {})
@@ -70,6 +118,8 @@ def average_subsets(
     2 3 0.333 None
     3 1 0.0 None
     """
+    from ...landscape.evaluation.evaluator import Evaluator
+
     count = len(clients)
     shares = np.asarray(shares, dtype=np.float64)
     if shares.shape != (count,):
@@ -106,7 +156,7 @@ def average_subsets(
 
 
 def round_subsets(
-    module: torch.nn.Module, samples: Samples, round_: Round, *, run: str, weights: str = "samples", **settings: Any
+    module: nn.Module, samples: Samples, round_: Round, *, run: str, weights: str = "samples", **settings: Any
 ) -> RoundSubsets:
     """The averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
 

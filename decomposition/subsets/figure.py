@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import (
-    CHARACTER,
-    COLOURS,
-    DASHES,
-    GREY,
-    MARKERS,
-    SMALL,
-    SURFACE,
-    measured_on,
-    paper_style,
-    shortened,
-)
-from ...landscape.drawing.sheet import Sheet
+from ...landscape.drawing.axes import even
+from ...landscape.drawing.paper import COLOURS, DASHES, MARKERS, SURFACE, measured_on, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +17,8 @@ if TYPE_CHECKING:
 
     from .result import RoundSubsets, Subsets
 
-# Inches. Room left of the panel and below it, a line of small type, and a line of the legend before its words.
-LEFT, RIGHT, BOTTOM, LINE, EDGE, KEY = 0.46, 0.1, 0.42, 0.135, 0.05, 0.36
+# Inches. Room left of the panel, right of it and below it.
+LEFT, RIGHT, BOTTOM = 0.46, 0.1, 0.42
 
 
 def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) -> Figure:
@@ -45,27 +34,19 @@ def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) 
         labels, looks = _labels(drawn), _looks(drawn)
         many = len(drawn) > len(COLOURS)
         shown = [0, len(drawn) // 2, len(drawn) - 1] if many else list(range(len(drawn)))
-        legend = _legend_rows([labels[i] for i in shown], width) if len(drawn) > 1 else []
-        said = textwrap.wrap(_remark(result, drawn, bands=not many), int((width - 0.2) / (0.86 * CHARACTER)))
+        places = flow([labels[i] for i in shown], EDGE + 0.04, width, 0.48) if len(drawn) > 1 else []
+        said = wrapped(_remark(result, drawn, bands=not many), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
-        panel = top + LINE * len(legend) + (0.06 if legend else 0)
+        panel = top + LINE * lines_of(places) + (0.06 if places else 0)
         high = min(max(0.55 * width, 1.2), 2.4)
-        below = panel + high + BOTTOM
-        sheet = Sheet(width, below + LINE * len(said) + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        sheet = Sheet(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
         axes = sheet.axes(LEFT, panel, width - LEFT - RIGHT, high)
         for one, look in zip(drawn, looks, strict=True):
             _curve(axes, one, look, band=not many)
         _finish(axes, result)
-        for row, entries in enumerate(legend):
-            for i, across in entries:
-                at = top + (row + 0.5) * LINE
-                _key(sheet, across, at, looks[shown[i]])
-                sheet.text(across + KEY, at, labels[shown[i]], fontsize=SMALL)
-        for i, line in enumerate(said):
-            sheet.text(EDGE + 0.04, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        for (across, row), i in zip(places, shown, strict=False):
+            sheet.entry(across, top + (row + 0.5) * LINE, labels[i], looks[i], 0.3)
+        return sheet.finished(said)
 
 
 def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -> None:
@@ -81,12 +62,10 @@ def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -
 
 
 def _finish(axes: Axes, result: Subsets) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     axes.set_ylim(bottom=0)
     axes.margins(x=0.03)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    even(axes.xaxis, 10, integer=True, min_n_ticks=1)
+    even(axes.yaxis, 5, quarters=True)
     axes.set_xlabel("clients in the average, $m$")
     losses = all(one.measure == "loss" for one in result.rounds if one.sizes)
     axes.set_ylabel(f"{result.attrs.get('split', '')} {'loss' if losses else 'error (%)'}".strip())
@@ -122,31 +101,7 @@ def _look(colour: int, dash: int) -> dict[str, Any]:
     }
 
 
-def _legend_rows(labels: list[str], width: float) -> list[list[tuple[int, float]]]:
-    """Entries of the legend with their place across, by row: as many side by side as fit."""
-    made: list[list[tuple[int, float]]] = [[]]
-    across = EDGE + 0.04
-    for i, label in enumerate(labels):
-        needs = KEY + len(label) * CHARACTER + 0.12
-        if made[-1] and across + needs > width:
-            made.append([])
-            across = EDGE + 0.04
-        made[-1].append((i, across))
-        across += needs
-    return made
-
-
-def _key(sheet: Sheet, across: float, at: float, look: dict[str, Any]) -> None:
-    from matplotlib.lines import Line2D
-
-    ends = [across / sheet.width, (across + KEY - 0.06) / sheet.width]
-    line = {name: value for name, value in look.items() if name != "marker"}
-    sheet.figure.add_artist(Line2D(ends, [1 - at / sheet.height] * 2, **line))
-    sheet.key(across + (KEY - 0.06) / 2, at, {"color": look["color"], "marker": look["marker"], "markersize": 3})
-
-
 def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
-    """What was averaged, what the bands are, and on which data."""
     most = max(row.subsets for one in drawn for row in one.sizes)
     how = "equal weights" if result.weights == "uniform" else "weights by samples"
     rounds = sorted({one.round for one in drawn})

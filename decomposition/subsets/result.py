@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept, Table, TableResult, number, truth
-from ..cohort.not_finite import diverged_words
+from ..cohort.divergence import diverged_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,12 +74,12 @@ class RoundSubsets(Kept):
         first, last = means[0], means[-1]
         if not first - last > ROUNDING:
             return None
-        found = self.sizes[-1].m
+        least = self.sizes[-1].m
         for row, mean in zip(reversed(self.sizes), reversed(means), strict=True):
             if mean > last + (1 - share) * (first - last):
                 break
-            found = row.m
-        return found
+            least = row.m
+        return least
 
     def summary(self, split: str) -> str:
         """The round in words: the error of one, of all, and how many are enough."""
@@ -103,8 +103,8 @@ class RoundSubsets(Kept):
             return f"{begin}{split} {self.measure} of {of} {shown(0)}{broken}"
         last_of = f"the average of all {last}" if last == self.clients else f"averages of {last}"
         enough = self.enough()
-        said = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
-        return f"{begin}{split} {self.measure} of {of} {shown(0)}, of {last_of} {shown(-1)}{said}{broken}"
+        when = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
+        return f"{begin}{split} {self.measure} of {of} {shown(0)}, of {last_of} {shown(-1)}{when}{broken}"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,1 @@
 """Which parameters clients disagree about, and which clients disagree alike: FedSA's diagnosis."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,5 @@
-"""FedSA's statistics of one layer, a matrix [K, M] of its M entries in K clients: dispersion, micro-classes, weights.
+"""FedSA's statistics of one layer, a matrix [K, M] of its M entries in K clients: dispersion, micro-classes (MIC),
+clusters of clients (MAC) and their weights.
 
 Equations are those of Wang, Liao, Yuan and Zhang, "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278,
 2024, in its first version. Everything is in float64, in blocks of columns that stay in the processor's cache, so that
@@ -8,6 +9,7 @@ no float64 copy of a layer is ever made.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Classes = npt.NDArray[np.uint8]
+Clusters = tuple[tuple[int, ...], ...]
 
 #: the least |mu| that a deviation is divided by
 TINY = float(np.finfo(np.float32).tiny)
@@ -42,7 +45,7 @@ def mean_and_cv(rows: np.ndarray) -> tuple[Array, Array]:
 def high_entries(cv: Array, threshold: float, quantile: float | None = None) -> Mask:
     """Which entries of a layer are of high dispersion: (cv - min cv) / (max cv - min cv) > threshold (eq. 5, 6).
 
-    With a ``quantile`` that one of cv stands in place of its maximum, which hangs on a single entry's mu near 0
+    With a ``quantile`` that one of cv stands in place of its maximum, which depends on a single entry's mu near 0
     (chosen: the scale's lower end stays, it is never far from the others). Entries that all have one cv, and layers
     whose cv is not finite, have nothing high.
 
@@ -53,8 +56,13 @@ def high_entries(cv: Array, threshold: float, quantile: float | None = None) -> 
         return np.zeros(0, np.bool_)
     low = cv.min()
     top = cv.max() if quantile is None else np.quantile(cv, quantile)
+    return is_high(cv, low, top, threshold)
+
+
+def is_high(cv: Array, low: float, top: float, threshold: float) -> Mask:
+    """(cv - low) / (top - low) > threshold, of some entries of a layer whose least and greatest cv are known."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((cv - low) / (top - low) > threshold)
+        return np.asarray((cv - low) / np.float64(top - low) > threshold)
 
 
 def micro_classes(rows: np.ndarray, classes: int) -> Classes:
@@ -92,9 +100,87 @@ def agreements(mic: Classes, classes: int) -> npt.NDArray[np.int64]:
     total = np.zeros((len(mic), len(mic)), np.int64)
     for block in _blocks(mic):
         for c in range(1, classes + 1):
-            one = (mic[:, block] == c).astype(np.float32)  # whose counts are exact up to 2^24
-            total += (one @ one.T).astype(np.int64)
+            is_c = (mic[:, block] == c).astype(np.float32)  # whose counts are exact up to 2^24
+            total += (is_c @ is_c.T).astype(np.int64)
     return total
+
+
+def macro_classes(agreements: npt.NDArray[np.int64], compared: int, clusters: int, threshold: float) -> Clusters:
+    """At most S clusters of rows, numbered as they came about; rows in none of them are left out.
+
+    sim(a, b) = agreements[a, b] / compared (eq. 10); between a row and a cluster it is the mean of those to its
+    members. While there are fewer than S clusters the most similar two of (free row, free row) and (free row, cluster)
+    are joined; of equals a cluster comes first, then the lowest rows, then the older cluster (chosen). Clusters never
+    merge. Once there are S, each row still free, in order, joins the cluster most similar to it if that similarity
+    exceeds the threshold; the clusters count as they stood when there were S of them.
+
+    Counts, not similarities, are summed, so that ties are ties and not a matter of rounding.
+
+    Args:
+        agreements: [K, K], the entries for which two clients are of one class.
+        compared: how many entries were compared; where there were none, everybody agrees.
+        clusters: S.
+
+    >>> counts = np.array([[9, 8, 1, 2], [8, 9, 2, 1], [1, 2, 9, 7], [2, 1, 7, 9]])
+    >>> macro_classes(counts, 9, 2, 0.2)
+    ((0, 1), (2, 3))
+    >>> macro_classes(counts, 9, 1, 0.2)
+    ((0, 1),)
+    """
+    rows = len(agreements)
+    between = similarities(agreements, compared)
+    free = np.ones(rows, bool)
+    members: list[list[int]] = []
+    sums: list[Any] = []  # by cluster: how often each row agrees with its members
+    pairs = np.triu(np.ones((rows, rows), bool), 1)
+
+    def to_clusters() -> Any:
+        means = [total / (len(inside) * max(compared, 1)) for total, inside in zip(sums, members, strict=True)]
+        return np.stack(means, axis=1) if means else np.full((rows, 1), -1.0)
+
+    def join(row: int, cluster: int) -> None:
+        members[cluster].append(row)
+        sums[cluster] = sums[cluster] + _counts(agreements, compared)[row]
+        free[row] = False
+
+    while len(members) < clusters:
+        near = np.where(free[:, None], to_clusters(), -1.0)
+        twos = np.where(pairs & free[:, None] & free, between, -1.0)
+        if max(near.max(), twos.max()) < 0:  # nobody is free, or one client is all there is
+            break
+        if near.max() >= twos.max():
+            join(*map(int, np.unravel_index(near.argmax(), near.shape)))
+        else:
+            first, second = map(int, np.unravel_index(twos.argmax(), twos.shape))
+            members.append([])
+            sums.append(np.zeros(rows, np.int64))
+            join(first, len(members) - 1)
+            join(second, len(members) - 1)
+    near = to_clusters()
+    for row in np.flatnonzero(free):
+        if near[row].max() > threshold:
+            members[int(near[row].argmax())].append(int(row))
+    return tuple(tuple(sorted(inside)) for inside in members)
+
+
+def cluster_of(clusters: Clusters, rows: int) -> npt.NDArray[np.int64]:
+    """The number of each row's cluster, [K]; -1 for a row in none.
+
+    >>> cluster_of(((1, 3), (0,)), 4).tolist()
+    [1, 0, -1, 0]
+    """
+    numbers = np.full(rows, -1, np.int64)
+    for s, members in enumerate(clusters):
+        numbers[list(members)] = s
+    return numbers
+
+
+def similarities(agreements: npt.NDArray[np.int64], compared: int) -> npt.NDArray[np.float64]:
+    """sim [K, K], 1 minus the share of entries for which two clients are of different classes (eq. 10).
+
+    1 where nothing was compared: no entry differs.
+    """
+    return np.asarray(_counts(agreements, compared) / max(compared, 1), dtype=np.float64)
 
 
 def cluster_weights(mic: Classes, clusters: Sequence[Sequence[int]], classes: int) -> Array:
@@ -125,6 +211,10 @@ def synergy_mean(rows: np.ndarray, clusters: Sequence[Sequence[int]], alpha: Arr
     for members, weight in zip(clusters, alpha, strict=True):
         total += weight * (_sum(rows[k] for k in members) / len(members))
     return total
+
+
+def _counts(agreements: npt.NDArray[np.int64], compared: int) -> npt.NDArray[np.int64]:
+    return agreements if compared else np.ones_like(agreements)
 
 
 def _most_frequent(mic: Classes, classes: int) -> Classes:

@@ -6,15 +6,25 @@ Wang, Liao, Yuan and Zhang, "The Key of Parameter Skew in Federated Learning", a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Round, Weights, versions
-from .classes import Array, Mask, agreements, cluster_weights, high_entries, mean_and_cv, micro_classes
-from .clusters import Clusters, macro_classes, similarities
-from .reading import broken_rows, layer_of, no_columns
+from ...checkpoints import FedscopeError, Round, Weights, read_pieces, versions
+from .classes import (
+    Array,
+    Clusters,
+    Mask,
+    agreements,
+    cluster_of,
+    cluster_weights,
+    high_entries,
+    macro_classes,
+    mean_and_cv,
+    micro_classes,
+    similarities,
+)
 from .result import CV_QUANTILES, LayerSynergy, Synergy
 
 
@@ -108,11 +118,8 @@ class Grouping:
     @property
     def cluster(self) -> np.ndarray:
         """Each client's cluster, -1 for none, [G, K] int64."""
-        found = np.full(self.similarity.shape[:2], -1, np.int64)
-        for own, clusters in zip(found, self.clusters, strict=True):
-            for s, members in enumerate(clusters):
-                own[list(members)] = s
-        return found
+        count = self.similarity.shape[1]
+        return np.array([cluster_of(clusters, count) for clusters in self.clusters], np.int64).reshape(-1, count)
 
 
 def group_clients(clients: Weights | Round, criteria: Criteria, *, quantiles: bool = False) -> Grouping:
@@ -133,22 +140,22 @@ def group_clients(clients: Weights | Round, criteria: Criteria, *, quantiles: bo
             f"synergy is between clients, rows [K, P], but the parameters have shape {clients.parameters.shape}"
         )
     layout = clients.layout
-    empty = no_columns(clients)
-    count, mean = len(empty), np.empty(layout.size, empty.dtype)
-    found, agreed, diverged = [], [], np.zeros(count, np.bool_)
+    count = len(clients if isinstance(clients, Weights) else clients.client_ids)
+    mean = np.empty(layout.size, layout.dtype)
+    layers, agreed, diverged = [], [], np.zeros(count, np.bool_)
     with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged: their layers have nothing high
         for name, where in layout.slices.items():
             values = layer_of(clients, name)
             mu, cv = mean_and_cv(values)
             mean[where] = mu
             if not np.isfinite(mu).all():
-                diverged |= broken_rows(values)
+                # row by row, so that no mask of a layer is made
+                diverged |= [not np.isfinite(row).all() for row in values]
             high = high_entries(cv, criteria.cv_threshold, criteria.quantile)
             about = np.quantile(cv, CV_QUANTILES) if quantiles and cv.size else np.full(len(CV_QUANTILES), np.nan)
-            layer = HighLayer(name, where, high, about, ())
-            found.append(layer)
+            layers.append(HighLayer(name, where, high, about, ()))
             agreed.append(agreements(micro_classes(values[:, high], criteria.classes), criteria.classes))
-    compared = [layer.count for layer in found]
+    compared = [layer.count for layer in layers]
     if criteria.similarity == "model":
         agreed = [sum(agreed, np.zeros((count, count), np.int64))]
         compared = [sum(compared)]
@@ -156,14 +163,21 @@ def group_clients(clients: Weights | Round, criteria: Criteria, *, quantiles: bo
         macro_classes(counts, entries, criteria.clusters, criteria.sim_threshold)
         for counts, entries in zip(agreed, compared, strict=True)
     )
-    of_layers = clusters if criteria.similarity == "layer" else clusters * len(found)
-    layers = tuple(
-        HighLayer(layer.name, layer.where, layer.high, layer.cv, own)
-        for layer, own in zip(found, of_layers, strict=True)
-    )
+    of_layers = clusters if criteria.similarity == "layer" else clusters * len(layers)
+    grouped = tuple(replace(layer, clusters=groups) for layer, groups in zip(layers, of_layers, strict=True))
     similarity = [similarities(counts, entries) for counts, entries in zip(agreed, compared, strict=True)]
     between = np.array(similarity).reshape(-1, count, count)
-    return Grouping(mean, layers, between, clusters, tuple(compared), diverged)
+    return Grouping(mean, grouped, between, clusters, tuple(compared), diverged)
+
+
+def layer_of(clients: Weights | Round, name: str) -> np.ndarray:
+    """A parameter of all clients, [K, M], whether they lie in memory or in a recorded round."""
+    where = clients.layout.slices[name]
+    if isinstance(clients, Weights):
+        return np.asarray(clients.parameters[:, where])
+    for piece in read_pieces(clients, max(1, where.stop - where.start), [name]):
+        return piece.read()
+    return np.empty((len(clients.client_ids), 0), clients.layout.dtype)
 
 
 def synergy(
@@ -184,12 +198,12 @@ def synergy(
     For each layer, which is one parameter tensor with M entries in K clients, in float64:
 
     1. mu = mean_k w_k, unweighted; s = (w − mu)²; cv = √(mean_k s)/|mu| (eq. 2 to 4).
-    2. High entries: (cv − min)/(max − min) > ``cv_threshold`` over the layer (eq. 5, 6). The scale hangs on the
-       smallest |mu|: of Gaussian entries 1/``cv_threshold`` are high, on average, however many there are.
+    2. High entries: (cv − min)/(max − min) > ``cv_threshold`` over the layer (eq. 5, 6). The scale depends on
+       the smallest |mu|: of Gaussian entries 1/``cv_threshold`` are high, on average, however many there are.
        ``quantile = 0.99`` scales by that quantile of cv instead of its maximum.
     3. MIC: s of the high entries over its greatest value among them, in C equal classes (eq. 8, 9).
     4. sim(a, b) = 1 − share of high entries where mic_a ≠ mic_b (eq. 10).
-    5. MAC: at most S clusters of clients, see :func:`~fedscope.decomposition.synergy.clusters.macro_classes`. Where
+    5. MAC: at most S clusters of clients, see :func:`~fedscope.decomposition.synergy.classes.macro_classes`. Where
        nothing is high nothing was compared, and there are none.
     6. Weights of the clusters for each high entry (eq. 11 to 14), see
        :func:`~fedscope.decomposition.synergy.classes.cluster_weights`.
@@ -208,21 +222,20 @@ def synergy(
     criteria = Criteria(classes, clusters, cv_threshold, sim_threshold, similarity, quantile)
     grouping = group_clients(clients, criteria, quantiles=True)
     count = grouping.similarity.shape[-1]
-    own = np.arange(count) if isinstance(clients, Weights) else clients.client_ids
-    ids = own if client_ids is None else np.asarray(client_ids, dtype=np.int64)
+    recorded = np.arange(count) if isinstance(clients, Weights) else clients.client_ids
+    ids = recorded if client_ids is None else np.asarray(client_ids, dtype=np.int64)
     if ids.shape != (count,):
         raise FedscopeError(f"client_ids has shape {ids.shape}, but there are {count} clients; give one id a client")
     # of nothing that was compared a diagnosis has no clusters, though a server needs them to go on
-    groups = tuple(own if some else () for own, some in zip(grouping.clusters, grouping.compared, strict=True))
+    groups = tuple(made if some else () for made, some in zip(grouping.clusters, grouping.compared, strict=True))
     of_layers = groups if similarity == "layer" else groups * len(grouping.layers)
     layers = []
-    for layer, own_groups in zip(grouping.layers, of_layers, strict=True):
+    for layer, members in zip(grouping.layers, of_layers, strict=True):
         kept: dict[str, Any] = {}
         if keep_masks:
             mic = micro_classes(layer.rows(clients), classes)
-            weights = cluster_weights(mic, own_groups, classes)
-            kept = {"high": layer.high, "mic": mic, "alpha": weights}
-        layers.append(LayerSynergy(layer.name, layer.high.size, layer.count, layer.cv, own_groups, **kept))
+            kept = {"high": layer.high, "mic": mic, "alpha": cluster_weights(mic, members, classes)}
+        layers.append(LayerSynergy(layer.name, layer.high.size, layer.count, layer.cv, members, **kept))
     return Synergy(
         client_ids=ids,
         layers=tuple(layers),

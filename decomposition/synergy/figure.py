@@ -3,16 +3,16 @@ clusters' weights. Drawing only."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...landscape.drawing.axes import decades, even
+from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_cells
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
-from ...landscape.drawing.sheet import Sheet
-from .maps import draw_maps, height_of_maps, shown_masks
-from .tree import cluster_colour, draw_tree, has_tree
-from .words import broken, by_definition
+from ...landscape.drawing.sheet import LINE, Sheet, wrapped
+from .result import broken, by_definition
+from .tree_and_maps import cluster_colour, draw_maps, draw_tree, has_tree, height_of_maps, shown_masks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .result import Synergy
 
 # Inches.
-EDGE, LINE, LEFT, RIGHT = 0.06, 0.135, 0.5, 0.1
+EDGE, LEFT, RIGHT = 0.06, 0.5, 0.1
 # Up to so many layers each has a line with its name, beyond they are numbered.
 NAMED, BAR, NUMBERED = 16, 0.135, 1.0
 BAR_GAP, COLOUR_BAR, BAR_LABELS = 0.07, 0.09, 0.5
@@ -56,32 +56,24 @@ def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) 
         masks = shown_masks(result, order, of_maps[1])
         if masks is not None:
             after += height_of_maps(masks)
-        sheet = Sheet(width, after + LINE * len(said) + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        sheet = Sheet(width, after + LINE * len(said) + EDGE, title, EDGE)
         wide = width - names - (0.85 if named else RIGHT)  # without what stands behind the bars
         _draw_shares(sheet.axes(names, top, wide, bars), result, named, wide, wide if named else 2 * bars)
         axes = sheet.axes(LEFT, matrix, side, side)
-        colour_bar = sheet.axes(LEFT + side + BAR_GAP, matrix, COLOUR_BAR, side)
-        _draw_similarity(axes, colour_bar, result, side)
+        _draw_similarity(axes, sheet.axes(LEFT + side + BAR_GAP, matrix, COLOUR_BAR, side), result, side)
         if tree:
             left = LEFT + side + BAR_GAP + COLOUR_BAR + BAR_LABELS + LEFT if aside else LEFT
             wide = min(width - left - RIGHT, 2.6) if aside else side
             begins, high = (matrix, side - STRIP) if aside else (under, TREE)
-            leaves, strip = sheet.axes(left, begins, wide, high), sheet.axes(left, begins + high + 0.02, wide, STRIP)
-            draw_tree(leaves, strip, result, wide, IDS)
-            leaves.yaxis.set_label_coords(-0.36 / wide, 0.5)
+            leaves = sheet.axes(left, begins, wide, high, ylabel=0.36)
+            draw_tree(leaves, sheet.axes(left, begins + high + 0.02, wide, STRIP), result, wide, IDS)
         if masks is not None:
             draw_maps(sheet, masks, maps, of_maps, result.classes, [last for _, _, last in spans[:-1]])
-        for i, line in enumerate(said):
-            sheet.text(EDGE + 0.04, after + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said, EDGE + 0.04)
 
 
 def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: float) -> None:
     """``wide`` is the panel, and ``long`` the axis of shares, both in inches."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
     shares = np.array([100 * layer.high_share for layer in result.layers])
     at = np.arange(1, len(shares) + 1)
     if named:
@@ -98,25 +90,21 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: fl
         axes.bar(at, shares, width=0.8, color=COLOURS[0])
         axes.set_xlim(0, len(shares) + 1)
         axes.set_xticks([1, *range(10, len(shares) + 1, 10 * (1 + len(shares) // 100))])
-        axes.set_xlabel("layer, in the order of the model" if wide > 1.8 else "layer")
-        axes.set_ylabel("high entries (%)")
+        axes.set(xlabel="layer, in the order of the model" if wide > 1.8 else "layer", ylabel="high entries (%)")
     axis = axes.xaxis if named else axes.yaxis
     drawn = shares[shares > 0]
     if drawn.size and drawn.max() > 20 * drawn.min():
         # it begins below the least share, whose bar would have no length otherwise
         (axes.set_xscale if named else axes.set_yscale)("log")
         (axes.set_xlim if named else axes.set_ylim)(drawn.min() / 2, 1.6 * drawn.max())
-        axis.set_major_locator(LogLocator(numticks=max(2, min(6, int(long / 0.3)))))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        decades(axis, numticks=max(2, min(6, int(long / 0.3))))
     else:
         (axes.set_xlim if named else axes.set_ylim)(0, 1.08 * drawn.max() if drawn.size else 1.0)
-        axis.set_major_locator(MaxNLocator(nbins=max(2, min(4, int(long / 0.3))), steps=[1, 2, 2.5, 5, 10]))
+        even(axis, max(2, min(4, int(long / 0.3))), quarters=True)
 
 
-def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float) -> None:
+def _draw_similarity(axes: Axes, bar: Axes, result: Synergy, side: float) -> None:
     from matplotlib.patches import Rectangle
-    from matplotlib.ticker import MaxNLocator
 
     order, spans = _sorted_clients(result)
     similarity = result.mean_similarity[np.ix_(order, order)]
@@ -128,13 +116,10 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
         low = min(low, high - 0.01)
     # the diagonal is 1 by definition and would set the scale
     np.fill_diagonal(similarity, np.nan)
-    axes.set_facecolor("#d9d9d9")
     if not result.high_share and count > 1:
         similarity[:] = np.nan
         axes.text(0.5, 0.5, "nothing\ncompared", transform=axes.transAxes, ha="center", va="center", fontsize=SMALL)
-    image = axes.imshow(np.ma.masked_invalid(similarity), cmap=SURFACE, vmin=low, vmax=high, interpolation="nearest")
-    for spine in axes.spines.values():
-        spine.set_visible(True)
+    image = heat_map(axes, similarity, SURFACE, vmin=low, vmax=high)
     above = -0.5 - 0.09 * count / side
     for name, first, last in spans:
         if name:
@@ -145,35 +130,22 @@ def _draw_similarity(axes: Axes, colour_bar: Axes, result: Synergy, side: float)
                 axes.add_patch(
                     Rectangle((corner, corner), size, size, fill=False, edgecolor=colour, linewidth=wide, zorder=4)
                 )
-        look: dict[str, Any] = {
-            "color": cluster_colour(int(name) - 1) if name else GREY,
-            "fontsize": SMALL,
-            "ha": "center",
-            "va": "center",
-        }
+        look: dict[str, Any] = {"fontsize": SMALL, "ha": "center", "va": "center"}
+        look["color"] = cluster_colour(int(name) - 1) if name else GREY
         if (last - first + 1) * side / count >= len(name or "–") * CHARACTER + 0.02:  # else its neighbours' lie on it
             axes.text((first + last) / 2, above, name or "–", **look)
     if spans:
         axes.text(-0.5 - 0.08 * count / side, above, "cluster", ha="right", va="center", fontsize=SMALL)
-    ids = [str(result.client_ids[k]) for k in order]
-    axes.tick_params(length=0, pad=2)
     if count <= IDS:
-        upright = (max(map(len, ids)) + 0.8) * CHARACTER > side / count
-        size = min(SMALL, 72 * 0.85 * side / count)
-        axes.set_xticks(range(count), ids, fontsize=size, rotation=90 if upright else 0)
-        axes.set_yticks(range(count), ids, fontsize=size)
+        name_cells(axes, [str(result.client_ids[k]) for k in order], side)
     else:
         axes.set_xticks([])
         axes.set_yticks([])
     axes.set_xlabel("client")
-    if not result.high_share:
-        colour_bar.set_axis_off()
-        return
-    bar = axes.figure.colorbar(image, cax=colour_bar)
-    bar.set_label("similarity", labelpad=3)
-    bar.locator = MaxNLocator(nbins=5)
-    bar.update_ticks()
-    bar.outline.set_linewidth(0.6)
+    if result.high_share:
+        colour_bar(bar, image, "similarity", 5, steps=None)
+    else:
+        bar.set_axis_off()
 
 
 def _sorted_clients(result: Synergy) -> tuple[list[int], list[tuple[str, int, int]]]:
@@ -205,7 +177,7 @@ def _remarks(result: Synergy, width: float) -> list[str]:
     said += [line for line in (broken(result, 6), by_definition(result)) if line]
     if "source" in result.attrs:
         said.append(literal(str(result.attrs["source"])))
-    return [row for line in said for row in textwrap.wrap(line, int((width - 2 * EDGE) / (0.88 * CHARACTER)))]
+    return [row for line in said for row in wrapped(line, width - 2 * EDGE, 0.88)]
 
 
 def _short(count: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints.results import Kept
-from .clusters import Clusters
+from .classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
     from .result import Synergy
@@ -89,13 +89,14 @@ def label_agreement(
     rng = np.random.default_rng(seed)
     few = factorial(count) - 1 if count < FEW else None
     rand = rand_p = rand_least = correlation = correlation_p = correlation_least = None
-    own = np.zeros(count, np.int64) if clusters is None else _labels(clusters, count)
-    if 1 < groups < count and 1 < len(set(own.tolist())) < count:
+    together = cluster_of(clusters or (), count)
+    together = np.where(together < 0, count + np.arange(count), together)  # a number of its own for a row in none
+    if 1 < groups < count and 1 < len(set(together.tolist())) < count:
         from sklearn.metrics import adjusted_rand_score
 
-        rand = float(adjusted_rand_score(sets, own))
+        rand = float(adjusted_rand_score(sets, together))
         # with fixed sizes the index rises with the pairs that are together in both, and with nothing else
-        _, rand_p, rand_least = _association(own[:, None] == own, sets[:, None] == sets, rng, permutations)
+        _, rand_p, rand_least = _association(together[:, None] == together, sets[:, None] == sets, rng, permutations)
     if count >= 3:
         upper = np.triu_indices(count, 1)
         ranks = np.zeros((2, count, count))
@@ -119,6 +120,34 @@ def with_labels(result: Synergy, label_counts: npt.NDArray[np.int64], seed: int)
     return replace(result, attrs={**result.attrs, "labels": agreement.to_json()})
 
 
+def label_words(result: Synergy) -> str:
+    """What clusters and similarities of a diagnosis have to do with labels, in words."""
+    labels = result.attrs.get("labels")
+    if labels is None:
+        return "labels: the run has no partition.h5, so nothing is known of them"
+    parts = []
+    if labels["rand"] is None:
+        parts.append(f"{_no_rand(result, labels['label_sets'])}, so there is no Rand index")
+    else:
+        alone = ", those in no cluster as clusters of one" if result.left_out[0] else ""
+        p = _p(labels["rand_p"], labels.get("rand_least"))
+        parts.append(
+            f"adjusted Rand index of clusters and the {labels['label_sets']} label sets {labels['rand']:.3g} ({p})"
+            f"{alone}"
+        )
+    if labels["correlation"] is None:
+        parts.append("no correlation of similarity with label overlap exists")
+    else:
+        clients = len(result.client_ids)
+        least = labels.get("correlation_least")
+        behind = f"all {factorial(clients)} matchings" if least else f"{labels['permutations']:,} permutations"
+        parts.append(
+            f"rank correlation of similarity with label overlap {labels['correlation']:.3g} "
+            f"({_p(labels['correlation_p'], least)}, {behind})"
+        )
+    return "labels: " + "; ".join(parts)
+
+
 def overlap(label_counts: npt.NDArray[np.int64]) -> Array:
     """Σ_c min(a_c, b_c) between the label distributions of every two clients, [K, K]; NaN for one without samples.
 
@@ -131,14 +160,6 @@ def overlap(label_counts: npt.NDArray[np.int64]) -> Array:
     return shared
 
 
-def _labels(clusters: Clusters, count: int) -> npt.NDArray[np.int64]:
-    """The cluster of each row; a number of its own for a row in none."""
-    found = np.arange(len(clusters), len(clusters) + count)
-    for s, members in enumerate(clusters):
-        found[list(members)] = s
-    return found
-
-
 def _association(
     left: npt.NDArray[Any], right: npt.NDArray[Any], rng: np.random.Generator, permutations: int
 ) -> tuple[float | None, float | None, float | None]:
@@ -146,21 +167,39 @@ def _association(
     and columns of one of them, and of few clients the least p-value of any such permutation; None where one is constant
     or not finite."""
     upper = np.triu_indices(len(left), 1)
-    one, other = (np.asarray(matrix, np.float64) for matrix in (left, right))
-    one, other = one - one[upper].mean(), other - other[upper].mean()
-    length = float(np.linalg.norm(one[upper]) * np.linalg.norm(other[upper]))
+    left, right = (matrix - np.mean(matrix[upper]) for matrix in (left, right))
+    fixed = right[upper]
+    length = float(np.linalg.norm(left[upper]) * np.linalg.norm(fixed))
     if not length > 0:
         return None, None, None
-    fixed = other[upper]
 
     def matched(orders: Iterable[npt.NDArray[np.int64]]) -> Array:
-        return np.array([abs(float(one[order[upper[0]], order[upper[1]]] @ fixed)) for order in orders])
+        return np.array([abs(float(left[order[upper[0]], order[upper[1]]] @ fixed)) for order in orders])
 
-    value = float(one[upper] @ fixed)
+    value = float(left[upper] @ fixed)
     slack = 1e-9 * length  # a matching that gives the same sum, in another order, counts
-    if len(one) < FEW:
-        every = matched(map(np.array, orders_of(range(len(one)))))
+    if len(left) < FEW:
+        every = matched(map(np.array, orders_of(range(len(left)))))
         least = float(np.mean(every >= every.max() - slack))
         return value / length, float(np.mean(every >= abs(value) - slack)), least
-    drawn = matched(rng.permutation(len(one)) for _ in range(permutations))
+    drawn = matched(rng.permutation(len(left)) for _ in range(permutations))
     return value / length, (1 + int(np.sum(drawn >= abs(value) - slack))) / (1 + permutations), None
+
+
+def _no_rand(result: Synergy, sets: int) -> str:
+    """Why there is no Rand index."""
+    clients = len(result.client_ids)
+    if result.scope == "layer":
+        return "each layer has its own clusters"
+    if not result.high_share:
+        return "there are no clusters"
+    if sets == 1 or sets == clients:
+        return f"the {clients} clients have {'one label set' if sets == 1 else f'{sets} different label sets'}"
+    if len(result.clusters[0]) == 1 and not result.left_out[0]:
+        return f"the {clients} clients form one cluster"
+    return f"each of the {clients} clients is a cluster of its own"
+
+
+def _p(value: float, least: float | None) -> str:
+    """With so few clients that it matters, also the least that is possible."""
+    return f"p = {value:.2g}" + ("" if least is None else f", least possible {least:.2g}")

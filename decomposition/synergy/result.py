@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Variable
+from ...checkpoints.errors import listed
 from ...checkpoints.results import ArrayResult, along
-from .clusters import Clusters
+from .classes import Clusters, cluster_of
+from .label_agreement import label_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,12 +68,9 @@ class Synergy(ArrayResult):
     command = kind = "synergy"
     needed = {
         **{"client": "client", "layer": "", "entries": "layer", "high_entries": "layer", "cv": "layer cv_quantile"},
-        **{"similarity": "group client with_client", "cluster": "group client"},
+        **{"similarity": "group client with_client", "cluster": "group client", "diverged": "client"},
     }
-    optional = {
-        "diverged": "client",
-        **{"high_entry": "high_entry", "mic": "client high_entry", "alpha": "macro_class high_entry"},
-    }
+    optional = {"high_entry": "high_entry", "mic": "client high_entry", "alpha": "macro_class high_entry"}
 
     client_ids: npt.NDArray[np.int64]
     layers: tuple[LayerSynergy, ...]
@@ -94,14 +93,17 @@ class Synergy(ArrayResult):
     @property
     def left_out(self) -> tuple[tuple[int, ...], ...]:
         """The rows in no cluster, for each of the G."""
-        rows = range(len(self.client_ids))
-        return tuple(tuple(k for k in rows if not any(k in own for own in clusters)) for clusters in self.clusters)
+        numbers = (cluster_of(clusters, len(self.client_ids)) for clusters in self.clusters)
+        return tuple(tuple(map(int, np.flatnonzero(cluster < 0))) for cluster in numbers)
 
     @property
     def not_finite(self) -> tuple[str, ...]:
         """The layers that are left out, with nothing high, because some cv of theirs is not finite."""
-        broken = (one for one in self.layers if one.entries and not one.high_count and not np.isfinite(one.cv).all())
-        return tuple(layer.name for layer in broken)
+        return tuple(
+            layer.name
+            for layer in self.layers
+            if layer.entries and not layer.high_count and not np.isfinite(layer.cv).all()
+        )
 
     @property
     def mean_similarity(self) -> npt.NDArray[np.float64]:
@@ -115,11 +117,8 @@ class Synergy(ArrayResult):
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``group``, ``client``, ``with_client``, ``layer`` and ``cv_quantile``; with the masks also
         ``high_entry``, whose values are places in the flat vector [P], and ``macro_class``."""
-        cluster = np.full(self.similarity.shape[:2], -1, np.int64)
-        for own, clusters in zip(cluster, self.clusters, strict=True):
-            for s, members in enumerate(clusters):
-                own[list(members)] = s
-        layers = self.layers
+        count, layers = len(self.client_ids), self.layers
+        cluster = np.array([cluster_of(clusters, count) for clusters in self.clusters], np.int64).reshape(-1, count)
         coords = {
             "client": along("client", self.client_ids, "client"),
             "with_client": along("with_client", self.client_ids, "client"),
@@ -156,8 +155,8 @@ class Synergy(ArrayResult):
         """The inverse of :meth:`arrays` and :meth:`head`."""
         has_masks = attrs.pop("masks")
         groups = tuple(
-            tuple(tuple(map(int, np.flatnonzero(own == s))) for s in range(int(own.max(initial=-1)) + 1))
-            for own in values["cluster"]
+            tuple(tuple(map(int, np.flatnonzero(cluster == s))) for s in range(int(cluster.max(initial=-1)) + 1))
+            for cluster in values["cluster"]
         )
         scope = attrs.pop("scope")
         of_layers = groups if scope == "layer" else groups * len(values["layer"])
@@ -166,10 +165,11 @@ class Synergy(ArrayResult):
         for j, (start, stop) in enumerate(pairwise(starts)):
             kept: dict[str, Any] = {}
             if has_masks:
-                own = (values["high_entry"] >= start) & (values["high_entry"] < stop)
+                here = (values["high_entry"] >= start) & (values["high_entry"] < stop)
                 high = np.zeros(stop - start, np.bool_)
-                high[values["high_entry"][own] - start] = True
-                kept = {"high": high, "mic": values["mic"][:, own], "alpha": values["alpha"][: len(of_layers[j]), own]}
+                high[values["high_entry"][here] - start] = True
+                alpha = values["alpha"][: len(of_layers[j]), here]
+                kept = {"high": high, "mic": values["mic"][:, here], "alpha": alpha}
             name, count = str(values["layer"][j]), int(values["high_entries"][j])
             layers.append(LayerSynergy(name, stop - start, count, values["cv"][j], of_layers[j], **kept))
         return cls(
@@ -178,7 +178,7 @@ class Synergy(ArrayResult):
             similarity=values["similarity"],
             clusters=groups,
             scope=scope,
-            diverged=tuple(map(int, values["client"][values["diverged"] == 1])) if "diverged" in values else (),
+            diverged=tuple(map(int, values["client"][values["diverged"] == 1])),
             **attrs.pop("criteria"),
             attrs=attrs,
         )
@@ -193,9 +193,11 @@ class Synergy(ArrayResult):
 
     def summary(self) -> str:
         """What is high, which clients go together, what is left out, and what that has to do with their labels."""
-        from .words import sentence
-
-        return sentence(self)
+        high = sum(layer.high_count for layer in self.layers)
+        every = sum(layer.entries for layer in self.layers)
+        share = f"{high:,} of {every:,} parameters of high dispersion ({100 * self.high_share:.2g} %)"
+        first = f"{self.attrs['source']}: {share}; {_groups(self)}"
+        return "\n".join(part for part in (first, broken(self, 12), by_definition(self), label_words(self)) if part)
 
     def findings(self) -> dict[str, Any]:
         """Layers, clusters and who is in none, by the clients' ids; the labels."""
@@ -207,8 +209,8 @@ class Synergy(ArrayResult):
                 {"layer": layer.name, "entries": layer.entries, "high_entries": layer.high_count}
                 for layer in self.layers
             ],
-            "clusters": [[[int(ids[k]) for k in own] for own in clusters] for clusters in self.clusters],
-            "left_out": [[int(ids[k]) for k in own] for own in self.left_out],
+            "clusters": [[ids[list(members)].tolist() for members in clusters] for clusters in self.clusters],
+            "left_out": [ids[list(rows)].tolist() for rows in self.left_out],
             "diverged": list(self.diverged),
             "layers_left_out": list(self.not_finite),
             "labels": self.attrs.get("labels"),
@@ -231,3 +233,41 @@ class Synergy(ArrayResult):
         if not places:
             return None
         return np.concatenate(places), np.concatenate(classes, axis=1), np.concatenate(weights, axis=1)
+
+
+def broken(result: Synergy, most: int) -> str:
+    """Which clients diverged and which layers, at most so many by name, are left out; "" where everything is finite."""
+    ids, layers = result.diverged, result.not_finite
+    if not ids and not layers:
+        return ""
+    left = f"{len(layers):,} of {len(result.layers):,} layers left out"
+    names = f"{left} ({listed(layers, most)})" if layers else left
+    if not ids:  # finite weights whose squares are not
+        return f"dispersion is not finite: {names}"
+    who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)} {'have' if len(ids) > 1 else 'has'}"
+    return f"{who} parameters that are not finite: {names}"
+
+
+def by_definition(result: Synergy) -> str:
+    """What would be so whatever two clients are; "" for more of them."""
+    if len(result.client_ids) != 2 or not result.high_share:
+        return ""
+    return "two clients: (w₁ − μ)² = (w₂ − μ)² always, so their similarity is 1 by definition"
+
+
+def _groups(result: Synergy) -> str:
+    """Which clients go together."""
+    ids = result.client_ids
+    if not result.high_share:
+        return "nothing is of high dispersion, so clients form no clusters"
+    if result.scope == "layer":
+        sizes = [len(layer.clusters) for layer in result.layers if layer.high_count]
+        where = "" if len(sizes) == len(result.layers) else f" with high entries ({len(sizes)} of {len(result.layers)})"
+        some = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+        return f"{some} cluster{'' if max(sizes) == 1 else 's'} of the {len(ids)} clients a layer{where}"
+    groups = [", ".join(str(ids[k]) for k in members) for members in result.clusters[0]]
+    words = f"{len(groups)} cluster{'' if len(groups) == 1 else 's'} of {len(ids)} clients"
+    words += f" ({'; '.join(groups)})" if groups else ""
+    if left := result.left_out[0]:
+        words += f", {', '.join(str(ids[k]) for k in left)} in none"
+    return words

@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ...landscape.drawing.paper import CHARACTER, GREY, SMALL, measured_on, new_figure, paper_style
-from .correlations import VARIANCES
-from .gaps import left_out
-from .panels import Colours, draw_gaps, draw_variance
-from .slopes import local_slopes
+import numpy as np
+
+from ...landscape.drawing.axes import decades, even, power_of_ten
+from ...landscape.drawing.heat_maps import colour_bar
+from ...landscape.drawing.paper import GREY, SMALL, SURFACE, measured_on, paper_style
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
+from .bounds import VARIANCES
+from .gaps import left_out, local_slopes, without_gaps
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from .result import Theory
 
 # Inches. Below this width the lower panels stand one above the other.
 NARROW = 3.0
-LEFT, RIGHT, EDGE, LINE, BETWEEN = 0.55, 0.1, 0.05, 0.135, 0.52
+LEFT, RIGHT, BETWEEN = 0.55, 0.1, 0.52
 GAPS, VARIANCE, TITLE, LABELS, BAR = 1.6, 1.1, 0.3, 0.36, 0.07
 # Right of the colour bar, for its numbers.
 NUMBERS = 0.28
+
+NAMES = {"gp_variance": "GP variance", "replay_variance": "replay variance"}
+MARKS = dict(zip(VARIANCES, ("o", "s"), strict=True))
+# Of the colour map: its yellow end does not read on white.
+USED = 0.88
+
+
+@dataclass(frozen=True)
+class Colours:
+    """A colour a round, from the first to the last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, result: Theory) -> Colours:
+        """Of all rounds in a result."""
+        rounds = [*(gap.round for gap in result.gaps), *(bound.round for bound in result.bounds)] or [1]
+        return cls(min(rounds), max(rounds))
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return self.last > self.first
+
+    def __call__(self, round: int) -> Any:
+        """The colour of a round."""
+        return self._map()((round - self.first) / (self.last - self.first) if self.several else 0.3)
+
+    def bar(self, axes: Axes) -> None:
+        """A bar that says which is which."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        shown = ScalarMappable(Normalize(self.first, self.last), self._map())
+        colour_bar(axes, shown, "round", 4, integer=True, labelpad=2)
+
+    def _map(self) -> Any:
+        import matplotlib
+        from matplotlib.colors import ListedColormap
+
+        return ListedColormap(matplotlib.colormaps[SURFACE](np.linspace(0, USED, 256)))
 
 
 def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
@@ -31,43 +78,33 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
     is fitted to them, squares are the shrunk clients of a round. Below, where Theorem 2 was asked for: each client's
     variance against what the theorem predicts, of the Gaussian process (dashes: its upper bound) and over replays.
     """
-    from matplotlib.lines import Line2D
-
     shown = [name for name in VARIANCES if any(getattr(one, name) is not None for one in result.bounds)]
     colours = Colours.of(result)
     with paper_style(width):
         legend = _legend_of(result)
-        remark = textwrap.wrap(_remark(result), int((width - 0.16) / (0.87 * CHARACTER)))
+        remark = wrapped(_remark(result), width - 0.16, 0.87)
         columns = 1 if width < NARROW or len(shown) == 1 else 2
         rows = -(-len(shown) // columns)
         top = EDGE + (0.2 if title else 0.02) + LINE * len(legend) + 0.05
         height = top + GAPS + LABELS + rows * (TITLE + VARIANCE + LABELS) + 0.06 + LINE * len(remark) + EDGE
-        figure = new_figure(width, height)
-        if title:
-            figure.text(0.5, 1 - (EDGE + 0.08) / height, title, ha="center", va="center")
+        sheet = Sheet(width, height, title)
         bar = BAR + NUMBERS + 0.06 if colours.several else 0.0
         wide = width - LEFT - RIGHT - bar
-        axes = figure.add_axes((LEFT / width, 1 - (top + GAPS) / height, wide / width, GAPS / height))
-        draw_gaps(axes, result, colours, (wide, GAPS))
+        _draw_gaps(sheet.axes(LEFT, top, wide, GAPS), result, colours, (wide, GAPS))
         if colours.several:
-            left = (LEFT + wide + 0.06) / width
-            colours.bar(figure, (left, 1 - (top + GAPS) / height, BAR / width, GAPS / height))
+            colours.bar(sheet.axes(LEFT + wide + 0.06, top, BAR, GAPS))
         begin = 0.12 if width < NARROW else LEFT + 0.05
         for row, (mark, words) in enumerate(legend):
-            y = 1 - (top - 0.05 - LINE * (len(legend) - row - 0.5)) / height
+            at = top - 0.05 - LINE * (len(legend) - row - 0.5)
             inside = "white" if mark == "s" else GREY
-            figure.add_artist(Line2D([begin / width], [y], color=GREY, marker=mark, markersize=3.2, mfc=inside))
-            figure.text((begin + 0.1) / width, y, words.replace("-", "−"), fontsize=SMALL, va="center")
+            sheet.key(begin, at, {"color": GREY, "marker": mark, "markersize": 3.2, "markerfacecolor": inside})
+            sheet.text(begin + 0.1, at, words.replace("-", "−"), fontsize=SMALL)
         each = (width - LEFT - RIGHT - BETWEEN * (columns - 1)) / columns
         for i, name in enumerate(shown):
             row, column = divmod(i, columns)
-            bottom = top + GAPS + LABELS + row * (TITLE + VARIANCE + LABELS) + TITLE + VARIANCE
-            box = (LEFT + column * (each + BETWEEN)) / width, 1 - bottom / height, each / width, VARIANCE / height
-            draw_variance(figure.add_axes(box), result, name, colours)
-        for row, words in enumerate(reversed(remark)):
-            y = (EDGE + LINE * (row + 0.5)) / height
-            figure.text(0.08 / width, y, words, color=GREY, fontsize=SMALL, va="center")
-    return figure
+            panel = top + GAPS + LABELS + row * (TITLE + VARIANCE + LABELS) + TITLE
+            _draw_variance(sheet.axes(LEFT + column * (each + BETWEEN), panel, each, VARIANCE), result, name, colours)
+        return sheet.finished(remark, 0.08)
 
 
 def _legend_of(result: Theory) -> list[tuple[str, str]]:
@@ -82,8 +119,83 @@ def _legend_of(result: Theory) -> list[tuple[str, str]]:
     return entries
 
 
+def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float, float]) -> None:
+    """The gap against Δ², both logarithmic: rounds, the line fitted to them, shrunk clients.
+
+    ``inches`` of the axes decide on how many numbers they have.
+    """
+    rounds = [gap for gap in result.rounds if gap.counts]
+    axes.set_xlabel("Δ² (squared L2 distance)", labelpad=1)
+    axes.set_ylabel(f"gap ({result.attrs.get('outputs', 'outputs')})")
+    shrunk = {number: [gap for gap in path if gap.counts] for number, path in result.shrunk.items()}
+    if not rounds and not any(shrunk.values()):
+        axes.set(xticks=[], yticks=[])
+        words = without_gaps(result.gaps).replace(": ", ":\n")
+        axes.text(0.5, 0.5, words, ha="center", va="center", color=GREY, transform=axes.transAxes)
+        return
+    for number, path in shrunk.items():
+        across, up = [gap.distance**2 for gap in path], [gap.gap for gap in path]
+        look: dict[str, Any] = {"color": colours(number), "markerfacecolor": "white", "markersize": 3.2}
+        axes.plot(across, up, "s-", linewidth=0.8, zorder=3, **look)
+    for gap in rounds:
+        axes.plot(gap.distance**2, gap.gap, "o", color=colours(gap.round), markersize=3.2, zorder=4)
+    slope = result.slope
+    if slope is not None:
+        ends = [min(gap.distance**2 for gap in rounds), max(gap.distance**2 for gap in rounds)]
+        axes.plot(ends, [slope.at(end) for end in ends], color=GREY, linestyle=(0, (5, 1.5)), linewidth=0.9, zorder=5)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.margins(0.06)
+    for axis, room in zip((axes.xaxis, axes.yaxis), (inches[0] / 0.36, inches[1] / 0.25), strict=True):
+        _logarithmic(axis, int(room))
+
+
+def _draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -> None:
+    """Each client's variance against its prediction, of the Gaussian process with its upper bound as a dash; the
+    correlation of every round where they are few."""
+    unit = "units of K" if variance == "gp_variance" else f"{result.attrs.get('outputs', 'outputs')}²"
+    drawn = [client for client in result.bounds if getattr(client, variance) is not None]
+    across, x_unit = _scaled([client.predicted for client in drawn], "units of K")
+    bounded = drawn if variance == "gp_variance" else []
+    scaled, y_unit = _scaled(
+        [*(getattr(client, variance) for client in drawn), *(client.bound for client in bounded)], unit
+    )
+    up, bounds = scaled[: len(drawn)], scaled[len(drawn) :]
+    for client, x, y in zip(bounded, across, bounds, strict=False):
+        axes.plot(x, y, "_", color=colours(client.round), markersize=4.5, markeredgewidth=0.9, label="_bound")
+    look: dict[str, Any] = {"markersize": 3.4, "markeredgecolor": "white", "markeredgewidth": 0.3}
+    for client, x, y in zip(drawn, across, up, strict=True):
+        axes.plot(x, y, MARKS[variance], color=colours(client.round), **look)
+    lines = [NAMES[variance]]
+    correlations = [correlation for correlation in result.correlations if correlation.variance == variance]
+    if len(correlations) == 1:
+        lines.append(f"r = {correlations[0].pearson:.2f}, n = {correlations[0].clients}")
+    elif correlations:
+        every = [correlation.pearson for correlation in correlations]
+        lines.append(f"r = {min(every):.2f} to {max(every):.2f}")
+    axes.set_title("\n".join(lines).replace("-", "−"), fontsize=SMALL, loc="left", pad=3)
+    axes.set_xlabel(f"predicted ({x_unit})", fontsize=SMALL, labelpad=1)
+    axes.set_ylabel(y_unit, fontsize=SMALL, labelpad=2)
+    axes.margins(0.1)
+    even(axes.xaxis, 4)
+    even(axes.yaxis, 4)
+
+
+def _scaled(values: list[float], unit: str) -> tuple[np.ndarray, str]:
+    """Values between 0.1 and 100, and their unit with the power of ten that was taken out."""
+    every = np.array(values, dtype=np.float64)
+    power = power_of_ten(every, 1)
+    return (every / 10.0**power, rf"$10^{{{power}}}$ {unit}") if power else (every, unit)
+
+
+def _logarithmic(axis: Axis, ticks: int) -> None:
+    low, high = axis.get_view_interval()
+    few = high < 300 * low  # then 0.03 and 0.1 rather than powers of ten
+    subs = (1.0, 2.0, 5.0) if high < 10 * low else (1.0, 3.0) if few else (1.0,)
+    decades(axis, subs, max(3, ticks), plain=few)
+
+
 def _remark(result: Theory) -> str:
-    """What the numbers are of, and what they cannot show."""
     parts = []
     for why, count in left_out(result.rounds).items():
         parts.append(f"{count} of {len(result.rounds)} rounds left out ({why})")

@@ -1,4 +1,4 @@
-"""The gap of Lemma 1: one cohort's, and which of many count."""
+"""The gap of Lemma 1: one cohort's, which of many count, and how fast it falls with the distance between clients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ...checkpoints.results import Kept
 
 # A gap below this share of the outputs' own size is rounding: float64 keeps 1e-16, and layers add to it.
 ROUNDING = 1e-12
+# Fewer points than these have a line through them, but no error.
+FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,63 @@ def without_gaps(gaps: Sequence[Gap]) -> str:
     ('no finite gap: training diverged', 'no gap above rounding')
     """
     return "no gap above rounding" if any(one.finite for one in gaps) else "no finite gap: training diverged"
+
+
+@dataclass(frozen=True)
+class Slope:
+    """log gap = `intercept` + `value` · log Δ² by least squares over `points` gaps; `stderr` of the value.
+
+    The standard error takes the points for independent. Rounds of one run are not, and neither are the ε of one round,
+    so it describes how well a line fits and is no test.
+    """
+
+    value: float
+    stderr: float
+    intercept: float
+    points: int
+
+    def at(self, squared: float) -> float:
+        """The fitted gap at a Δ²."""
+        return float(np.exp(self.intercept + self.value * np.log(squared)))
+
+
+def fit_slope(gaps: Sequence[Gap]) -> Slope | None:
+    """The slope s of log gap against log Δ²; 1 is the rate of Lemma 1.
+
+    s = 1 over a range: gap/Δ² neither rises nor falls in it. s < 1: the gap falls more slowly than Δ², so that gap/Δ²
+    rises towards small Δ; the lemma would be broken if this went on to Δ = 0, which no finite range shows. s > 1: the
+    gap falls faster than it must; an upper bound O(Δ²) admits this. Over rounds, w_FMA and the clients' directions
+    change with Δ, and with them the constant of the lemma; only shrunk clients of one round keep it.
+
+    Left out are identical clients (Δ = 0), gaps that are rounding (below 1e-12 of the outputs' size) and gaps that are
+    not finite. None for fewer than three gaps that remain, or where Δ is the same in all.
+
+    >>> gaps = [Gap(1, e, 0.3 * e**2, e, e, 1.0) for e in (1.0, 0.5, 0.25)]
+    >>> slope = fit_slope(gaps)
+    >>> round(slope.value, 6), round(slope.at(4.0), 6)
+    (1.0, 1.2)
+    """
+    from scipy.stats import linregress
+
+    x, y = _logarithms(gaps)
+    if len(x) < FEWEST or np.ptp(x) == 0:
+        return None
+    fit = linregress(x, y)
+    return Slope(float(fit.slope), float(fit.stderr), float(fit.intercept), len(x))
+
+
+def local_slopes(gaps: Sequence[Gap]) -> list[float]:
+    """The slopes between neighbours in Δ, from the largest Δ to the smallest; the last is nearest to the limit.
+
+    >>> local_slopes([Gap(1, e, e**2 + e**4, e, e, 1.0) for e in (1.0, 0.5, 0.25)])[-1] > 1
+    True
+    """
+    x, y = _logarithms(sorted(gaps, key=lambda one: -one.distance))
+    steps = np.diff(x) != 0
+    return [float(slope) for slope in np.diff(y)[steps] / np.diff(x)[steps]]
+
+
+def _logarithms(gaps: Sequence[Gap]) -> tuple[np.ndarray, np.ndarray]:
+    """log Δ² and log gap of the gaps that count."""
+    counting = [one for one in gaps if one.counts]
+    return np.log([one.distance**2 for one in counting]), np.log([one.gap for one in counting])

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
-from .bounds import ClientBound
-from .correlations import VARIANCES, Correlation, correlate
-from .gaps import Gap, left_out, without_gaps
-from .slopes import Slope, fit_slope, local_slopes
+from .bounds import VARIANCES, ClientBound, Correlation, correlate
+from .gaps import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +37,8 @@ class Theory(TableResult):
     rounds of Theorem 2. ``attrs`` is the provenance: split, data, outputs, draws, dimension, ridge, seed, device,
     versions.
 
-    >>> made = Theory("fma", tuple(Gap(t, 1.0, 0.1 * t**2, t, t, 1.0) for t in (1, 2, 3)))
-    >>> round(made.slope.value, 6), made.shrunk, made.correlations
+    >>> theory = Theory("fma", tuple(Gap(t, 1.0, 0.1 * t**2, t, t, 1.0) for t in (1, 2, 3)))
+    >>> round(theory.slope.value, 6), theory.shrunk, theory.correlations
     (1.0, {}, ())
     """
 

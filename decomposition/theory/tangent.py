@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.flat import FlatModule
-from ...landscape.evaluation.trial import refuse_shapeless
-from ...landscape.evaluation.workers import run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
+from ...landscape.evaluation.fitting import refuse_shapeless
+from ...landscape.evaluation.replica import FlatModule
 
 # Samples a worker takes at a time: often enough to say how far it is.
 CHUNK = 16
@@ -89,8 +88,8 @@ def tangent_kernel(
     for c in range(projected.shape[1]):
         one = projected[:, c].double()
         kernel += one @ one.T
-    made: np.ndarray = (kernel / projected.shape[1]).numpy()
-    return made
+    mean: np.ndarray = (kernel / projected.shape[1]).numpy()
+    return mean
 
 
 def _sketch(size: int, dimension: int, seed: int) -> tuple[Tensor, Tensor]:

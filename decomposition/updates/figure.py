@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.end_labels import label_ends
-from ...landscape.drawing.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, paper_style, shortened
-from ...landscape.drawing.sheet import Sheet
-from ...landscape.lines.connectivity_figure import DIVERGING
-from ..similarity.panels import name_columns, room_for
+from ...landscape.drawing.axes import even, label_ends
+from ...landscape.drawing.heat_maps import colour_bar, name_columns, room_for, signed_heat_map
+from ...landscape.drawing.paper import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from .result import diverged
 
 if TYPE_CHECKING:
@@ -21,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .result import ClientUpdates
-    from .round_geometry import RoundUpdates
+    from .round_updates import RoundUpdates
 
-# Inches. Room left and right of the curves, their height, between and below them; the page's edge, a line of type.
-LEFT, RIGHT, HIGH, BETWEEN, BELOW, EDGE, LINE = 0.52, 0.1, 0.95, 0.12, 0.4, 0.05, 0.135
+# Inches. Room left and right of the curves, their height, between and below them.
+LEFT, RIGHT, HIGH, BETWEEN, BELOW = 0.52, 0.1, 0.95, 0.12, 0.4
 # The map: its title, the gap before its bar, the bar, numbers beside it; its side at least and at most.
 TITLE, GAP, BAR, NUMBERS, SMALLEST, LARGEST = 0.18, 0.07, 0.08, 0.52, 0.8, 2.2
 # From this width on, inches, the map stands beside the curves.
@@ -55,25 +53,21 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         across = width - room if aside else width
         ends = name * CHARACTER + 0.08 * (across - LEFT) + 0.04 if several else RIGHT
         tall = (max(HIGH, (side + TITLE - BETWEEN) / 2) if aside else HIGH) if curves else 0.0
-        said = textwrap.wrap(_remark(results, curves), int((width - 0.16) / (0.88 * CHARACTER)))
+        said = wrapped(_remark(results, curves), width - 0.16, 0.88)
         names = [str(k) for k in last.client_ids]
         ids = room_for(names, side)
         top = EDGE + (0.2 if title else 0.04)
         down = 2 * tall + BETWEEN + BELOW if curves else 0.0
         of_map = TITLE + side + ids + 0.2
         below = top + (max(down, of_map) if aside else down + of_map)
-        sheet = Sheet(width, below + LINE * len(said) + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
         if curves:
-            upper = sheet.axes(LEFT, top, across - LEFT - ends, tall)
-            lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall)
+            upper = sheet.axes(LEFT, top, across - LEFT - ends, tall, ylabel=0.36)
+            lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall, ylabel=0.36)
             _draw_cosines(upper, results)
             _draw_cancellation(lower, results)
-            for axes in (upper, lower):
-                axes.yaxis.set_label_coords(-0.36 / (across - LEFT - ends), 0.5)
-                if several:
-                    label_ends(axes, tall)
+            for axes in (upper, lower) if several else ():
+                label_ends(axes, tall)
         begins = top if aside else top + down
         left = width - room + LEFT if aside else LEFT
         named = f"{shortened(results[0].run, 20)}, " if several else ""
@@ -85,9 +79,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
             name_columns(axes, names, side)
         sheet.text(left - 0.12, begins + TITLE + side / 2, "client", rotation=90, ha="center", fontsize=SMALL)
         sheet.text(left + side / 2, begins + TITLE + side + ids + 0.09, "client", ha="center", fontsize=SMALL)
-        for i, line in enumerate(said):
-            sheet.text(EDGE + 0.03, below + (i + 0.5) * LINE, line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said, EDGE + 0.03)
 
 
 def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
@@ -116,14 +108,13 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         shown = np.ma.masked_invalid(across)
         axes.plot(at, shown, color=COLOURS[i % len(COLOURS)], label="_orthogonal", **dots, **marks)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("round")
-    axes.set_ylabel("length kept")
+    axes.set(xlabel="round", ylabel="length kept")
     _rounds(axes, results)
 
 
 def _look(i: int, values: np.ndarray) -> dict[str, Any]:
     """Of the i-th run; dashes, because runs with one history lie on each other."""
-    line = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)], "linewidth": 0.9, "zorder": 3}
+    line = {**look_of(i), "linewidth": 0.9, "zorder": 3}
     marked = None if len(values) <= MARKED else _alone(values)
     # not cut at the frame, on which the greatest one stands
     return {**line, "marker": MARKERS[i % len(MARKERS)], "markersize": 2.4, "markevery": marked, "clip_on": False}
@@ -151,45 +142,26 @@ def _places(results: Sequence[ClientUpdates]) -> list[np.ndarray]:
 
 
 def _rounds(axes: Axes, results: Sequence[ClientUpdates]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+    even(axes.yaxis, 4, quarters=True)
     if _one_round(results):
         axes.set_xlim(-len(results) / 2, len(results) / 2)
         axes.set_xticks([0], [str(results[0].rounds[0].round)])
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+        even(axes.xaxis, 6, integer=True)
         axes.margins(x=0.03)
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
 
 
-def _draw_map(axes: Axes, bar: Axes, one: RoundUpdates, side: float) -> None:
+def _draw_map(axes: Axes, bar: Axes, updates: RoundUpdates, side: float) -> None:
     """Cosines, white at 0; the diagonal is 1 by definition and left grey, cells without a value are hatched."""
-    from matplotlib.ticker import MaxNLocator
-
-    cosine = one.cosine.copy()
-    diagonal = np.eye(len(cosine), dtype=bool)
-    finite = np.abs(cosine[~diagonal & np.isfinite(cosine)])
-    greatest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
-    axes.patch.set(facecolor="#e4e4e4", edgecolor="#9a9a9a", hatch="//////", linewidth=0)
-    shown = np.ma.masked_where(diagonal | ~np.isfinite(cosine), cosine)
-    image = axes.imshow(shown, cmap=DIVERGING, vmin=-greatest, vmax=greatest, interpolation="nearest", aspect="auto")
-    grey = np.ma.masked_where(~diagonal, np.full(cosine.shape, 0.5))
+    diagonal = np.eye(len(updates.cosine), dtype=bool)
+    image = signed_heat_map(axes, np.where(diagonal, np.nan, updates.cosine), hatched=True, bare=True)
+    grey = np.ma.masked_where(~diagonal, np.full(diagonal.shape, 0.5))
     axes.imshow(grey, cmap="gray", vmin=0, vmax=0.6, interpolation="nearest", aspect="auto")
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-    axes.tick_params(length=0, pad=2)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    made = axes.figure.colorbar(image, cax=bar)
-    made.set_label("cosine", labelpad=2)
-    made.locator = MaxNLocator(nbins=max(2, min(6, int(side / 0.3))), steps=[1, 2, 5, 10])
-    made.update_ticks()
-    made.outline.set_linewidth(0.6)
+    colour_bar(bar, image, "cosine", max(2, min(6, int(side / 0.3))), labelpad=2)
 
 
 def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
-    """What an update is, what the marks mean."""
     parts = ["Δ: a client's model less the one it was sent"]
     if curves:
         parts.append("length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖")

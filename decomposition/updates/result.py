@@ -13,8 +13,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, Variable
 from ...checkpoints.errors import listed, spans
 from ...checkpoints.results import ArrayResult, Collection, along, padded
-from ...checkpoints.tables import beside, write_csv
-from .round_geometry import RoundUpdates
+from ...checkpoints.results.tables import beside, write_csv
+from .round_updates import RoundUpdates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,10 +72,10 @@ class ClientUpdates(ArrayResult):
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``round``, ``client`` and ``client2``, padded to the largest cohort: ids with -1, numbers with
         NaN."""
-        most = max(len(one.client_ids) for one in self.rounds)
+        most = max(len(round_.client_ids) for round_ in self.rounds)
 
         def of_all(name: str, fill: float = np.nan) -> np.ndarray:
-            return padded([getattr(one, name) for one in self.rounds], most, fill)
+            return padded([getattr(round_, name) for round_ in self.rounds], most, fill)
 
         variables = {
             "client_ids": along("round client", of_all("client_ids", -1), "client, -1 for none"),
@@ -83,8 +83,8 @@ class ClientUpdates(ArrayResult):
             **{name: along("round client", of_all(name), about, "1") for name, about in CLIENTS.items()},
         }
         for name, about in NUMBERS.items():
-            variables[name] = along("round", np.array([getattr(one, name) for one in self.rounds]), about, "1")
-        numbers = np.array([one.round for one in self.rounds], np.int64)
+            variables[name] = along("round", np.array([getattr(round_, name) for round_ in self.rounds]), about, "1")
+        numbers = np.array([round_.round for round_ in self.rounds], np.int64)
         return {"round": along("round", numbers, "round")}, variables
 
     @classmethod
@@ -109,27 +109,29 @@ class ClientUpdates(ArrayResult):
         """The first and the last round: how alike the updates point, and how much of their length the mean keeps."""
         first, last = self.rounds[0], self.rounds[-1]
         shown = [first] if last is first else [first, last]
-        cosines = ", ".join(f"{_cosine(one)} in round {one.round}" for one in shown)
-        kept = ", ".join(f"{_kept(one)} in round {one.round}" for one in shown)
-        across = ", ".join("undefined" if math.isnan(one.orthogonal) else f"{one.orthogonal:.3g}" for one in shown)
+        cosines = ", ".join(f"{_cosine(round_)} in round {round_.round}" for round_ in shown)
+        kept = ", ".join(f"{_kept(round_)} in round {round_.round}" for round_ in shown)
+        across = ", ".join(
+            "undefined" if math.isnan(round_.orthogonal) else f"{round_.orthogonal:.3g}" for round_ in shown
+        )
         sentence = (
             f"{self.run}: mean cosine between updates {cosines}; of their mean length the mean update keeps {kept} "
             f"(orthogonal ones: {across})"
         )
-        for one in self.rounds:
-            if one.unmoved:
-                has = "have" if len(one.unmoved) > 1 else "has"
-                sentence += f"; {_who(one.unmoved)} of round {one.round} did not move and {has} no direction"
+        for round_ in self.rounds:
+            if round_.unmoved:
+                has = "have" if len(round_.unmoved) > 1 else "has"
+                sentence += f"; {_who(round_.unmoved)} of round {round_.round} did not move and {has} no direction"
         lost = diverged(self)
         return f"{sentence}; {lost}" if lost else sentence
 
     def findings(self) -> dict[str, Any]:
         """Every round's numbers."""
         rounds = []
-        for one in self.rounds:
-            numbers = {name: getattr(one, name) for name in MEASURED}
-            where = {"run": self.run, "round": one.round, "clients": len(one.client_ids)}
-            rounds.append({**where, **numbers, "unmoved": one.unmoved, "diverged": one.diverged})
+        for round_ in self.rounds:
+            numbers = {name: getattr(round_, name) for name in MEASURED}
+            where = {"run": self.run, "round": round_.round, "clients": len(round_.client_ids)}
+            rounds.append({**where, **numbers, "unmoved": round_.unmoved, "diverged": round_.diverged})
         return {"rounds": rounds}
 
 
@@ -153,7 +155,7 @@ class Updates(Collection[ClientUpdates]):
         """
         path = beside(Path(base), ".updates.csv")
         if again or not path.exists():
-            write_csv(path, COLUMNS, (_row(part.run, one) for part in self for one in part.rounds))
+            write_csv(path, COLUMNS, (_row(part.run, round_) for part in self for round_ in part.rounds))
         return [path]
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
@@ -174,36 +176,36 @@ class Updates(Collection[ClientUpdates]):
 
 def diverged(result: ClientUpdates) -> str:
     """Which clients of which rounds diverged, and what that costs; "" where none did."""
-    lost = [one for one in result.rounds if one.diverged]
+    lost = [round_ for round_ in result.rounds if round_.diverged]
     if not lost:
         return ""
     if len(lost) <= NAMED:
-        who = ", ".join(f"{_who(one.diverged)} of round {one.round}" for one in lost)
+        who = ", ".join(f"{_who(round_.diverged)} of round {round_.round}" for round_ in lost)
         return f"{who} diverged: no mean exists there"
     first = lost[0]
     return (
-        f"clients of rounds {spans(one.round for one in lost)} diverged, first {_who(first.diverged)} of round "
+        f"clients of rounds {spans(round_.round for round_ in lost)} diverged, first {_who(first.diverged)} of round "
         f"{first.round}: no mean exists there"
     )
 
 
-def _row(run: str, one: RoundUpdates) -> list[Any]:
+def _row(run: str, round_: RoundUpdates) -> list[Any]:
     def field_of(value: float) -> float | None:
         # the diversity of updates that cancel entirely is infinite, and a value
-        return None if math.isnan(value) or (one.diverged and math.isinf(value)) else value
+        return None if math.isnan(value) or (round_.diverged and math.isinf(value)) else value
 
-    numbers = (field_of(getattr(one, name)) for name in MEASURED)
-    return [run, one.round, len(one.client_ids), *numbers, len(one.unmoved), len(one.diverged)]
+    numbers = (field_of(getattr(round_, name)) for name in MEASURED)
+    return [run, round_.round, len(round_.client_ids), *numbers, len(round_.unmoved), len(round_.diverged)]
 
 
-def _cosine(one: RoundUpdates) -> str:
-    if math.isnan(one.cosine_mean):
+def _cosine(round_: RoundUpdates) -> str:
+    if math.isnan(round_.cosine_mean):
         return "not defined"
-    return f"{one.cosine_mean:.3g}" + ("" if math.isnan(one.cosine_stderr) else f" ± {one.cosine_stderr:.1g}")
+    return f"{round_.cosine_mean:.3g}" + ("" if math.isnan(round_.cosine_stderr) else f" ± {round_.cosine_stderr:.1g}")
 
 
-def _kept(one: RoundUpdates) -> str:
-    return "an undefined share" if math.isnan(one.cancellation) else f"{one.cancellation:.3g}"
+def _kept(round_: RoundUpdates) -> str:
+    return "an undefined share" if math.isnan(round_.cancellation) else f"{round_.cancellation:.3g}"
 
 
 def _who(ids: Sequence[int]) -> str:

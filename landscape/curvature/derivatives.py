@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
-from ..evaluation.compute import CPU, Compute
+from ..evaluation.compute import CPU, Compute, run_in_workers
 from ..evaluation.evaluator import default_batch
-from ..evaluation.flat import FlatModule
+from ..evaluation.replica import FlatModule
 from ..evaluation.samples import Samples
 from ..evaluation.tasks import Task
-from ..evaluation.workers import run_in_workers
 
 # At most so many samples at a time, on a GPU too: second derivatives keep several times a forward pass's activations.
 BATCH = 500
@@ -95,15 +94,12 @@ class Derivatives:
         rows: int,
     ) -> np.ndarray:
         """Rows [K, P + 1], the loss last, that ``ask`` yields batch by batch, summed and divided by n."""
-        used: list[_Differentiable] = []
 
         def make() -> _Differentiable:
-            own = self._idle.pop() if self._idle else _Differentiable(self._module, self._task, self.compute)
-            used.append(own)
-            own.load(parameters, model.buffers)
-            return own
+            return _Differentiable(self._module, self._task, self.compute)
 
         def task(share: range, own: _Differentiable, stop: Event) -> np.ndarray:
+            own.load(parameters, model.buffers)
             total = torch.zeros(rows, self.layout.size + 1, dtype=torch.float64, device=self.device)
             for start in share:
                 if stop.is_set():
@@ -116,12 +112,10 @@ class Derivatives:
             return total.cpu().numpy()
 
         total = np.zeros((rows, self.layout.size + 1))
-        try:
-            with differentiable_twice(self._module):
-                for part in run_in_workers(task, self._shares, make=make, workers=self.compute.workers):
-                    total += part
-        finally:
-            self._idle.extend(used)
+        with differentiable_twice(self._module):
+            workers = self.compute.workers
+            for part in run_in_workers(task, self._shares, make=make, workers=workers, idle=self._idle):
+                total += part
         return total / self._count
 
 

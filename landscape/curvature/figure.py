@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...checkpoints import FedscopeError
-from ..drawing.paper import CHARACTER, COLOURS, DASHES, GREY, SMALL, measured_on, new_figure, paper_style, shortened
-from .panels import SPREAD, densities, kinds_of, over_rounds, rows
+from ..drawing.axes import crosses, decades, even, power_of_ten
+from ..drawing.paper import CHARACTER, COLOURS, MARKERS, SMALL, look_of, measured_on, paper_style, shortened
+from ..drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from .result import Curvature, Sharpness
+    from .result import Curvature, Measure, Sharpness
 
 TITLES = {
     "eigenvalue_1": "largest eigenvalue",
@@ -24,9 +28,11 @@ TITLES = {
     "filter_worst_case": "worst rise, filters",
     "filter_mean": "mean rise, filters",
 }
+# Whose stderr is one; an eigenvalue's is a bound, too small to be seen.
+SPREAD = ("trace", "ball_mean", "filter_mean")
 
 # Inches. Two columns of panels; LABELS is the most that names of models take.
-LEFT, RIGHT, EDGE, LINE, TITLE = 0.52, 0.1, 0.05, 0.135, 0.18
+LEFT, RIGHT, TITLE = 0.52, 0.1, 0.18
 OVER_ROUNDS, ROW, DENSITY, LABELS = 0.85, 0.15, 1.15, 1.25
 # Below a panel: its numbers, and where it has one its label.
 NUMBERS, LABEL = 0.17, 0.15
@@ -45,7 +51,7 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
         raise FedscopeError("the result has no measure to draw; compute it again with --force")
     lines = _by_run(result.models)
     labels = list(lines) if lines else [model.label for model in result.models]
-    last = [own[-1] for own in lines.values()] if lines else list(result.models)
+    last = [models[-1] for models in lines.values()] if lines else list(result.models)
     nats = "nats" if result.attrs.get("loss_units", "nat") == "nat" else ""
     spectra = {i: model for i, model in enumerate(last) if model.spectrum is not None}
     with paper_style(width):
@@ -54,43 +60,36 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
         wide = (width - margin - between - RIGHT) / 2
         high = OVER_ROUNDS if lines else ROW * len(labels) + 0.08
         each = TITLE + high + (0.06 if lines else NUMBERS + LABEL)
-        legend = _rows_of(labels, width) if len(labels) > 1 and (lines or spectra) else []
-        remark = textwrap.wrap(_remark(result, bool(lines)), int((width - 0.16) / (0.85 * CHARACTER)))
+        legend = [shortened(label, 40) for label in labels] if len(labels) > 1 and (lines or spectra) else []
+        places = flow(legend, 0.08, width, 0.45)
+        remark = wrapped(_remark(result, bool(lines)), width - 0.16, 0.85)
         first = EDGE + (0.2 if title else 0.02)
-        top = first + LINE * len(legend)
+        top = first + LINE * lines_of(places)
         body = -(-len(names) // 2) * each + (NUMBERS + LABEL if lines else 0.0)
         below = 0.06 + TITLE + DENSITY + NUMBERS + LABEL if spectra else 0.0
-        height = top + body + below + 0.08 + LINE * len(remark) + EDGE
-        figure = new_figure(width, height)
-        if title:
-            figure.text(0.5, 1 - (EDGE + 0.08) / height, title, ha="center", va="center")
-        _legend(figure, legend, labels, first)
+        sheet = Sheet(width, top + body + below + 0.08 + LINE * len(remark) + EDGE, title)
+        for i, (label, (across, row)) in enumerate(zip(legend, places, strict=True)):
+            sheet.line(across, first + LINE * (row + 0.5), 0.26, {**look_of(i), "linewidth": 1.1})
+            sheet.text(across + 0.31, first + LINE * (row + 0.5), label, fontsize=SMALL)
         for i, name in enumerate(names):
-            left = margin + (i % 2) * (wide + between)
-            upper = top + (i // 2) * each + TITLE
-            axes = figure.add_axes((left / width, 1 - (upper + high) / height, wide / width, high / height))
+            across, down = margin + (i % 2) * (wide + between), top + (i // 2) * each + TITLE
+            axes = sheet.axes(across, down, wide, high, ylabel=0.37 if lines else None)
             axes.set_title(TITLES[name], fontsize=SMALL, loc="left", pad=3)
             if lines:
-                over_rounds(axes, name, lines, nats)
-                axes.yaxis.set_label_coords(-0.37 / wide, 0.5)
+                _over_rounds(axes, name, lines, nats)
                 lowest = i + 2 >= len(names)
                 axes.tick_params(labelbottom=lowest)
                 axes.set_xlabel("round" if lowest else "", labelpad=1)
             else:
-                rows(axes, name, result.models, len(labels) if spectra else 1, nats)
+                _rows(axes, name, result.models, len(labels) if spectra else 1, nats)
                 room = int((margin - 0.12) / CHARACTER)
                 shown = [shortened(label, room) if i % 2 == 0 else "" for label in labels]
                 axes.set_yticks(range(len(labels)), shown)
         if spectra:
-            upper = top + body + 0.06 + TITLE
-            box = (LEFT / width, 1 - (upper + DENSITY) / height, (width - LEFT - RIGHT) / width, DENSITY / height)
-            axes = figure.add_axes(box)
+            axes = sheet.axes(LEFT, top + body + 0.06 + TITLE, width - LEFT - RIGHT, DENSITY)
             axes.set_title(f"spectral density{f' (1/{nats})' if nats else ''}", fontsize=SMALL, loc="left", pad=3)
-            densities(axes, spectra, result)
-        for row, words in enumerate(reversed(remark)):
-            y = (EDGE + LINE * (row + 0.5)) / height
-            figure.text(0.08 / width, y, words, color=GREY, fontsize=SMALL, va="center")
-    return figure
+            _densities(axes, spectra, result)
+        return sheet.finished(remark, 0.08)
 
 
 def _by_run(models: Sequence[Curvature]) -> dict[str, list[Curvature]]:
@@ -100,56 +99,124 @@ def _by_run(models: Sequence[Curvature]) -> dict[str, list[Curvature]]:
         if model.round is None:
             return {}
         runs.setdefault(model.run, []).append(model)
-    rounds = [[model.round for model in own] for own in runs.values()]
-    if max(map(len, rounds)) < 2 or any(len(set(own)) < len(own) for own in rounds):
+    rounds = [[model.round for model in of_run] for of_run in runs.values()]
+    if max(map(len, rounds)) < 2 or any(len(set(of_run)) < len(of_run) for of_run in rounds):
         return {}
-    return {run: sorted(own, key=lambda model: model.round or 0) for run, own in runs.items()}
+    return {run: sorted(of_run, key=lambda model: model.round or 0) for run, of_run in runs.items()}
 
 
-def _rows_of(labels: Sequence[str], width: float) -> list[list[int]]:
-    """Entries of the legend, by row: as many side by side as fit."""
-    made: list[list[int]] = [[]]
-    used = 0.08
-    for i, label in enumerate(labels):
-        needs = 0.45 + len(shortened(label, 40)) * CHARACTER
-        if made[-1] and used + needs > width:
-            made.append([])
-            used = 0.08
-        made[-1].append(i)
-        used += needs
-    return made
+def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]], nats: str) -> None:
+    """A measure over rounds, a colour a run, a marker a kind of model."""
+    drawn = [_numbers(name, [model.measure(name) for model in models]) for models in lines.values()]
+    log, scale, unit = _scale(np.concatenate([values for values, _ in drawn]), nats)
+    kinds = _kinds_of([model for models in lines.values() for model in models])
+    for i, (models, (values, spread)) in enumerate(zip(lines.values(), drawn, strict=True)):
+        look = look_of(i)
+        colour = look["color"]
+        rounds = np.array([model.round for model in models], dtype=float)
+        axes.plot(rounds, np.ma.masked_invalid(values / scale), **look, linewidth=0.9, zorder=3)
+        axes.errorbar(rounds, values / scale, yerr=spread / scale, fmt="none", ecolor=colour, elinewidth=0.8, zorder=3)
+        for kind, marker in zip(kinds, MARKERS, strict=False):
+            of = np.array([model.model == kind for model in models])
+            axes.plot(rounds[of], values[of] / scale, marker, color=colour, markersize=2.6, zorder=4)
+        crosses(axes, rounds, values, 0.04, color=colour)
+    _ticks(axes, axes.yaxis, log)
+    every = np.concatenate([values[np.isfinite(values)] for values, _ in drawn])
+    if not log and (every >= 0).all():
+        axes.set_ylim(bottom=0)
+    even(axes.xaxis, 4, integer=True)
+    axes.margins(x=0.05)
+    axes.set_ylabel(unit, fontsize=SMALL, labelpad=2)
 
 
-def _legend(figure: Figure, entries: Sequence[Sequence[int]], labels: Sequence[str], top: float) -> None:
-    from matplotlib.lines import Line2D
+def _kinds_of(models: Sequence[Curvature]) -> list[str]:
+    """``global`` first, so that it is a circle everywhere."""
+    return sorted({model.model for model in models}, key=lambda kind: (kind != "global", kind))
 
-    width, height = figure.get_size_inches()
-    for row in entries:
-        across = 0.08
-        y = 1 - (top + LINE / 2) / height
-        for i in row:
-            colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
-            ends = [across / width, (across + 0.26) / width]
-            figure.add_artist(Line2D(ends, [y, y], color=colour, linestyle=dash, linewidth=1.1))
-            label = shortened(labels[i], 40)
-            figure.text((across + 0.31) / width, y, label, fontsize=SMALL, va="center")
-            across += 0.45 + len(label) * CHARACTER
-        top += LINE
+
+def _rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, nats: str) -> None:
+    """A measure, a row a model, in as many ``colours``."""
+    values, spread = _numbers(name, [model.measure(name) for model in models])
+    log, scale, unit = _scale(values, nats)
+    for i, value in enumerate(values / scale):
+        colour = COLOURS[i % min(colours, len(COLOURS))]
+        if np.isfinite(value):
+            bar = spread[i] / scale if np.isfinite(spread[i]) else None
+            axes.errorbar(value, i, xerr=bar, fmt="o", color=colour, markersize=3, elinewidth=0.8)
+        elif models[i].measure(name) is not None:
+            axes.plot(0.03, i, "x", transform=axes.get_yaxis_transform(), color=colour, markersize=3)
+    axes.set_ylim(len(models) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.5, zorder=0)
+    axes.set_axisbelow(True)
+    _ticks(axes, axes.xaxis, log)
+    finite = values[np.isfinite(values)]
+    if not log and finite.size and finite.min() >= 0:
+        greatest = float(np.nanmax(values + np.nan_to_num(spread))) / scale
+        axes.set_xlim(0, 1.1 * greatest if greatest > 0 else 1)
+    axes.set_xlabel(unit, fontsize=SMALL, labelpad=1)
+
+
+def _densities(axes: Axes, spectra: Mapping[int, Curvature], result: Sharpness) -> None:
+    """Spectral densities on a logarithmic axis, down to a tenth of what one eigenvalue alone makes."""
+    floors, peaks = [], []
+    for i, model in spectra.items():
+        assert model.spectrum is not None
+        grid, density = model.spectrum.eigenvalue, model.spectrum.density
+        deviation = 0.675 / (result.attrs["density"] - 1) * (grid[-1] - grid[0]) / 2
+        floors.append(0.1 / (result.attrs["parameters"] * deviation * math.sqrt(2 * math.pi)))
+        peaks.append(float(density.max()))
+        axes.plot(grid, np.ma.masked_less_equal(density, 0), **look_of(i), linewidth=0.9)
+    axes.set_yscale("log")
+    axes.set_ylim(min(floors), 3 * max(peaks))
+    decades(axes.yaxis, numticks=6, plain=False)
+    axes.margins(x=0.01)
+    nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
+    axes.set_xlabel(f"eigenvalue of the Hessian{nats}", labelpad=1)
+
+
+def _numbers(name: str, measures: Sequence[Measure | None]) -> tuple[np.ndarray, np.ndarray]:
+    """Values and standard errors, NaN where there is none."""
+    values = [math.nan if measure is None or measure.value is None else measure.value for measure in measures]
+    spread = [math.nan if measure is None or measure.stderr is None else measure.stderr for measure in measures]
+    return np.array(values), np.array(spread) if name in SPREAD else np.full(len(values), math.nan)
+
+
+def _scale(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
+    """Whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
+    finite = values[np.isfinite(values)]
+    if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
+        return True, 1.0, nats
+    power = power_of_ten(values, 3)
+    return False, 10.0**power, rf"$10^{{{power}}}$ {nats}".strip() if power else nats
+
+
+def _ticks(axes: Axes, axis: Axis, log: bool) -> None:
+    if not log:
+        even(axis, 4)
+        return
+    if axis is axes.yaxis:
+        axes.set_yscale("log")
+    else:
+        axes.set_xscale("log")
+    low, high = axis.get_view_interval()
+    few = high < 300 * low  # then 0.03 and 0.1 rather than powers of ten
+    decades(axis, (1.0, 3.0) if few else (1.0,), 8, plain=few)
 
 
 def _remark(result: Sharpness, over_rounds: bool) -> str:
-    """Radii, data, and what the marks mean."""
     parts = []
-    radii = {one.name: one.radius for _, one in result.measures() if one.radius is not None}
+    measures = [measure for _, measure in result.measures()]
+    radii = {measure.name: measure.radius for measure in measures if measure.radius is not None}
     if "worst_case" in radii:
         parts.append(f"rises within {radii['worst_case']:g}")
     if "filter_worst_case" in radii:
         parts.append(f"filters: within {radii['filter_worst_case']:g} of their lengths")
-    if any(one.stderr is not None for _, one in result.measures() if one.name in SPREAD):
+    if any(measure.stderr is not None for measure in measures if measure.name in SPREAD):
         parts.append("bars: standard error over draws")
-    if over_rounds and kinds_of(result.models) == ["global", "averaged"]:
+    if over_rounds and _kinds_of(result.models) == ["global", "averaged"]:
         parts.append("squares: averaged models")
-    broken = sum(one.value is not None and not math.isfinite(one.value) for _, one in result.measures())
+    broken = sum(measure.value is not None and not math.isfinite(measure.value) for measure in measures)
     if broken:
         parts.append(f"{broken} numbers not finite (crosses)")
     if "data" in result.attrs:

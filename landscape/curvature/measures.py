@@ -1,154 +1,196 @@
-"""Sharpness: every measure of every model, kept one by one so that an interrupted analysis goes on."""
+"""What is measured of one model, in parts that are kept one by one when an analysis is interrupted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict
-from pathlib import Path
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import nn
 
-from ...checkpoints import FedscopeError, Model, Partial
-from ..evaluation.compute import CPU, Compute
+from ...checkpoints import FedscopeError, Weights
 from ..evaluation.evaluator import Evaluator
-from ..evaluation.provenance import provenance_of
-from ..evaluation.samples import Samples
-from ..evaluation.visiting import Progress, fingerprint
 from .derivatives import Derivatives
-from .hessian import require_curvlinops
-from .result import Curvature, Sharpness, Spectrum
-from .units import About, Asked, measured, parts_of, remembered
+from .flatness import Ball, mean_rise, sam_step, worst_rise
+from .hessian import TOGETHER, eigenvalues, most_negative, spectral_density, trace
+from .result import Measure
+
+# Of a forward pass over all samples, measured on the papers' CNN and on a perceptron: a gradient, a Hessian's product.
+GRADIENT, PRODUCT = 3, 8
+# Products that an end of the spectrum takes; a guess, for the progress alone.
+PRODUCTS = 40
 
 
-def sharpness(
-    module: nn.Module,
-    samples: Samples,
-    models: Sequence[Model],
-    *,
-    top: int = 5,
-    probes: int = 10,
-    density: int = 0,
-    rho: float = 0.05,
-    relative: float = 0.1,
-    draws: int = 10,
-    starts: int = 1,
-    steps: int = 20,
-    seed: int = 0,
-    hessian: bool = True,
-    compute: Compute = CPU,
-    progress: Progress | None = None,
-    partial: Path | None = None,
-    provenance: Mapping[str, Any] | None = None,
-) -> Sharpness:
-    """How sharp the loss L(w), the mean cross-entropy of ``samples``, is at each of ``models``.
-
-    Rises of the loss within ‖ε‖ ≤ ρ: ``sam``, ``worst_case``, ``ball_mean``; within ‖T⁻¹ε‖ ≤ ρ_rel, in lengths of the
-    model's filters: ``filter_mean``, ``filter_worst_case`` (:mod:`~fedscope.landscape.curvature.flatness`). Of the
-    Hessian: its largest eigenvalues, the smallest one, trace, spectral density
-    (:mod:`~fedscope.landscape.curvature.hessian`). All in float32.
-
-    A model whose loss is NaN or infinite has NaN for the rest.
-
-    Args:
-        models: of the module's layout.
-        top: how many of the largest eigenvalues.
-        probes: Rademacher vectors for the trace.
-        density: Lanczos steps of the spectral density; 0 leaves it out, others need curvlinops.
-        rho: ρ; the default is SAM's.
-        relative: ρ_rel; at the default, SAM's step of 0.05, which in this measure is 0.06 long on a trained perceptron
-            and 0.07 on the papers' CNN, is inside. (ASAM's 0.5 is for a T of single weights; filter by filter it is
-            far from local: at its worst the perceptron's loss rises 23 times.)
-        draws: directions of ``ball_mean`` and ``filter_mean``, each with both signs.
-        starts: random starts of the ascents for the worst cases, besides the SAM step.
-        steps: gradients of one ascent.
-        seed: of all directions, probes and starts, which are the same for every model.
-        hessian: whether to ask for the Hessian at all.
-        workers: threads, default one a core; the numbers do not hang on it.
-        progress: told the forward passes done and in all, as far as they can be known.
-        partial: where finished parts are kept; with other radii or draws, models or samples they are not used.
-        provenance: goes into ``attrs``.
+@dataclass(frozen=True)
+class Asked:
+    """The settings of :func:`sharpness`, by its names.
 
     Raises:
-        FedscopeError: no model, radii or counts that make no sense, more eigenvalues than parameters, a model that
-            does not fit the module, two models of one name, ``density`` without curvlinops.
+        FedscopeError: one that makes no sense.
     """
-    asked = Asked(top, probes, density, rho, relative, draws, starts, steps, seed, hessian)
-    if not models:
-        raise FedscopeError("there is no model to measure; give at least one")
-    if hessian and density:
-        require_curvlinops()
-    evaluator = Evaluator(module, samples, compute=compute)
-    derivatives = Derivatives(module, samples, compute=compute)
-    for model in models:
-        difference = evaluator.layout.difference(model.weights.layout)
-        if difference:
-            raise FedscopeError(f"{model.label} does not fit the module: {difference}")
-    size = evaluator.layout.size
-    if hessian and not top <= size:
-        raise FedscopeError(f"--top {top} eigenvalues of a model of {size} parameters do not exist; give 1 to {size}")
-    empty = tuple(_curvature(model, {}) for model in models)
-    attrs = {**asdict(asked), "parameters": size, **provenance_of(evaluator, samples, models, provenance)}
-    Sharpness(empty, attrs)  # refuses names that are not unique, before anything is computed
 
-    parts = parts_of(asked)
-    question = fingerprint("sharpness", module, evaluator, [model.weights for model in models], **asdict(asked))
-    # by model, so that asking for more of them goes on with those that are done
-    digests = question.pop("models")
-    meter = _Meter(progress, sum(part.passes for part in parts) * len(models))
-    store = Partial(partial, question) if partial is not None else None
-    made = []
-    with store or nullcontext():
-        for model, digest in zip(models, digests, strict=True):
-            about = About(model.weights, asked, evaluator, derivatives, meter.tick)
-            values = {}
-            for part in parts:
-                key = f"{digest}:{part.name}"
-                meter.begin(part.passes)
-                if store is None or key not in store.done:
-                    value = measured(part, about)
-                    if store is not None:
-                        store.add(key, value)
-                else:
-                    value = store.done[key]
-                values[part.name] = value
-                about.known |= {one.name: one for one in remembered(value)}
-                meter.finish()
-            made.append(_curvature(model, values))
-    return Sharpness(tuple(made), attrs)
+    top: int
+    probes: int
+    density: int
+    rho: float
+    relative: float
+    draws: int
+    starts: int
+    steps: int
+    seed: int
+    hessian: bool
+
+    def __post_init__(self) -> None:
+        for name, value in (("rho", self.rho), ("relative", self.relative)):
+            if not 0 < value < math.inf:
+                raise FedscopeError(f"--{name} {value:g} is no radius about a model; give a positive number")
+        least = {"top": 1, "probes": 1, "draws": 1, "starts": 0, "steps": 1, "density": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise FedscopeError(f"--{name} {getattr(self, name)} is too small; give {low} or more")
+        if 0 < self.density < 3:
+            raise FedscopeError(f"--density {self.density} steps resolve nothing; give 3 or more, as in --density 64")
 
 
-class _Meter:
-    """Forward passes done: within a part as they come, at its end as many as it was expected to take."""
+@dataclass
+class About:
+    """One model while it is measured: ``known`` grows by each part's measures, ``tick`` counts forward passes."""
 
-    def __init__(self, progress: Progress | None, of: int) -> None:
-        self._progress, self._of = progress, of
-        self._parts = self._part = self._here = 0
+    w: Weights
+    asked: Asked
+    evaluator: Evaluator
+    derivatives: Derivatives
+    tick: Callable[[int], None]
+    known: dict[str, Measure] = field(default_factory=dict)
 
-    def begin(self, passes: int) -> None:
-        self._part, self._here = passes, 0
+    def ball(self, relative: bool) -> Ball:
+        """The ball that rises are asked for in."""
+        return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative)
 
-    def tick(self, passes: int) -> None:
-        self._here += passes
-        self._tell()
+    def slope(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """Loss and gradient."""
+        answer = self.derivatives.gradient(self.w, parameters)
+        self.tick(GRADIENT)
+        return answer
 
-    def finish(self) -> None:
-        self._parts, self._part, self._here = self._parts + self._part, 0, 0
-        self._tell()
+    def product(self, vectors: np.ndarray) -> np.ndarray:
+        """H v for rows v, as many together as share their passes."""
+        parts = []
+        for first in range(0, len(vectors), TOGETHER):
+            parts.append(self.derivatives.products(self.w, vectors[first : first + TOGETHER]))
+            self.tick(PRODUCT * len(parts[-1]))
+        return np.concatenate(parts)
 
-    def _tell(self) -> None:
-        if self._progress is not None:
-            self._progress(self._parts + min(self._here, self._part), self._of)
+
+@dataclass(frozen=True)
+class Part:
+    """A part: its key in the store, the passes it may take, and how its numbers are made.
+
+    ``measure`` returns measures, and the spectrum as two lists where there is one.
+    """
+
+    name: str
+    passes: int
+    names: tuple[str, ...]
+    measure: Callable[[About], Sequence[Measure] | tuple[list[float], list[float]] | None]
 
 
-def _curvature(model: Model, values: Mapping[str, Any]) -> Curvature:
-    spectrum = values.get("density", {}).get("spectrum")
-    return Curvature(
-        run=model.run.name if model.run is not None else "",
-        round=model.round,
-        model=model.which or model.label,
-        measures=tuple(one for value in values.values() for one in remembered(value)),
-        spectrum=Spectrum(*(np.array(column) for column in spectrum)) if spectrum else None,
+def parts_of(asked: Asked) -> tuple[Part, ...]:
+    """The parts that were asked for, in an order in which each finds what it needs."""
+    climb = GRADIENT * (1 + (1 + asked.starts) * asked.steps)
+    mean = 1 + 2 * asked.draws
+    parts = [
+        Part("loss", 1, ("loss", "error"), _loss),
+        Part("sam", 3 * GRADIENT, ("gradient_norm", "sam"), _sam),
+        Part("worst_case", climb, ("worst_case",), partial(_worst, "worst_case", False)),
+        Part("ball_mean", mean, ("ball_mean",), partial(_mean, "ball_mean", False)),
+        Part("filter_mean", mean, ("filter_mean",), partial(_mean, "filter_mean", True)),
+        Part("filter_worst_case", climb, ("filter_worst_case",), partial(_worst, "filter_worst_case", True)),
+    ]
+    if not asked.hessian:
+        return tuple(parts)
+    names = tuple(f"eigenvalue_{i + 1}" for i in range(asked.top))
+    parts += [
+        Part("eigenvalues", (PRODUCTS + asked.top) * PRODUCT, names, _eigenvalues),
+        Part("eigenvalue_min", PRODUCTS * PRODUCT, ("eigenvalue_min",), _most_negative),
+        Part("trace", asked.probes * PRODUCT, ("trace",), _trace),
+    ]
+    if asked.density:
+        parts.append(Part("density", asked.density * PRODUCT, (), _density))
+    return tuple(parts)
+
+
+def measured(part: Part, about: About) -> dict[str, Any]:
+    """A part's numbers as JSON holds them; NaN where the loss or what is derived from it is not finite."""
+    loss = about.known.get("loss")
+    broken = loss is not None and loss.value is not None and not math.isfinite(loss.value)
+    answer: Any = [Measure(name, math.nan) for name in part.names] or None
+    if not broken:
+        with suppress(FloatingPointError):
+            answer = part.measure(about)
+    if answer is None or isinstance(answer, tuple):
+        return {"measures": [], "spectrum": answer}
+    return {"measures": [[one.name, one.value, one.radius, one.stderr] for one in answer], "spectrum": None}
+
+
+def remembered(value: Mapping[str, Any]) -> list[Measure]:
+    """The measures that :func:`measured` gave."""
+    return [Measure(*row) for row in value["measures"]]
+
+
+def _loss(about: About) -> list[Measure]:
+    loss, error = about.evaluator.models(about.w)
+    known = [] if math.isnan(error[0]) else [Measure("error", float(error[0]))]  # not every task has one
+    return [Measure("loss", float(loss[0])), *known]
+
+
+def _sam(about: About) -> list[Measure]:
+    _, gradient = about.slope(about.w.parameters)
+    ball = about.ball(relative=False)
+    length = Measure("gradient_norm", float(np.linalg.norm(gradient)))
+    return [length, Measure("sam", sam_step(ball, about.slope), ball.radius)]
+
+
+def _worst(name: str, relative: bool, about: About) -> list[Measure]:
+    asked, ball = about.asked, about.ball(relative)
+    rise = worst_rise(ball, about.slope, starts=asked.starts, steps=asked.steps, seed=asked.seed)
+    return [Measure(name, rise, ball.radius)]
+
+
+def _mean(name: str, relative: bool, about: About) -> list[Measure]:
+    asked, ball = about.asked, about.ball(relative)
+    rise, stderr = mean_rise(ball, about.evaluator, draws=asked.draws, seed=asked.seed)
+    return [Measure(name, rise, ball.radius, None if math.isnan(stderr) and asked.draws == 1 else stderr)]
+
+
+def _eigenvalues(about: About) -> list[Measure]:
+    asked = about.asked
+    found = eigenvalues(about.product, about.w.layout.size, asked.top, asked.seed)
+    measures = [Measure(f"eigenvalue_{i}", one.value, None, one.residual) for i, one in enumerate(found, start=1)]
+    return [*measures, *(Measure(f"eigenvalue_{i}", None) for i in range(len(found) + 1, asked.top + 1))]
+
+
+def _most_negative(about: About) -> list[Measure]:
+    largest = about.known["eigenvalue_1"].value
+    size, seed = about.w.layout.size, about.asked.seed
+    found = () if largest is None else most_negative(about.product, size, largest, seed)
+    measures = [Measure("eigenvalue_min", smallest.value, None, smallest.residual) for smallest in found]
+    return measures or [Measure("eigenvalue_min", None)]
+
+
+def _trace(about: About) -> list[Measure]:
+    value, stderr = trace(about.product, about.w.layout.size, about.asked.probes, about.asked.seed)
+    return [Measure("trace", value, None, stderr if about.asked.probes > 1 else None)]
+
+
+def _density(about: About) -> tuple[list[float], list[float]] | None:
+    low, high = about.known["eigenvalue_min"].value, about.known["eigenvalue_1"].value
+    if low is None or high is None or not math.isfinite(high - low):
+        return None
+    grid, density = spectral_density(
+        about.product, about.w.layout.size, (low, high), about.asked.density, about.asked.seed
     )
+    return grid.tolist(), density.tolist()

@@ -1,4 +1,4 @@
-"""How every figure of the package looks, and files that come out the same byte for byte."""
+"""How every figure and every page of the package looks, and files that come out the same byte for byte."""
 
 from __future__ import annotations
 
@@ -56,8 +56,6 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "axes.titlesize": SIZE,
         "axes.labelsize": SIZE,
         "legend.fontsize": SMALL,
-        "xtick.labelsize": SMALL,
-        "ytick.labelsize": SMALL,
         "axes.linewidth": 0.6,
         "axes.labelpad": 2.5,
         "axes.titlepad": 4.0,
@@ -69,16 +67,6 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "lines.markersize": 4.0,
         "patch.linewidth": 0.5,
         "hatch.linewidth": 0.4,
-        "xtick.major.width": 0.6,
-        "ytick.major.width": 0.6,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "xtick.minor.width": 0.4,
-        "ytick.minor.width": 0.4,
-        "xtick.minor.size": 1.5,
-        "ytick.minor.size": 1.5,
-        "xtick.major.pad": 2.0,
-        "ytick.major.pad": 2.0,
         "legend.frameon": False,
         "legend.handlelength": 1.8,
         "legend.handletextpad": 0.5,
@@ -91,10 +79,22 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "savefig.dpi": DPI,
         "text.usetex": False,
     }
+    ticks = {"major.width": 0.6, "major.size": 2.5, "minor.width": 0.4, "minor.size": 1.5, "major.pad": 2.0}
+    for axis in ("xtick", "ytick"):
+        settings |= {f"{axis}.labelsize": SMALL, **{f"{axis}.{name}": value for name, value in ticks.items()}}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(settings)
         yield
+
+
+def look_of(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th line; those of few lines are told apart also without colour.
+
+    >>> look_of(8)["color"] == COLOURS[1]
+    True
+    """
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -129,6 +129,25 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
                 temporary.write_bytes(drawn.getvalue())
             written.append(path)
     return tuple(written)
+
+
+def as_page(figure: Any, name: str) -> str:
+    """A plotly figure as a page with plotly.js inside, the same text for the same figure."""
+    # a fixed name in place of a random one keeps the page the same
+    html: str = figure.to_html(
+        include_plotlyjs=True, full_html=True, div_id=name, default_height="92vh", config={"displaylogo": False}
+    )
+    return html
+
+
+def heading(title: str, remark: str) -> dict[str, str]:
+    """A page's title with its remark below, as plotly takes it."""
+    return {"text": f"{title}<br><sup>{remark}</sup>"}
+
+
+def markup(words: str) -> str:
+    """What matplotlib writes as mathematics, in a page's words."""
+    return words.replace("$L_2$", "L<sub>2</sub>")
 
 
 def shortened(label: str, length: int) -> str:

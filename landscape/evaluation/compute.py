@@ -1,14 +1,25 @@
-"""Where numbers are computed, and in which arithmetic: one answer for evaluation, analyses and training."""
+"""Where numbers are computed, in which arithmetic, and by how many threads: one answer for evaluation, analyses and
+training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from threading import Event, local
+from typing import Any, TypeVar
 
 from ...checkpoints import FedscopeError
 
 PRECISIONS = ("float32", "tf32", "bf16")
+# How many items may be taken ahead of the one the caller waits for, for each worker: results wait in memory.
+AHEAD = 16
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -101,3 +112,97 @@ def _found(device: str) -> str:
 
 #: every core in float32: what functions take where nothing else is said
 CPU = Compute()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def run_in_workers(
+    task: Callable[[Item, Any, Event], Result],
+    items: Iterable[Item],
+    *,
+    make: Callable[[], Any] | None = None,
+    workers: int | None = None,
+    idle: list[Any] | None = None,
+) -> Generator[Result, None, None]:
+    """Yield ``task(item, context, stop)`` for every item, in the order of the items, whatever the number of workers.
+
+    Every worker is a thread in which torch computes with one thread of its own; the caller's setting is what it was
+    afterwards. A task must depend on its item alone, then so do the results.
+
+    Args:
+        task: called in a worker with the item, the worker's context, and an event that is set when everybody should
+            stop: a long task looks at it now and then and may raise anything.
+        items: taken as they are needed, at most ``AHEAD`` a worker before the one that the caller waits for.
+        make: makes a worker's context, in the worker and once; without it the context is ``None``.
+        workers: at most so many threads; default one a core.
+        idle: contexts of earlier calls, which are used before new ones are made; afterwards this call's are there, too.
+
+    Raises:
+        the first exception of a task, after the others have stopped. When the caller leaves the loop or presses
+        Ctrl-C, the workers stop at their next item too.
+
+    >>> list(run_in_workers(lambda item, context, stop: item**2, range(5)))
+    [0, 1, 4, 9, 16]
+    """
+    count = max(1, workers if workers is not None else cores())
+    if isinstance(items, Sized):
+        count = max(1, min(count, len(items)))
+    import torch
+
+    stop, own, kept = Event(), local(), idle if idle is not None else []
+    failures: list[BaseException] = []
+    used: list[Any] = []
+
+    def context() -> Any:
+        try:
+            taken = kept.pop()
+        except IndexError:
+            taken = make() if make is not None else None
+        used.append(taken)
+        return taken
+
+    def work(item: Item) -> Result:
+        if stop.is_set():
+            raise InterruptedError("the workers were told to stop")
+        try:
+            if not hasattr(own, "context"):
+                torch.set_num_threads(1)
+                own.context = context()
+            return task(item, own.context, stop)
+        except BaseException as error:
+            # what the others raise once they are told to stop is a consequence
+            if not stop.is_set():
+                failures.append(error)
+            stop.set()
+            raise
+
+    def next_result() -> Result:
+        try:
+            return waiting.popleft().result()
+        except BaseException:
+            if failures:
+                raise failures[0] from None
+            raise
+
+    threads_before = torch.get_num_threads()
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(count, thread_name_prefix="fedscope-")
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) == AHEAD * count:
+                yield next_result()
+        while waiting:
+            yield next_result()
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+        kept.extend(used)
+        # The setting is a thread's own, but torch hands the latest one to threads that start later.
+        torch.set_num_threads(threads_before)

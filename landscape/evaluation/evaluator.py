@@ -16,16 +16,14 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
-from .compute import CPU, Compute
-from .replica import Replica, Replicas
+from .compute import CPU, Compute, Item, Result, run_in_workers
+from .fitting import refuse_shapeless, try_out
+from .replica import Replica
 from .samples import Samples
-from .tally import Tally
-from .tasks import Task
-from .trial import refuse_shapeless, try_out
-from .workers import Item, Result, run_in_workers
+from .tasks import Tally
 
 if TYPE_CHECKING:
-    from ..first_layer.spanning import Spanning
+    from .spanning import Spanning
 
 # Chosen by measuring: convolutions are fastest while a batch's activations stay in a core's cache, which 50 images of
 # 32 x 32 do; linear layers alone want more rows. On a GPU the whole set, as far as memory sensibly goes.
@@ -87,7 +85,8 @@ class Evaluator:
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
         # not a method of this object: a cycle would keep it and its models in memory until it is looked for
         self._new = partial(Replica, module, self.compute)
-        self._idle = [Replicas(self._new, [first])]
+        # of each worker as many as it was ever asked for
+        self._idle = [[first]]
         self._data = [(first.prepare(part.x), part.y.to(first.device)) for part in self.parts]
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
 
@@ -109,13 +108,15 @@ class Evaluator:
         """
         order = list(range(count) if indices is None else indices)
 
-        def task(group: list[int], replicas: Replicas, stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
-            own = replicas.first(len(group))
-            for i, replica in zip(group, own, strict=True):
+        def task(group: list[int], replicas: list[Replica], stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
+            formed = self._first(len(group), replicas)
+            for i, replica in zip(group, formed, strict=True):
                 self._form(form, i, replica)
             if spanning is None or not spanning.combines(group[0]):
-                return [(i, *self._measure(replica, stop)) for i, replica in zip(group, own, strict=True)]
-            return self._measure_together(group, own, spanning, stop)
+                means = [self._measure(replica, stop) for replica in formed]
+            else:
+                means = self._means(len(group), partial(spanning.logits, group, formed), self.batch, stop)
+            return [(i, loss, error) for i, (loss, error) in zip(group, means, strict=True)]
 
         groups = [[i] for i in order] if spanning is None else spanning.groups(order)
         with closing(self._run(task, groups)) as results:
@@ -146,8 +147,8 @@ class Evaluator:
         """Outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
         x = self._data[0][0][rows]
 
-        def task(model: Weights, replicas: Replicas, stop: Event) -> Tensor:
-            (replica,) = replicas.first(1)
+        def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
+            (replica,) = self._first(1, replicas)
             replica.load(model.parameters, model.buffers)
             parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
             return torch.cat(parts)
@@ -159,7 +160,7 @@ class Evaluator:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            (replica,) = self._idle[0].first(1)
+            (replica,) = self._first(1, self._idle[0])
             replica.load(model.parameters, model.buffers)
             return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
         finally:
@@ -171,7 +172,12 @@ class Evaluator:
 
     def prepare(self, x: Tensor) -> Tensor:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
-        return self._idle[0].first(1)[0].prepare(x)
+        return self._first(1, self._idle[0])[0].prepare(x)
+
+    def _first(self, count: int, replicas: list[Replica]) -> list[Replica]:
+        while len(replicas) < count:
+            replicas.append(self._new())
+        return replicas[:count]
 
     def _form(self, form: Callable[[int, Replica], None], i: int, replica: Replica) -> None:
         try:
@@ -187,11 +193,8 @@ class Evaluator:
         while True:
             batch = self.batch
             try:
-                results = [
-                    self._mean(replica, part.task, x, y, batch, stop)
-                    for part, (x, y) in zip(self.parts, self._data, strict=True)
-                ]
-                return np.array([loss for loss, _ in results]), np.array([error for _, error in results])
+                (means,) = self._means(1, lambda part, number, x: [replica.logits(x)], batch, stop)
+                return means
             except torch.OutOfMemoryError:
                 if batch == 1:
                     raise FedscopeError(
@@ -207,50 +210,29 @@ class Evaluator:
                 stacklevel=2,
             )
 
-    def _measure_together(
-        self, group: Sequence[int], replicas: Sequence[Replica], spanning: Spanning, stop: Event
-    ) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Every batch under all models of a group before the next batch; the same sums as :meth:`_mean` makes."""
-        tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in group]
+    def _means(
+        self, models: int, outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]], batch: int, stop: Event
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Loss and error [S] of so many models: every batch under all of them before the next one.
+
+        ``outputs_of(part, number, x)`` gives every model's outputs on a batch of a data set.
+        """
+        tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in range(models)]
         with torch.inference_mode():
-            for part, (_, labels) in enumerate(self._data):
-                for batch, (x, y) in enumerate(zip(self.batches(part), torch.split(labels, self.batch), strict=True)):
+            for part, data in enumerate(self._data):
+                batches = zip(*(torch.split(tensor, batch) for tensor in data), strict=True)
+                for number, (x, y) in enumerate(batches):
                     if stop.is_set():
                         raise InterruptedError("the evaluation was told to stop")
-                    every = spanning.logits(group, replicas, part, batch, x)
-                    for tally, outputs in zip(tallies, every, strict=True):
+                    for tally, outputs in zip(tallies, outputs_of(part, number, x), strict=True):
                         tally[part].add(outputs, y)
-        results = [np.array([tally.means() for tally in own]).T for own in tallies]
-        return [(i, loss, error) for i, (loss, error) in zip(group, results, strict=True)]
-
-    def _mean(
-        self, replica: Replica, learnt: Task, inputs: Tensor, labels: Tensor, batch: int, stop: Event
-    ) -> tuple[float, float]:
-        tally = Tally(learnt, self.device)
-        with torch.inference_mode():
-            for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
-                if stop.is_set():
-                    raise InterruptedError("the evaluation was told to stop")
-                tally.add(replica.logits(x), y)
-        return tally.means()
+        means = (np.array([tally.means() for tally in of_model]).T for of_model in tallies)
+        return [(loss, error) for loss, error in means]
 
     def _run(
-        self, task: Callable[[Item, Replicas, Event], Result], items: Sequence[Item]
+        self, task: Callable[[Item, list[Replica], Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
-        used: list[Replicas] = []
-
-        def make() -> Replicas:
-            try:
-                replicas = self._idle.pop()
-            except IndexError:
-                replicas = Replicas(self._new, [])
-            used.append(replicas)
-            return replicas
-
-        try:
-            yield from run_in_workers(task, items, make=make, workers=self.compute.workers)
-        finally:
-            self._idle.extend(used)
+        return run_in_workers(task, items, make=list, workers=self.compute.workers, idle=self._idle)
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:

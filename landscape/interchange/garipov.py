@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.npz import read_npz
+from ...checkpoints.archives import read_npz
 from ...checkpoints.opening import regular
 from ..planes.result import Plane, PlaneModel
 from .goldstein import choose_split, refuse_grid

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.gate import refuse_unstored
 from ...checkpoints.hdf5 import reading, writing
-from ...checkpoints.stored import refuse_unstored
 from ..planes.gate import refuse_strange
 from ..planes.result import Plane
 
@@ -200,8 +200,6 @@ def _kept(attrs: Mapping[str, Any]) -> dict[str, Any]:
 def _directions(file: Any) -> dict[str, str]:
     """The file of the directions, as their code names it."""
     found = file.get("dir_file")
-    if not isinstance(found, h5py.Dataset) or found.shape is None or not h5py.check_string_dtype(found.dtype):
-        return {}
-    if found.shape != ():
+    if not isinstance(found, h5py.Dataset) or found.shape != () or not h5py.check_string_dtype(found.dtype):
         return {}
     return {"dir_file": str(found.asstr(errors="replace")[()])}

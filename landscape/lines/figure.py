@@ -1,24 +1,17 @@
-"""Lines as a figure: loss and error over β, a colour a pair. Drawing only."""
+"""Lines as a figure: loss and error over β, a colour a pair; and what lies between all pairs of models as a heat map.
+Drawing only."""
 
 from __future__ import annotations
 
-from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing.paper import (
-    CHARACTER,
-    COLOURS,
-    DASHES,
-    GREY,
-    SMALL,
-    measured_on,
-    new_figure,
-    paper_style,
-    shortened,
-    statistics_of,
-)
+from ..drawing.axes import crosses, decades, even
+from ..drawing.heat_maps import colour_bar, name_cells, signed_heat_map
+from ..drawing.paper import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of
+from ..drawing.sheet import EDGE, LINE, Sheet, wrapped
+from .result import connectivity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +20,9 @@ if TYPE_CHECKING:
     from .result import Line
 
 # Inches.
-LEFT, RIGHT, BOTTOM, LINE, EDGE = 0.55, 0.12, 0.36, 0.135, 0.05
+LEFT, RIGHT, BOTTOM = 0.55, 0.12, 0.36
+# Of the heat map: room left of the cells and below them, for the bar with its numbers.
+NAMES, BELOW, NUMBERS, BAR, GAP = 0.4, 0.42, 0.62, 0.09, 0.07
 
 
 def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
@@ -44,123 +39,103 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         gap = 0.14
         top = EDGE + (0.2 if title else 0.04)
         body = high if beside else len(names) * (high + gap) - gap
-        said = wrap(_remark(line), int((width - 0.1) / CHARACTER), break_on_hyphens=False)
+        said = wrapped(_remark(line), width - 0.1, hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
-        height = below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE
-        figure = new_figure(width, height)
+        sheet = Sheet(width, below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE, title)
         for i, name in enumerate(names):
-            left = LEFT + (i * cell if beside else 0)
-            down = top + (0 if beside else i * (high + gap)) + high
-            axes = figure.add_axes((left / width, 1 - down / height, wide / width, high / height))
+            left, down = (i * cell, 0.0) if beside else (0.0, i * (high + gap))
+            axes = sheet.axes(LEFT + left, top + down, wide, high, ylabel=0.41)
             _curves(axes, line, name)
             if beside or i == len(names) - 1:
                 axes.set_xlabel(r"$\beta$")
             else:
                 axes.tick_params(labelbottom=False)
-            axes.yaxis.set_label_coords(-0.41 / wide, 0.5)
-        if title:
-            figure.text(0.5, 1 - (EDGE + 0.08) / height, title, ha="center", va="center")
-        _legend(figure, entries, below)
-        for i, words in enumerate(reversed(said)):
-            up = (EDGE + LINE * (i + 0.5)) / height
-            figure.text(0.1 / width, up, words, color=GREY, fontsize=SMALL, va="center")
-    return figure
+        for i, (words, barrier) in enumerate(entries):
+            sheet.line(0.12, below + 0.5 * LINE, 0.3, look_of(i))
+            sheet.text(width - RIGHT, below + 0.5 * LINE, barrier, fontsize=SMALL, ha="right")
+            for which in words:
+                sheet.text(0.5, below + 0.5 * LINE, which, fontsize=SMALL)
+                below += LINE
+        return sheet.finished(said, 0.1)
+
+
+def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
+    """The excess in the middle as a heat map, a row and a column a model; ``width`` in inches.
+
+    Violet cells: the mean of the two is better than they are on average; orange ones: a barrier.
+    """
+    labels, _, middles = connectivity(line)
+    names = [label.rpartition("client-")[2] or label for label in labels]
+    with paper_style(width):
+        left = max(NAMES, max(map(len, names)) * CHARACTER + 0.24)
+        side = width - left - GAP - BAR - NUMBERS
+        said = wrapped("; ".join(_measured(line)), width - 0.1, hyphens=False)
+        top = EDGE + (0.2 if title else 0.04)
+        sheet = Sheet(width, top + side + BELOW + LINE * len(said) + EDGE, title)
+        axes = sheet.axes(left, top, side, side)
+        image = signed_heat_map(axes, middles)  # grey: no pair, or no number
+        name_cells(axes, names, side)
+        if all("client-" in label for label in labels):
+            axes.set(xlabel="client", ylabel="client")
+        label = f"excess loss in the middle{_nats(line)}"
+        colour_bar(sheet.axes(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
+        return sheet.finished(said, 0.1)
 
 
 def _curves(axes: Axes, line: Line, name: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     curves = line.loss if name == "loss" else 100 * line.error
     for end in (0.0, 1.0):
         axes.axvline(end, color="#d0d0d0", linewidth=0.6, zorder=0)
     for i, curve in enumerate(curves):
-        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
-        axes.plot(line.beta, np.ma.masked_invalid(curve), color=colour, linestyle=dash, zorder=3)
+        look = look_of(i)
+        axes.plot(line.beta, np.ma.masked_invalid(curve), **look, zorder=3)
         ends = [int(np.flatnonzero(line.beta == end)[0]) for end in (0.0, 1.0)]
-        axes.plot(
-            line.beta[ends],
-            np.ma.masked_invalid(curve[ends]),
-            color=colour,
-            linestyle=":" if name == "loss" else "none",
-            linewidth=0.7,
-            marker="o",
-            markersize=4.0,
-            markeredgecolor="white",
-            markeredgewidth=0.6,
-            zorder=4,
-        )
-        # where values are not finite there is no curve; crosses on the axis say so
-        broken = line.beta[~np.isfinite(curve)]
-        axes.plot(
-            broken,
-            np.full(len(broken), 0.03),
-            transform=axes.get_xaxis_transform(),
-            color=colour,
-            linestyle="none",
-            marker="x",
-            markersize=3,
-            clip_on=False,
-        )
+        dots: dict[str, Any] = {"marker": "o", "markersize": 4.0, "markeredgecolor": "white", "markeredgewidth": 0.6}
+        dots |= {"color": look["color"], "linestyle": ":" if name == "loss" else "none", "linewidth": 0.7}
+        axes.plot(line.beta[ends], np.ma.masked_invalid(curve[ends]), zorder=4, **dots)
+        crosses(axes, line.beta, curve, 0.03, color=look["color"], clip_on=False)
     finite = curves[np.isfinite(curves)]
     if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
         axes.set_yscale("log")
-        _plain_log_ticks(axes, float(finite.min()), float(finite.max()))
+        # a loss seldom spans more than two decades
+        decades(axes.yaxis, (1.0, 3.0) if finite.max() < 1e3 * finite.min() else (1.0,), 12)
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+        even(axes.yaxis, 5, quarters=True)
+    even(axes.xaxis, 5, quarters=True)
     axes.set_xlim(line.beta[0], line.beta[-1])
     split = str(line.attrs.get("split", "")).strip()
-    nats = " (nats)" if line.attrs.get("loss_units", "nat") == "nat" else ""
-    axes.set_ylabel(f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip())
+    axes.set_ylabel(f"{split} {f'loss{_nats(line)}' if name == 'loss' else 'error (%)'}".strip())
 
 
-def _plain_log_ticks(axes: Axes, low: float, high: float) -> None:
-    """0.1, 0.3, 1, 3 rather than powers of ten: a loss seldom spans more than two decades."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    decades = np.log10(high / low)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if decades < 3 else (1.0,), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+def _nats(line: Line) -> str:
+    return " (nats)" if line.attrs.get("loss_units", "nat") == "nat" else ""
 
 
 def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
     """For each pair: which end is which, in a line or, where that is too long, in two; and its barrier."""
     entries = []
     for (first, second), barrier, where in zip(line.ends, line.barrier, line.barrier_beta, strict=True):
-        said = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"
-        room = int((width - 0.5 - RIGHT) / CHARACTER) - len(said) - 2
+        height = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"
+        room = int((width - 0.5 - RIGHT) / CHARACTER) - len(height) - 2
         if len(first) + len(second) + 12 <= room:
             words = [rf"$\beta$ = 0: {second}, 1: {first}"]
         else:
             words = [rf"$\beta$ = 0: {shortened(second, room - 7)}", rf"$\beta$ = 1: {shortened(first, room - 7)}"]
-        entries.append((words, said))
+        entries.append((words, height))
     return entries
 
 
-def _legend(figure: Figure, entries: list[tuple[list[str], str]], top: float) -> None:
-    from matplotlib.lines import Line2D
-
-    width, height = figure.get_size_inches()
-    for i, (words, said) in enumerate(entries):
-        middle = 1 - (top + 0.5 * LINE) / height
-        across = [0.12 / width, 0.42 / width]
-        figure.add_artist(
-            Line2D(across, [middle, middle], color=COLOURS[i % len(COLOURS)], linestyle=DASHES[i % len(DASHES)])
-        )
-        figure.text(1 - RIGHT / width, middle, said, fontsize=SMALL, va="center", ha="right")
-        for line in words:
-            figure.text(0.5 / width, 1 - (top + 0.5 * LINE) / height, line, fontsize=SMALL, va="center")
-            top += LINE
+def _measured(line: Line) -> list[str]:
+    """On which data, and whose normalization statistics."""
+    data = measured_on(line.attrs) if "data" in line.attrs else ""
+    policy = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    return [words for words in (data, policy) if words]
 
 
 def _remark(line: Line) -> str:
-    parts = []
-    if "data" in line.attrs:
-        parts.append(measured_on(line.attrs))
-    parts.append(statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none"))))
+    parts = _measured(line)
     broken = int(np.count_nonzero(~np.isfinite(line.loss)))
     if broken:
         parts.append(f"{broken:,} of {line.loss.size:,} points not finite (crosses)")
-    return "; ".join(part for part in parts if part)
+    return "; ".join(parts)

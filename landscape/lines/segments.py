@@ -12,14 +12,19 @@ from torch import nn
 from ...checkpoints import FedscopeError, Model
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
-from ..evaluation.geometry import fits_module, same_layout
-from ..evaluation.normalization import Normalization
-from ..evaluation.points import Points
-from ..evaluation.provenance import precision_errors, provenance_of
+from ..evaluation.fitting import fits_module, same_layout
+from ..evaluation.measuring import (
+    Progress,
+    Visits,
+    coarse_to_fine,
+    fingerprint,
+    precision_errors,
+    provenance_of,
+    statistics_identity,
+)
+from ..evaluation.normalization import Normalization, Points
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
-from ..evaluation.visiting import Progress, Visits, calibration_identity, coarse_to_fine, fingerprint
-from .betas import barrier_of, betas_on
 from .result import Line
 
 
@@ -61,7 +66,7 @@ def line(
         raise FedscopeError("the points of a line must be finite numbers")
     beta = np.union1d(beta, [0.0, 1.0])
     for pair in pairs:
-        same_layout([model.weights for model in pair], [model.label for model in pair])
+        same_layout(pair)
         if np.array_equal(pair[0].weights.parameters, pair[1].weights.parameters):
             raise FedscopeError(
                 f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
@@ -72,8 +77,7 @@ def line(
     shape = (len(pairs), len(beta))
     order = [pair * shape[1] + point for point in coarse_to_fine(shape[1:]) for pair in range(shape[0])]
 
-    inputs = evaluator.prepare(calibration.x) if calibration is not None else None
-    policy = Normalization.of(module, models[0].weights.buffers, normalization, inputs)
+    policy = Normalization.of(module, models[0].weights.buffers, normalization, calibration, evaluator.prepare)
 
     at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
     # the curves' points, then the ends with their own statistics where the policy gives them others
@@ -91,28 +95,26 @@ def line(
         else:
             points.form(point, replica)
 
-    weights = [model.weights for model in models]
     identity = fingerprint(
         "line",
         module,
         evaluator,
-        weights,
+        [model.weights for model in models],
         beta=beta.tolist(),
-        normalization=policy.policy,
-        calibration=calibration_identity(policy.policy, calibration),
+        **statistics_identity(policy),
         **({"models_last": len(own)} if own else {}),
     )
     count = len(order) + len(own)
     visits = Visits(evaluator, form, count, progress=progress, partial=partial, fingerprint=identity)
     visits.measure([*order, *own])
-    curves = [values[0, : len(order)].reshape(shape) for values in (visits.loss, visits.error)]
-    loss, error = curves
+    loss, error = curves = [values[0, : len(order)].reshape(shape) for values in (visits.loss, visits.error)]
     own_loss, own_error = (
         values[0, own].reshape(-1, 2) if own else curve[:, at]
         for values, curve in zip((visits.loss, visits.error), curves, strict=True)
     )
     barriers = [barrier_of(beta, curve) for curve in loss]
     ends_at = [pair * shape[1] + point for pair in range(shape[0]) for point in at]
+    (precise,) = precision_errors(module, evaluator, lambda i, r: form(ends_at[i], r), loss[None, :, at].reshape(1, -1))
     return Line(
         pairs=tuple(f"{a.label} - {b.label}" for a, b in pairs),
         ends=tuple((a.label, b.label) for a, b in pairs),
@@ -124,11 +126,52 @@ def line(
         attrs={
             **provenance_of(evaluator, samples, models, provenance),
             "normalization_policy": policy.policy,
-            **policy.provenance(calibration, "the model at beta = 1"),
-            **precision_errors(module, evaluator, lambda i, r: form(ends_at[i], r), loss[None, :, at].reshape(1, -1))[
-                0
-            ],
+            **policy.provenance("the model at beta = 1"),
+            **precise,
         },
         own_loss=own_loss,
         own_error=own_error,
     )
+
+
+def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
+    """``points`` equally spaced β on ``span``, 0 and 1 exactly among them where the span holds them.
+
+    >>> betas_on((-0.5, 1.5), 5).tolist()
+    [-0.5, 0.0, 0.5, 1.0, 1.5]
+    >>> betas_on((0.5, 1.25), 2).tolist()
+    [0.5, 1.0, 1.25]
+
+    Raises:
+        FedscopeError: fewer than two points, or a span that does not rise.
+    """
+    low, high = float(span[0]), float(span[1])
+    if points < 2 or not low < high:
+        raise FedscopeError(
+            f"{points} points from {low:g} to {high:g} make no line; give at least 2, the smaller end first"
+        )
+    betas = np.linspace(low, high, points)
+    step = (high - low) / (points - 1)
+    for end in (0.0, 1.0):
+        nearest = int(np.argmin(np.abs(betas - end)))
+        if abs(betas[nearest] - end) < 1e-9 * step:
+            betas[nearest] = end
+        elif low < end < high:
+            betas = np.sort(np.append(betas, end))
+    return betas
+
+
+def barrier_of(beta: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
+    """The greatest excess of ``loss`` [beta] over the straight line between its values at β = 0 and 1, and its β.
+
+    >>> import numpy as np
+    >>> barrier_of(np.array([0.0, 0.5, 1.0]), np.array([1.0, 5.0, 3.0]))
+    (3.0, 0.5)
+    """
+    inside = (beta >= 0) & (beta <= 1)
+    beta, loss = beta[inside], loss[inside]
+    at_0, at_1 = loss[beta == 0][0], loss[beta == 1][0]
+    with np.errstate(invalid="ignore"):
+        excess = loss - (beta * at_1 + (1 - beta) * at_0)
+        top = int(np.argmax(excess))
+    return float(excess[top]), float(beta[top])

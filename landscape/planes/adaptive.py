@@ -12,7 +12,7 @@ from scipy.interpolate import LinearNDInterpolator, RBFInterpolator
 from scipy.spatial import Delaunay, KDTree
 
 from ...checkpoints import FedscopeError
-from .tolerances import Tolerances
+from ..drawing.levels import depth, levels
 
 #: Flat indices of grid points -> their losses and errors, in that order.
 Measure = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]
@@ -21,6 +21,12 @@ Measure = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]
 START, FOLDS, STEP, FEWEST = 7, 10, 8, 40
 #: Of more than MANY points only the nearest NEIGHBOURS make a value: slower, but without an n x n matrix.
 MANY, NEIGHBOURS = 600, 60
+
+#: What is tolerated beside a share t of the range: 50 t bands of the colour scale, and 4 t of the loss itself over the
+#: lowest tenth of the points. With t = 0.005 that is a quarter of a band, and 2 %.
+BANDS, ITSELF, LOWEST = 50.0, 4.0, 0.1
+#: Losses that differ by less than a millionth are one flat surface in float32.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +87,8 @@ def refine(
 
     Checked are points that are not fitted: a random one in each of 16 to 64 equal blocks, and the last step's, which
     were trusted least. It ends once they differ by half of what is tolerated at most, or the budget is spent. In
-    triangles with a corner that is not finite
-    nothing is interpolated: half of each step goes there, and what it does not reach stays NaN.
+    triangles with a corner that is not finite nothing is interpolated: half of each step goes there, and what it does
+    not reach stays NaN.
 
     Args:
         shape: points along b and along a.
@@ -237,3 +243,45 @@ def _checked(
         error_rms=float(np.sqrt(np.mean(misses**2))) if len(off) else 0.0,
         unknown=int((~measured & ~known).sum()),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerances:
+    """What is tolerated on a surface whose finite losses are ``known`` [n], as far as one knows.
+
+    Attributes:
+        share: t, of the range.
+        edges: of the bands that it is drawn with.
+        low: the greatest loss of the lowest tenth of the points.
+        span: of the losses, max − min.
+    """
+
+    share: float
+    edges: np.ndarray
+    low: float
+    span: float
+
+    @classmethod
+    def of(cls, known: np.ndarray, share: float) -> Tolerances:
+        """The tolerances for a surface."""
+        # what rounding makes of a loss of 0 is a difference, too
+        span = max(float(np.ptp(known)), ROUNDING * float(np.abs(known).max()), np.finfo(float).tiny)
+        return cls(share, levels(known, float(known.min()))[0], float(np.quantile(known, LOWEST)), span)
+
+    def at(self, loss: np.ndarray) -> np.ndarray:
+        """The greatest difference tolerated where the loss is ``loss``, the same shape; above 0."""
+        excess, start = loss - self.edges[0], self.edges[1] - self.edges[0]
+        width = np.log((self.edges[-1] - self.edges[0]) / (self.edges[-2] - self.edges[0]))
+        allowed = np.minimum(
+            self.share * self.span, BANDS * self.share * np.where(excess > start, width * excess, start)
+        )
+        near = np.where(loss <= self.low, ITSELF * self.share * np.abs(loss), np.inf)
+        least = self.share * ROUNDING * max(self.span, float(np.abs(loss).max()))
+        tolerated: np.ndarray = np.maximum(np.minimum(allowed, near), least)
+        return tolerated
+
+    def bands(self, loss: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """How many bands of the colour scale lie between two losses; all above the last edge look alike."""
+        first, second = (depth(np.clip(values, self.edges[0], self.edges[-1]), self.edges) for values in (loss, other))
+        between: np.ndarray = np.abs(first - second)
+        return between

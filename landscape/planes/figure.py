@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..drawing.paper import CHARACTER, GREY, SMALL, paper_style, shortened
-from ..drawing.sheet import Sheet
+from ..drawing.paper import SMALL, paper_style, shortened
+from ..drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from .basins import basin_of
-from .keys import flow, keys_of
-from .marks import mark
+from .marks import draw_table, keys_of, mark, rows_of, table_height
 from .result import Plane
 from .surface import (
     DISTANCE,
@@ -25,14 +24,14 @@ from .surface import (
     tick_room,
     ticks,
 )
-from .table import LINE, draw_table, rows_of, table_height
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
-EDGE = 0.05
+# Of several: between columns, between the loss and the error, and a panel's title.
+GAP, BETWEEN, HEAD = 0.32, 0.15, 0.19
 LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
 NARROW = 3.2  # a figure in which two panels have no room for their titles
 WIDEST = 5.0  # of a panel that stands alone
@@ -50,7 +49,8 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
         tall = max(high, LOWEST)
         rows = rows_of(plane)
         basin = basin_of(plane)
-        said = _wrapped([basin.caption() if basin else "", remarks([plane])], width)
+        said = _wrapped(basin.caption(), width) if basin else []
+        said += _wrapped(remarks([plane]), width)
         top = EDGE + (0.22 if title else 0.05)
         below = top + tall + BOTTOM + 0.05
         sheet = Sheet(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
@@ -69,9 +69,7 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
             sheet.text(left - margin + 0.09, at + high / 2, _fitting(up, tall), rotation=90, ha="center")
             colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale, height=tall)
         draw_table(sheet, below, rows)
-        for i, line in enumerate(reversed(said)):
-            sheet.text(TEXT, sheet.height - EDGE - LINE * (i + 0.5), line, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said, TEXT)
 
 
 def _extent(plane: Plane, size: float) -> tuple[float, float]:
@@ -103,10 +101,9 @@ def draw_panels(
         width: in inches; below 3.2 every panel has a row, up to 4 two stand side by side, from 6 on a whole row does.
         rows: what each row is, written above it.
     """
-    grid = [[item] if isinstance(item, Plane) else list(item) for item in planes]
-    names = [[item] if isinstance(item, str) else list(item) for item in titles]
-    if planes and isinstance(planes[0], Plane):
-        grid, names = [[item for row in grid for item in row]], [[item for row in names for item in row]]
+    one_row = isinstance(planes[0], Plane)
+    grid: Any = [planes] if one_row else planes
+    names: Any = [titles] if one_row else titles
     everything = [plane for row in grid for plane in row]
     columns = max(len(row) for row in grid)
     columns = min(columns, 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2)))
@@ -116,35 +113,29 @@ def draw_panels(
         for start in range(0, len(row), columns)
     ]
     with paper_style(width):
-        gap, between, head = 0.32, 0.15, 0.19
         scales = {name: scale_of(everything, name) for name in quantities(everything)}
         margin = tick_room(everything, 1.0)
         room = width - margin - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
-        size = (room - gap * (columns - 1)) / columns
+        size = (room - GAP * (columns - 1)) / columns
         keys = keys_of(everything)
-        said = _wrapped([remarks(everything)], width)
-        strip_height = head + len(scales) * (size + between) - between + BOTTOM
+        said = _wrapped(remarks(everything), width)
+        strip_height = HEAD + len(scales) * (size + BETWEEN) - BETWEEN + BOTTOM
         named = sum(bool(name) for name, _, _ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
-        places = flow([words for _, words in keys], TEXT + 0.2, width)
-        lines = 1 + places[-1][1] if places else 0
-        sheet = Sheet(width, high + LINE * (lines + len(said)) + 0.04 + EDGE)
-        if title:
-            sheet.text(width / 2, EDGE + 0.08, title, ha="center")
+        places = flow([words for _, words in keys], TEXT + 0.2, width, 0.3)
+        sheet = Sheet(width, high + LINE * (lines_of(places) + len(said)) + 0.04 + EDGE, title)
         top = EDGE + (0.16 if title else 0)
         for name, row, heads in strips:
             if name:
                 sheet.text(margin, top + 0.08, name, weight="bold")
                 top += 0.17
-            told = _heads(heads, int((size + gap) / 0.066))
-            _strip(sheet, (margin, top), row, told, scales, size, gap, between, head)
+            told = _heads(heads, int((size + GAP) / 0.066))
+            _strip(sheet, (margin, top), row, told, scales, size)
             top += strip_height
         for (look, words), (left, line) in zip(keys, places, strict=True):
             sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
             sheet.text(left, high + LINE * (line + 0.5), words, fontsize=SMALL)
-        for i, words in enumerate(reversed(said)):
-            sheet.text(TEXT, sheet.height - EDGE - LINE * (i + 0.5), words, color=GREY, fontsize=SMALL)
-    return sheet.figure
+        return sheet.finished(said, TEXT)
 
 
 def _strip(
@@ -154,28 +145,25 @@ def _strip(
     heads: Sequence[str],
     scales: dict[str, Scale],
     size: float,
-    gap: float,
-    between: float,
-    head: float,
 ) -> None:
     margin, top = corner
     for row, (name, scale) in enumerate(scales.items()):
-        at = top + head + row * (size + between)
+        at = top + HEAD + row * (size + BETWEEN)
         for column, plane in enumerate(planes):
-            axes = sheet.axes(margin + column * (size + gap), at, size, size)
+            axes = sheet.axes(margin + column * (size + GAP), at, size, size)
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=False)
             ticks(axes, size, size)
             if row == 0:
                 axes.set_title(heads[column])
             axes.tick_params(labelbottom=row == len(scales) - 1)
-        bar = margin + len(planes) * (size + gap) - gap + BAR_GAP
+        bar = margin + len(planes) * (size + GAP) - GAP + BAR_GAP
         colour_bar(sheet.axes(bar, at, BAR, size), mappable, scale, height=size)
-    middle = margin + (len(planes) * (size + gap) - gap) / 2
-    end = top + head + len(scales) * (size + between) - between
+    middle = margin + (len(planes) * (size + GAP) - GAP) / 2
+    end = top + HEAD + len(scales) * (size + BETWEEN) - BETWEEN
     across, up = _common_labels(planes)
     sheet.text(middle, end + 0.27, across, ha="center")
-    sheet.text(0.09, (top + head + end) / 2, up, rotation=90, ha="center")
+    sheet.text(0.09, (top + HEAD + end) / 2, up, rotation=90, ha="center")
 
 
 def _heads(titles: Sequence[str], length: int) -> list[str]:
@@ -196,10 +184,5 @@ def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
     return across[0], up[0]
 
 
-def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
-    """Lines of small type that fit a figure's width."""
-    from textwrap import wrap
-
-    return [
-        line for words in sentences for line in wrap(words, int((width - TEXT) / CHARACTER), break_on_hyphens=False)
-    ]
+def _wrapped(words: str, width: float) -> list[str]:
+    return wrapped(words, width - TEXT, hyphens=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..drawing.levels import depth
-from ..drawing.paper import SURFACE
+from ..drawing.paper import SURFACE, as_page, heading, markup
 from .marks import is_owner, looks, paths, told_apart
 from .surface import axis_labels, distinct, is_metric, remarks, scale_of
 
@@ -53,13 +53,8 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     error = "<br>error %{customdata[1]:.1f} %" if known else ""
     told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
     data = np.stack([plane.loss, 100 * plane.error], axis=-1)
-    figure = make_subplots(
-        rows=1,
-        cols=2,
-        column_widths=[0.56, 0.44],
-        specs=[[{"type": "scene"}, {"type": "xy"}]],
-        horizontal_spacing=0.06,
-    )
+    kinds = [[{"type": "scene"}, {"type": "xy"}]]
+    figure = make_subplots(rows=1, cols=2, column_widths=[0.56, 0.44], specs=kinds, horizontal_spacing=0.06)
     surface = {"x": plane.a, "y": plane.b, "z": heights, "customdata": data, "hovertemplate": told}
     light = {"ambient": 0.85, "diffuse": 0.3, "specular": 0.05, "roughness": 0.9}  # colours stay the colour bar's
     bar = {**levels, "x": 1.0, "len": 0.8}
@@ -98,12 +93,11 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         )
         symbol = SYMBOLS.get(look["marker"], "star")
         figure.add_scatter(marker={**marker, "symbol": symbol, "size": 5 if line else 12}, row=1, col=2, **common)
-    across, along = (words[0].replace("$L_2$", "L<sub>2</sub>") for words in axis_labels(plane))
+    across, along = (markup(words[0]) for words in axis_labels(plane))
     small = {"tickfont": {"size": 10}}
-    said = remarks([plane], "holes")
     figure.update_layout(
         template="plotly_white",
-        title={"text": f"{title or 'Loss on the plane'}<br><sup>{said}</sup>"},
+        title=heading(title or "Loss on the plane", remarks([plane], "holes")),
         scene={
             # one letter each: longer words collide when the surface is turned, and stand at the contours already
             "xaxis": {"title": {"text": "a", "font": {"size": 12}}, **small},
@@ -123,11 +117,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     )
     figure.update_xaxes(title_text=f"a: {across}", constrain="domain")
     figure.update_yaxes(title_text=f"b: {along}", scaleanchor="x" if is_metric(plane) else None, constrain="domain")
-    # a fixed name in place of a random one keeps the page the same
-    html: str = figure.to_html(
-        include_plotlyjs=True, full_html=True, div_id="plane", default_height="92vh", config={"displaylogo": False}
-    )
-    return html
+    return as_page(figure, "plane")
 
 
 def _above(plane: Plane, heights: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:

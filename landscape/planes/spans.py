@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Model, Weights, mean, stack
-from ..evaluation.geometry import Basis, dot, norm, same_layout
-from .components import Components, principal_components
-from .directions import filter_normalised, gaussian_direction
+from ...checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
+from ..evaluation.fitting import same_layout
+from .axes import Axes, Basis, coefficients_of, dot, norm, principal_components, refuse_broken
 
 #: (a, b, distance from the plane)
 Place = tuple[float, float, float]
@@ -50,25 +50,31 @@ def through_models(models: Sequence[Model]) -> Span:
     """
     if len(models) != 3:
         raise FedscopeError(f"a plane goes through three models, but {len(models)} were given")
-    labels = [model.label for model in models]
+    same_layout(models)
     corners = [model.weights for model in models]
-    basis = Basis.of(corners, labels)
-    frame, cos_uv, angle = basis.frame, basis.cos_uv, basis.angle
+
+    def basis() -> Basis:
+        w_1, w_2, w_3 = (weights.parameters for weights in corners)
+        return Basis.through(w_1, w_2, w_3, [model.label for model in models])
+
+    # its float64 vectors are made anew where they are needed, and not kept between
+    axes = basis()
+    u_length, v_length, slope, angle, cos_uv = axes.u_length, axes.v_length, axes.slope, axes.angle, axes.cos_uv
+    del axes
 
     def places(shown: Sequence[Model]) -> list[Place]:
-        # made anew, because its float64 vectors are not needed between
-        again = Basis.of(corners, labels)
+        again = basis()
         return [again.project(model.weights.parameters) for model in shown]
 
     return Span(
         kind="models",
         members=(*((model, "anchor") for model in models), (mean_of(models), "mean")),
         bases=tuple(corners),
-        coefficients=frame.coefficients,
+        coefficients=partial(coefficients_of, u_length, v_length, slope),
         places=places,
         cos_uv=cos_uv,
         reach=None,
-        about={"u_length": frame.u_length, "v_length": frame.v_length, "angle": angle},
+        about={"u_length": u_length, "v_length": v_length, "angle": angle},
     )
 
 
@@ -82,9 +88,8 @@ def near_clients(models: Sequence[Model]) -> Span:
         FedscopeError: fewer than three models, different layouts, values that are not finite, models on one line.
     """
     middle = mean_of(models)
-    components = _components(models, middle, "clients")
     members = (*((model, "anchor") for model in models), (middle, "mean"))
-    return _along(components, middle, "clients", members)
+    return _along_components(models, middle, "clients", members, "clients")
 
 
 def along_trajectory(models: Sequence[Model]) -> Span:
@@ -96,8 +101,8 @@ def along_trajectory(models: Sequence[Model]) -> Span:
     Raises:
         FedscopeError: as for :func:`near_clients`.
     """
-    components = _components(models, models[-1], "models of the trajectory")
-    return _along(components, models[-1], "trajectory", tuple((model, "path") for model in models))
+    members = tuple((model, "path") for model in models)
+    return _along_components(models, models[-1], "trajectory", members, "models of the trajectory")
 
 
 def random_directions(model: Model, seed: int = 0) -> Span:
@@ -109,7 +114,7 @@ def random_directions(model: Model, seed: int = 0) -> Span:
         FedscopeError: values that are not finite; a model without filters.
     """
     w = model.weights
-    _finite(model, "no direction starts there")
+    refuse_broken(model.label, w.parameters, "no direction starts there")
     u, v = (filter_normalised(gaussian_direction(w.layout, seed, i), w) for i in (0, 1))
     u_length, v_length = norm(u), norm(v)
     if not min(u_length, v_length) > 0:
@@ -122,9 +127,8 @@ def random_directions(model: Model, seed: int = 0) -> Span:
     for _ in range(2):
         v -= dot(v, u) * u
     v /= norm(v)
-    components = Components(w.parameters, u, v, (float("nan"), float("nan")))
     about = {"direction_lengths": [u_length, v_length], "directions_cosine": cosine, "directions_seed": seed}
-    return _along(components, model, "random", ((model, "origin"),), reach=u_length, about=about)
+    return _along(Axes(w.parameters, u, v), model, "random", ((model, "origin"),), about, reach=u_length)
 
 
 def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> Span:
@@ -144,42 +148,75 @@ def mean_of(models: Sequence[Model]) -> Model:
     return Model("mean", f"mean({label})", mean(stack([model.weights for model in models])))
 
 
-def _components(models: Sequence[Model], origin: Model, what: str) -> Components:
+def _along_components(
+    models: Sequence[Model], origin: Model, kind: str, members: tuple[tuple[Model, str], ...], what: str
+) -> Span:
     if len(models) < 3:
         raise FedscopeError(f"a plane near {what} needs at least three models, but {len(models)} were given")
-    same_layout([model.weights for model in models], [model.label for model in models])
-    for model in models:
-        _finite(model, f"it says nothing about a plane near the {what}; leave it out")
-    return principal_components([model.weights.parameters for model in models], origin.weights.parameters, what)
-
-
-def _finite(model: Model, consequence: str) -> None:
-    broken = int(np.count_nonzero(~np.isfinite(model.weights.parameters)))
-    if broken:
-        raise FedscopeError(
-            f"{model.label} has {broken} of {model.weights.layout.size} parameters that are not finite, so "
-            f"{consequence}"
-        )
+    same_layout(models)
+    rows = [model.weights.parameters for model in models]
+    for model, row in zip(models, rows, strict=True):
+        refuse_broken(model.label, row, f"it says nothing about a plane near the {what}; leave it out")
+    axes = principal_components(rows, origin.weights.parameters, what)
+    return _along(axes, origin, kind, members, {"explained": list(axes.explained)})
 
 
 def _along(
-    components: Components,
+    axes: Axes,
     origin: Model,
     kind: str,
     members: tuple[tuple[Model, str], ...],
-    *,
+    about: dict[str, Any],
     reach: float | None = None,
-    about: dict[str, Any] | None = None,
 ) -> Span:
-    axes = [Weights(origin.weights.layout, axis, {}) for axis in (components.u_hat, components.v_hat)]
-    explained = [] if np.isnan(components.explained).any() else [("explained", list(components.explained))]
+    directions = [Weights(origin.weights.layout, axis, {}) for axis in (axes.u_hat, axes.v_hat)]
     return Span(
         kind=kind,
         members=members,
-        bases=(origin.weights, *axes),
+        bases=(origin.weights, *directions),
         coefficients=lambda a, b: (1.0, a, b),
-        places=lambda models: [components.project(model.weights.parameters) for model in models],
-        cos_uv=dot(components.u_hat, components.v_hat),
+        places=lambda models: [axes.project(model.weights.parameters) for model in models],
+        cos_uv=axes.cos_uv,
         reach=reach,
-        about={**(about or {}), **dict(explained), "origin": origin.label},
+        about={**about, "origin": origin.label},
     )
+
+
+def gaussian_direction(layout: Layout, seed: int, number: int = 0) -> np.ndarray:
+    """A standard normal direction d, float64 [P]; direction ``number`` of ``seed`` is the same in every program.
+
+    >>> import torch
+    >>> layout = Layout.of(torch.nn.Linear(2, 1))
+    >>> gaussian_direction(layout, 0).shape, gaussian_direction(layout, 0)[0] == gaussian_direction(layout, 1)[0]
+    ((3,), np.False_)
+    """
+    return np.random.default_rng([seed, number]).standard_normal(layout.size)
+
+
+def filter_normalised(direction: np.ndarray, model: Weights) -> np.ndarray:
+    """The direction with every filter as long as the model's own: d_f <- d_f ‖w_f‖ / ‖d_f‖, float64 [P].
+
+    A filter is a row of a parameter's first dimension: an output channel's kernel, an output's incoming weights.
+    Parameters of one dimension (biases, scales and shifts of normalization layers) get 0: a change of scale between
+    layers, which leaves the function as it is, then leaves the surface as it is too. A filter of zeros stays zero.
+
+    Source: Li et al., "Visualizing the Loss Landscape of Neural Nets", NeurIPS 2018, section 4.
+
+    >>> import torch
+    >>> layout = Layout.of(torch.nn.Linear(2, 2))
+    >>> w = Weights(layout, np.array([3.0, 4.0, 0.0, 2.0, 7.0, 7.0], np.float32), {})
+    >>> filter_normalised(np.array([1.0, 0.0, 0.0, -5.0, 1.0, 1.0]), w).tolist()
+    [5.0, 0.0, 0.0, -2.0, 0.0, 0.0]
+    """
+    scaled = np.zeros(model.layout.size)
+    for entry in model.layout.parameters:
+        shape, where = entry.shape, model.layout.slices[entry.name]
+        if len(shape) < 2:
+            continue
+        own = model.parameters[where].reshape(shape[0], -1).astype(np.float64)
+        rows = direction[where].reshape(shape[0], -1)
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(length > 0, np.linalg.norm(own, axis=1, keepdims=True) / length, 0.0)
+        scaled[where] = (rows * factor).ravel()
+    return scaled

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..drawing import heat_maps
 from ..drawing.levels import FEWEST, levels
 from ..drawing.paper import CHARACTER, SMALL, SURFACE, measured_on, shortened, statistics_of
 
@@ -111,8 +112,7 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
         )
         filled.set_rasterized(True)
         axes.contour(plane.a, plane.b, values, levels=scale.edges[1:-1], colors="white", linewidths=0.25, alpha=0.6)
-    axes.set_xlim(plane.a[0], plane.a[-1])
-    axes.set_ylim(plane.b[0], plane.b[-1])
+    axes.set(xlim=(plane.a[0], plane.a[-1]), ylim=(plane.b[0], plane.b[-1]))
     axes.set_aspect("equal" if is_metric(plane) else "auto")
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
@@ -133,13 +133,11 @@ def bar_room(scales: Iterable[Scale], height: float) -> float:
 
 def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float) -> None:
     """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
-    bar = axes.figure.colorbar(mappable, cax=axes, extend="max" if scale.above else "neither", spacing="uniform")
+    bar = heat_maps.colour_bar(axes, mappable, scale.label, extend="max" if scale.above else "neither")
     at, texts = bar_labels(scale, height)
     bar.set_ticks(at, labels=texts, minor=False)
     bar.ax.minorticks_off()
-    bar.outline.set_linewidth(0.6)
     bar.ax.tick_params(length=1.5, labelsize=SMALL)
-    bar.set_label(scale.label, labelpad=3)
 
 
 def distinct(values: Sequence[float]) -> list[str]:

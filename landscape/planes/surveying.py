@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Unpack
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from torch import nn
 
 from ...checkpoints import Model
-from ..evaluation.compute import CPU
+from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
-from ..evaluation.geometry import fits_module, same_layout
-from ..evaluation.normalization import Normalization
-from ..evaluation.points import Points
-from ..evaluation.provenance import precision_errors, provenance_of
+from ..evaluation.fitting import fits_module, same_layout
+from ..evaluation.measuring import Progress, Visits, fingerprint, precision_errors, provenance_of, statistics_identity
+from ..evaluation.normalization import Normalization, Points
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
-from ..evaluation.visiting import Visits, calibration_identity, fingerprint
-from ..first_layer.spanning import Spanning, replaceable_layer
-from .filling import expected, surfaces_of
-from .grids import finest, grid_of
-from .options import Options
+from ..evaluation.spanning import Spanning, replaceable_layer
+from .grids import Range, expected, finest, grid_of, surfaces_of
 from .result import Plane, PlaneModel
-from .spans import Place, Span, through_models
+from .spans import Span, through_models
+
+#: asked for a picture of what there is, it makes one: None before there is anything to see
+SoFar = Callable[[], Plane | None]
+
+
+class Options(TypedDict, total=False):
+    """How a plane is measured.
+
+    Attributes:
+        grid: points a side, or (points along a, points along b); default 51.
+        margin: room round all the models, as a share of their greater extent; the default range is a square.
+        ranges: ((a from, a to), (b from, b to)) instead.
+        adaptive: measure at most so great a share of the points, and interpolate the others; see :func:`refine`.
+        normalization: ``interpolate``, ``re-estimate`` or ``keep``; see :class:`Normalization`.
+        calibration: the samples on which statistics are re-estimated.
+        compute: device, precision and workers.
+        progress: called with (points done, points in all).
+        preview: called after every point with a function that returns what there is so far, on the finest grid of
+            which every point has been measured (of the first data set).
+        partial: where finished points are kept; the same call goes on from there. The caller removes the file once
+            the result is saved.
+    """
+
+    grid: int | tuple[int, int]
+    margin: float
+    ranges: tuple[Range, Range] | None
+    adaptive: float | None
+    normalization: str
+    calibration: Samples | None
+    compute: Compute
+    progress: Progress | None
+    preview: Callable[[SoFar], None] | None
+    partial: Path | None
 
 
 def plane(
@@ -84,18 +114,14 @@ def survey(
     """
     exact = [*span.members, *((model, "shown") for model in shown)]
     models = [model for model, _ in exact]
-    same_layout([model.weights for model in models], [model.label for model in models])
-    evaluator = Evaluator(
-        module,
-        samples,
-        compute=options.get("compute", CPU),
-    )
+    same_layout(models)
+    evaluator = Evaluator(module, samples, compute=options.get("compute", CPU))
     fits_module(evaluator.layout, models)
     places = span.places(models)
     a, b = grid_of(places, span.reach, options)
     normalization = _normalization(module, evaluator, span, options)
     kept_from = str(span.about.get("origin", span.members[0][0].label)) if span.kind != "clients" else "their mean"
-    statistics = normalization.provenance(options.get("calibration"), kept_from)
+    statistics = normalization.provenance(kept_from)
     points = Points(span.bases, lambda i: span.coefficients(float(a[i % len(a)]), float(b[i // len(a)])), normalization)
 
     layer = replaceable_layer(evaluator, module, span.bases)
@@ -113,8 +139,16 @@ def survey(
 
     def told(visits: Visits, s: int) -> tuple[PlaneModel, ...]:
         alike, own = slice(len(exact)), slice(first - len(exact), first)
-        columns = [values[s, at] for at in (alike, own) for values in (visits.loss, visits.error)]
-        return _told(exact, places, np.stack(columns, axis=1).tolist())
+        measured = np.stack([values[s, at] for at in (alike, own) for values in (visits.loss, visits.error)]).T.tolist()
+        return tuple(
+            PlaneModel(
+                *(model.label, *place, loss, error, _or_nan(model.loss), _or_nan(model.error)),
+                role=role,
+                own_loss=own_loss,
+                own_error=own_error,
+            )
+            for (model, role), place, (loss, error, own_loss, own_error) in zip(exact, places, measured, strict=True)
+        )
 
     def so_far(visits: Visits) -> Plane | None:
         loss, error, done = (part[..., first:].reshape(-1, len(b), len(a)) for part in visits.arrays)
@@ -151,8 +185,7 @@ def survey(
             span=[span.kind, span.about],
             a=a.tolist(),
             b=b.tolist(),
-            normalization=normalization.policy,
-            calibration=calibration_identity(normalization.policy, options.get("calibration")),
+            **statistics_identity(normalization),
             combined=layer.layer if layer is not None else None,
             **({} if normalization.leaves_own else {"models_first": first}),
         ),
@@ -178,8 +211,8 @@ def survey(
     given = provenance or [{} for _ in samples]
     planes = []
     for s, (part, surface) in enumerate(zip(evaluator.parts, surfaces, strict=True)):
-        found = told(visits, s)
-        effects = [found[i].loss - found[i].own_loss for i in _on_plane(span)]
+        measured = told(visits, s)
+        effects = [model.loss - model.own_loss for model in measured[_on_plane(span)]]
         attrs = {
             **provenance_of(evaluator, part, [model for model, role in exact if role != "mean"], given[s]),
             "kind": span.kind,
@@ -189,40 +222,24 @@ def survey(
             **surface.about,
             **statistics,
         }
-        made = Plane(
-            a, b, surface.loss, surface.error, found, span.cos_uv, normalization.policy, attrs, surface.computed
-        )
-        planes.append(made)
+        values = surface.loss, surface.error, measured, span.cos_uv, normalization.policy, attrs, surface.computed
+        planes.append(Plane(a, b, *values))
     return planes
 
 
 def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options: Options) -> Normalization:
-    calibration, policy = options.get("calibration"), options.get("normalization", "interpolate")
-    x = None if calibration is None or policy != "re-estimate" else evaluator.prepare(calibration.x)
-    made = Normalization.of(module, span.bases[0].buffers, policy, x)
+    policy, calibration = options.get("normalization", "interpolate"), options.get("calibration")
+    normalization = Normalization.of(module, span.bases[0].buffers, policy, calibration, evaluator.prepare)
     # directions have no statistics that could be combined
-    return Normalization("keep") if made.policy == "interpolate" and span.kind != "models" else made
+    if normalization.policy == "interpolate" and span.kind != "models":
+        return Normalization("keep")
+    return normalization
 
 
-def _on_plane(span: Span) -> range:
+def _on_plane(span: Span) -> slice:
     """Which of a span's members lie on the plane: three models and their mean; else only the last, its origin."""
     last = len(span.members) - 1
-    return range(last + 1) if span.kind == "models" else range(last, last + 1)
-
-
-def _told(
-    exact: Sequence[tuple[Model, str]], places: Sequence[Place], measured: Sequence[Sequence[float]]
-) -> tuple[PlaneModel, ...]:
-    """The models with their places and what was measured of them: loss, error, and both with their own statistics."""
-    return tuple(
-        PlaneModel(
-            *(model.label, *place, loss, error, _or_nan(model.loss), _or_nan(model.error)),
-            role=role,
-            own_loss=own_loss,
-            own_error=own_error,
-        )
-        for (model, role), place, (loss, error, own_loss, own_error) in zip(exact, places, measured, strict=True)
-    )
+    return slice(0 if span.kind == "models" else last, last + 1)
 
 
 def _or_nan(value: float | None) -> float:

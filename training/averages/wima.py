@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
-from ..anatomy import Facts
+from ..building import Facts
 from ..methods import About, Averaged, AverageMethod, History, State
 from ..registry import method_name
 from ..settings import setting

@@ -4,17 +4,15 @@ Drift in Federated Learning via Adaptive Bias Estimation", ECCV 2022."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from ...checkpoints import Weights
+from ..building import Facts
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from ...checkpoints import Weights
-    from ..anatomy import Facts
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,7 @@ class AdaBest(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples; the client keeps ``drift``, h_i⁺ [P], and sends its samples a step."""
-        from ..local import local_sgd
-        from ..shared.kept import kept_vector
-
-        h, samples, epochs = kept_vector(task, "drift"), len(task.indices), task.pace.epochs
+        h, samples, epochs = task.kept("drift"), len(task.indices), task.pace.epochs
         mu = self.mu * epochs * float(task.sent["samples_a_step"][0]) / samples
         drift = task.place.tensor(h)
         update = local_sgd(task, self, correct=lambda w, g: g.sub_(drift, alpha=mu))

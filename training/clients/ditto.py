@@ -4,15 +4,11 @@ Personalization", ICML 2021."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ...checkpoints import Weights
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import ClientState
 
 
 @dataclass(frozen=True)
@@ -34,6 +30,7 @@ class Ditto(ClientMethod):
         "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) beside SGD's θ", keeps="v by client"
     )
     personal: ClassVar[bool] = True
+    own_model: ClassVar[str] = "personal"
     vectors_kept: ClassVar[int] = 1
 
     pull: float = setting(0.001, "λ: pull of the client's own model towards the one sent", above=0, off="--client sgd")
@@ -41,25 +38,15 @@ class Ditto(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs of SGD from w, then those of v."""
-        from ..local import local_sgd
-        from ..shared.personal import personal_task
-
         update = local_sgd(task, self)
-        v = task.state.get("personal", task.start)
-        assert isinstance(v, Weights)
+        v = self.personalise(task, task.state)
         anchor = task.place.tensor(task.start.parameters)
         own = local_sgd(
-            personal_task(task, v, self.personal_epochs or task.pace.epochs),
+            task.beside(v, self.personal_epochs or task.pace.epochs),
             self,
             correct=lambda w, g: g.add_(w, alpha=self.pull).sub_(anchor, alpha=self.pull),
         )
         return replace(update, state={"personal": own.weights})
-
-    def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
-        """v; before a client's first participation the model that everybody has."""
-        v = kept.get("personal", task.start)
-        assert isinstance(v, Weights)
-        return v
 
 
 PROVIDES = Ditto

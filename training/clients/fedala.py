@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import torch
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ..methods import About, ClientMethod
+from ..building import Facts
+from ..local import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
+from ..methods import About, ClientMethod, State
+from ..randomness import generator
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from ..anatomy import Facts
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import ClientState, State
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class FedALA(ClientMethod):
         keeps="θ_old and A by client",
     )
     personal: ClassVar[bool] = True
+    own_model: ClassVar[str] = "local"
     own_start: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
 
@@ -87,8 +87,6 @@ class FedALA(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """Learn A, start from the mixture, then E epochs over the client's samples."""
-        from ..local import local_sgd
-
         layout = task.start.layout
         where = self.mixed(layout)
         a, learnt, start = np.ones(where.stop - where.start, layout.dtype), 0, task.start
@@ -105,11 +103,6 @@ class FedALA(ClientMethod):
 
     def learn(self, task: LocalTask, old: Weights, a: np.ndarray, *, first: bool) -> tuple[np.ndarray, Weights]:
         """A after learning from ``a``, and the mixture that it makes of ``old`` and the model sent."""
-        import torch
-
-        from ..local import Stopped, batches_an_epoch
-        from ..randomness import generator
-
         bench, where = task.place, self.mixed(task.start.layout)
         # masks of its own: passes 0 and 1 are local training's and the full gradient's
         bench.begin(task, pass_=2)
@@ -136,12 +129,6 @@ class FedALA(ClientMethod):
                 break
         mixture = Weights(task.start.layout, bench.w.cpu().numpy().copy(), task.start.buffers)
         return weights.cpu().numpy(), mixture
-
-    def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
-        """What the client has trained; before its first participation the model that everybody has."""
-        local = kept.get("local", task.start)
-        assert isinstance(local, Weights)
-        return local
 
 
 PROVIDES = FedALA

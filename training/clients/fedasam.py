@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..local import LocalTask, LocalUpdate
 from ..methods import About
 from ..settings import setting
-from ..shared.sharpened import SharpnessAware
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
+from ..shared.sharpness import SharpnessAware, adaptive_ascent, weight_mask
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,6 @@ class FedASAM(SharpnessAware):
     sam_eta: float = setting(0.2, "η: added to every weight's size, so that weights near 0 move too", least=0)
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
-        from ..shared.sharpness import adaptive_ascent, weight_mask
-
         weights = task.place.tensor(weight_mask(task.facts.layout))
         return self.sharp_sgd(task, adaptive_ascent(self.sam_rho, self.sam_eta, weights))
 

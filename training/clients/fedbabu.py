@@ -4,20 +4,16 @@ Classification", ICLR 2022."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from ...checkpoints import FedscopeError
-from ..methods import About, ClientMethod
+import numpy as np
+from torch import Tensor
+
+from ...checkpoints import FedscopeError, Weights
+from ..building import Facts
+from ..local import LocalTask, LocalUpdate, local_sgd
+from ..methods import About, ClientMethod, ClientState, State
 from ..settings import setting
-
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
-    from ...checkpoints import Weights
-    from ..anatomy import Facts
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import ClientState, State
 
 
 @dataclass(frozen=True)
@@ -67,17 +63,13 @@ class FedBABU(ClientMethod):
 
     def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
         """Fine-tuned from the round's global model."""
-        from ..shared.personal import personal_task
-
-        own = personal_task(task, task.start, self.fine_tune_epochs)
+        own = task.beside(task.start, self.fine_tune_epochs)
         head = task.facts.head_mask()
         frozen = {"all": None, "head": ~head, "body": head}[self.fine_tune]
         return _masked_sgd(self, own, frozen).weights
 
 
 def _masked_sgd(method: ClientMethod, task: LocalTask, frozen: np.ndarray | None) -> LocalUpdate:
-    from ..local import local_sgd
-
     if frozen is None:
         return local_sgd(task, method)
     mask = task.place.tensor(frozen)

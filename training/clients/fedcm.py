@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-import numpy as np
+from torch import Tensor
 
+from ...checkpoints import Weights
+from ..building import Facts
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..settings import setting
-from ..shared.updates import weighted_update
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...checkpoints import Weights
-    from ..anatomy import Facts
-    from ..local import LocalTask, LocalUpdate
+from ..shared.server_steps import weighted_update
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class FedCM(ClientMethod):
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """``momentum``: c = 0, [P]."""
-        return {"momentum": np.zeros(facts.layout.size, facts.layout.dtype)}
+        return {"momentum": facts.zeros()}
 
     def mix(self, task: LocalTask) -> Callable[[Tensor, Tensor], object]:
         """g ← a g + (1 − a) c, in place, given (θ, g)."""
@@ -55,9 +51,6 @@ class FedCM(ClientMethod):
         return lambda w, g: g.mul_(self.alpha).add_(momentum, alpha=1 - self.alpha)
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
-        from ..local import local_sgd
-
         return local_sgd(task, self, correct=self.mix(task))
 
     def share(self, sent: State, exchange: Exchange) -> State:

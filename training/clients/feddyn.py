@@ -4,17 +4,14 @@ Dynamic Regularization", ICLR 2021, Algorithm 1."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from torch import Tensor
 
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -45,10 +42,7 @@ class FedDyn(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples; the client keeps ``gradient``, h_i⁺ [P]."""
-        from ..local import local_sgd
-        from ..shared.kept import kept_vector
-
-        h = kept_vector(task, "gradient")
+        h = task.kept("gradient")
         start, held = task.place.tensor(task.start.parameters), task.place.tensor(h)
 
         def correct(w: Tensor, g: Tensor) -> None:

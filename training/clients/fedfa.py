@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from ...checkpoints import Weights
-from ..anatomy import Facts, features_and_logits
+from ..bench import features_and_logits, head_layer
+from ..building import Facts
+from ..config import Config
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..randomness import generator
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from ..config import Config
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,7 @@ class FedFA(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples; its anchors are its message."""
-        import torch
-        from torch.nn import functional
-
-        from ..bench import head_layer
-        from ..local import local_sgd
-
         head = task.facts.head
-        assert head is not None, "Config.settle has refused models without a head"
         anchors = task.place.tensor(task.sent["anchors"])
         moved = anchors.clone()
         classes = torch.arange(len(anchors), device=anchors.device)

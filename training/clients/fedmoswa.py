@@ -5,21 +5,17 @@ Averaging", ICML 2025."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from ...checkpoints import FedscopeError
-from ..methods import About, State
+from ...checkpoints import FedscopeError, Weights
+from ..building import Facts
+from ..config import Config
+from ..local import LocalTask, LocalUpdate, local_sgd
+from ..methods import About, Exchange, State
 from ..settings import setting
 from .fedswa import FedSWA
-
-if TYPE_CHECKING:
-    from ...checkpoints import Weights
-    from ..anatomy import Facts
-    from ..config import Config
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import Exchange
 
 _GAMMA = 0.2
 
@@ -78,16 +74,13 @@ class FedMoSWA(FedSWA):
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """m = 0, [P]."""
-        return {"momentum": np.zeros(facts.layout.size, facts.layout.dtype)}
+        return {"momentum": facts.zeros()}
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs along g − c_i + m; the message is c_i⁺ − m, the state c_i⁺."""
-        from ..local import local_sgd
-        from ..shared.kept import kept_vector
-
         bench, layout = task.place, task.start.layout
         m = task.sent["momentum"]
-        own = kept_vector(task, "control")
+        own = task.kept("control")
         shift = bench.tensor(m - own)
         update = local_sgd(task, self, rate=self.rate(task.pace.lr), correct=lambda w, g: g.add_(shift))
         # in float64: w − θ_i is a small difference of large numbers

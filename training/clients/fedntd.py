@@ -4,15 +4,15 @@ the Global Knowledge by Not-True Distillation in Federated Learning", NeurIPS 20
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,6 @@ class FedNTD(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples, with the model that was sent as the teacher."""
-        import torch
-        from torch.nn import functional
-
-        from ..local import local_sgd
-
         teacher = task.place.companion(task.start, "global")
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -35,9 +33,6 @@ class FedProx(ClientMethod):
     mu: float = setting(0.01, "μ: strength of the pull towards the model that was sent", above=0, off="--client sgd")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
-        from ..local import local_sgd
-
         start = task.place.tensor(task.start.parameters)
         return local_sgd(task, self, correct=lambda w, g: g.add_(w - start, alpha=self.mu))
 

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..local import LocalTask, LocalUpdate
 from ..methods import About
 from ..settings import setting
-from ..shared.sharpened import SharpnessAware
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
+from ..shared.sharpness import SharpnessAware, ascent
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class FedSAM(SharpnessAware):
     as in the authors' code: the gradient at θ + ε is clipped where ``clip`` asks for it, then weight decay at θ is
     added. ε does not depend on clipping; where g = 0, ε = 0. The training loss is the one at θ. ``sam_decay =
     "within"`` perturbs loss and weight decay together, see
-    :class:`fedscope.training.shared.sharpened.SharpnessAware`.
+    :class:`fedscope.training.shared.sharpness.SharpnessAware`.
 
     Chosen: BatchNorm's running statistics take in the pass at θ only, see
     :func:`fedscope.training.shared.sharpness.sharp_gradient`. As ρ goes to 0 it is SGD, where nothing is clipped.
@@ -40,9 +38,6 @@ class FedSAM(SharpnessAware):
     sam_rho: float = setting(0.05, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
-        from ..shared.sharpness import ascent
-
         return self.sharp_sgd(task, ascent(self.sam_rho))
 
 

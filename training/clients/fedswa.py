@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,6 @@ class FedSWA(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples at falling rates."""
-        from ..local import local_sgd
-
         return local_sgd(task, self, rate=self.rate(task.pace.lr))
 
 

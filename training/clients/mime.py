@@ -4,17 +4,77 @@ Ananda Theertha Suresh, "Mime: Mimicking Centralized Stochastic Algorithms in Fe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Literal, Self
 
-from ..methods import About, State
-from ..shared.mimicry import Mimicry
+import numpy as np
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from ...checkpoints import FedscopeError, Weights
+from ..bench import Workbench
+from ..building import Facts
+from ..config import Config
+from ..local import LocalTask, LocalUpdate, full_gradient, local_sgd
+from ..methods import About, ClientMethod, Exchange, State
+from ..settings import setting
 
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import Exchange
+
+@dataclass(frozen=True)
+class Mimicry(ClientMethod):
+    """What MIME and MIMELite share: local steps θ ← θ − η U(g; s) with s as it was sent, and a state that takes in the
+    cohort's full gradient c at w; the formulas are those of :class:`MIME`.
+
+    U is linear in g: v is not updated with the batch's gradient. While v is 0, Adam's denominators are 1, because
+    dividing by τ alone would multiply the rate by 1/τ. The default rate stays that of all methods.
+    """
+
+    optimiser: Literal["momentum", "adam"] = setting("momentum", "the server optimiser that the clients mimic")
+    beta: float = setting(0.9, "β: decay of the mean gradient m a round", least=0, below=1)
+    beta2: float = setting(0.99, "β₂: decay of the mean squared gradient v a round; adam only", least=0, below=1)
+    tau: float = setting(1e-3, "τ: added to √v; adam only", above=0)
+    momentum: float = setting(0.0, "must stay 0: the momentum is the server's, see beta", least=0, below=1)
+
+    def settle(self, config: Config) -> Self:
+        """Refuse a momentum of the local steps' own.
+
+        Raises:
+            FedscopeError: ``momentum`` is not 0.
+        """
+        if self.momentum:
+            raise FedscopeError(
+                f"client.momentum = {self.momentum:g} does not go with {self.about.name}, whose local steps follow the "
+                "server's momentum, frozen for the round; leave client.momentum at 0 and set client.beta"
+            )
+        return self
+
+    def begin(self, w: Weights, facts: Facts) -> State:
+        """m = 0, and v = 0 for Adam, [P]."""
+        names = ("momentum", "variance") if self.optimiser == "adam" else ("momentum",)
+        return {name: facts.zeros() for name in names}
+
+    def stepper(self, sent: State, bench: Workbench) -> Callable[[Tensor], Tensor]:
+        """g -> U(g; s), in place."""
+        m = bench.tensor(sent["momentum"])
+        # a branch whose history followed momentum has no v yet
+        v, scale = sent.get("variance"), None
+        if self.optimiser == "adam" and v is not None and v.any():
+            scale = bench.tensor(v).sqrt().add_(self.tau)
+
+        def step(g: Tensor) -> Tensor:
+            g.mul_(1 - self.beta).add_(m, alpha=self.beta)
+            return g if scale is None else g.div_(scale)
+
+        return step
+
+    def take_in(self, sent: State, c: np.ndarray) -> State:
+        """The state after a round whose cohort's full gradient at w was c, [P]."""
+        m = sent["momentum"]
+        taken = {"momentum": (self.beta * m.astype(np.float64) + (1 - self.beta) * c).astype(m.dtype)}
+        if self.optimiser == "adam":
+            v = sent.get("variance", np.zeros_like(m))
+            taken["variance"] = (self.beta2 * v.astype(np.float64) + (1 - self.beta2) * c**2).astype(v.dtype)
+        return taken
 
 
 @dataclass(frozen=True)
@@ -55,15 +115,10 @@ class MIME(Mimicry):
 
     def survey(self, task: LocalTask) -> State:
         """∇F_i(w) over all of the client's samples, [P]."""
-        from ..local import full_gradient
-
         return {"gradient": full_gradient(task, self).cpu().numpy()}
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs along U(g(θ) − g(w) + c; s)."""
-        from ..local import local_sgd
-        from ..shared.gradient_at import gradient_at
-
         bench = task.place
         sent = bench.tensor(task.start.parameters)
         c = bench.tensor(task.surveyed["gradient"]).to(bench.w.dtype)
@@ -71,7 +126,7 @@ class MIME(Mimicry):
         there = bench.w.new_zeros(bench.w.shape)
 
         def gradient(x: Tensor, y: Tensor) -> float:
-            there.copy_(gradient_at(bench, task.objective, sent, x, y, self.weight_decay))
+            there.copy_(bench.gradient_at(task.objective, sent, x, y, self.weight_decay))
             if self.clip:
                 there.mul_((self.clip / (there.norm() + 1e-12)).clamp(max=1.0))
             return bench.decayed(task.objective, x, y, self.weight_decay)

@@ -5,16 +5,13 @@ Ananda Theertha Suresh, "Mime: Mimicking Centralized Stochastic Algorithms in Fe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from ...checkpoints import FedscopeError
-from ..methods import About, State
-from ..shared.mimicry import Mimicry
-
-if TYPE_CHECKING:
-    from ..config import Config
-    from ..local import LocalTask, LocalUpdate
-    from ..methods import Exchange
+from ..config import Config
+from ..local import LocalTask, LocalUpdate, full_gradient, local_sgd
+from ..methods import About, Exchange, State
+from .mime import Mimicry
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,6 @@ class MIMELite(Mimicry):
     )
 
     def settle(self, config: Config) -> Self:
-        """See the class."""
         if self.optimiser == "momentum" and self.beta == 0:
             raise FedscopeError(
                 "client.beta = 0 would switch the method off; give a number greater than 0, or --client sgd"
@@ -61,8 +57,6 @@ class MIMELite(Mimicry):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs along U(g; s); the message is the client's full gradient at w."""
-        from ..local import full_gradient, local_sgd
-
         gradient = full_gradient(task, self).cpu().numpy()
         step = self.stepper(task.sent, task.place)
         update = local_sgd(task, self, correct=lambda w, g: step(g))

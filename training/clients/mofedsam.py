@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..local import LocalTask, LocalUpdate
 from ..methods import About
 from ..settings import setting
-from ..shared.sharpened import SharpnessAware
+from ..shared.sharpness import SharpnessAware, ascent
 from .fedcm import FedCM
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,6 @@ class MoFedSAM(FedCM, SharpnessAware):
     sam_rho: float = setting(0.1, "ρ: how far uphill the gradient is taken", above=0, off="--client fedcm")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
-        from ..shared.sharpness import ascent
-
         return self.sharp_sgd(task, ascent(self.sam_rho), then=self.mix(task))
 
 

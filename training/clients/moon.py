@@ -4,17 +4,17 @@ CVPR 2021."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from ...checkpoints import Weights
-from ..anatomy import features_and_logits
+from ..bench import features_and_logits
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,7 @@ class MOON(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples; the model that they end in is kept."""
-        import torch
-        from torch.nn import functional
-
-        from ..local import local_sgd
-
         head, previous = task.facts.head, task.state.get("previous")
-        assert head is not None, "Config.settle has refused models without a head"
         others = [task.place.companion(task.start, "global")]
         if isinstance(previous, Weights):
             others.append(task.place.companion(previous, "previous"))

@@ -4,16 +4,14 @@ Learning", ICML 2020, Algorithm 1, option II."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from ...checkpoints import Weights
+from ..building import Facts
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
-
-if TYPE_CHECKING:
-    from ...checkpoints import Weights
-    from ..anatomy import Facts
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,11 @@ class SCAFFOLD(ClientMethod):
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """``control``: c = 0, [P]."""
-        return {"control": np.zeros(facts.layout.size, facts.layout.dtype)}
+        return {"control": facts.zeros()}
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples; the client keeps ``control``, c_i⁺, and sends c_i⁺ − c_i, both [P]."""
-        from ..local import local_sgd
-        from ..shared.kept import kept_vector
-
-        c, own, dtype = task.sent["control"], kept_vector(task, "control"), task.facts.layout.dtype
+        c, own, dtype = task.sent["control"], task.kept("control"), task.facts.layout.dtype
         correction = np.subtract(c, own, dtype=np.float64)
         added = task.place.tensor(correction.astype(dtype))
         update = local_sgd(task, self, correct=lambda w, g: g.add_(added))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..local import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
-
-if TYPE_CHECKING:
-    from ..local import LocalTask, LocalUpdate
 
 
 @dataclass(frozen=True)
@@ -18,9 +16,6 @@ class SGD(ClientMethod):
     about: ClassVar[About] = About("SGD", "McMahan et al., FedAvg, AISTATS 2017", "θ ← θ − η g")
 
     def train(self, task: LocalTask) -> LocalUpdate:
-        """E epochs over the client's samples."""
-        from ..local import local_sgd
-
         return local_sgd(task, self)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import mean_update
+from ..shared.server_steps import mean_update
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ class AdaBest(ServerMethod):
         return {"mean": w.copy()}
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         mean = start.parameters + mean_update(start, clients)
         h = self.beta * (state["mean"] - mean)
         dtype = start.layout.dtype

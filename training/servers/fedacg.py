@@ -11,7 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import weighted_update
+from ..shared.server_steps import weighted_update
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,6 @@ class FedACG(ServerMethod):
         return moved.astype(w.dtype)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         update = weighted_update(start, clients, cohort.p)
         m = self.momentum * state["m"].astype(np.float64) + update
         dtype = start.layout.dtype

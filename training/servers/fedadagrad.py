@@ -10,7 +10,7 @@ import numpy as np
 
 from ..methods import About
 from ..settings import setting
-from ..shared.adaptive import Adaptive
+from ..shared.server_steps import Adaptive
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..methods import About
-from ..shared.adaptive import AdaptiveMomentum
+from ..shared.server_steps import AdaptiveMomentum
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import weighted_update
+from ..shared.server_steps import weighted_update
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ class FedAvgM(ServerMethod):
         return {"m": np.zeros_like(w)}
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         m = self.momentum * state["m"].astype(np.float64) + weighted_update(start, clients, cohort.p)
         dtype = start.layout.dtype
         return Served((start.parameters + self.lr * m).astype(dtype), {"m": m.astype(dtype)})

@@ -11,7 +11,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import mean_update
+from ..shared.server_steps import mean_update
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -62,7 +62,6 @@ class FedDyn(ServerMethod):
         return {"h": np.zeros_like(w)}
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         alpha = self.alpha or _ALPHA
         update = mean_update(start, clients)
         h = state["h"] - alpha * len(clients) / cohort.clients * update

@@ -11,7 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import updates
+from ..shared.server_steps import updates
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class FedGMA(ServerMethod):
         w⁺    = w + η_s mask Δ̄
 
     A parameter that a client has not moved counts with sign 0. Chosen: agree is weighted with p as Δ̄ is, and compared
-    with τ up to 1e-9, because nine clients of ten against one are exactly 0.8, the default τ, and must not hang on the
-    order in which tenths are added.
+    with τ up to 1e-9, because nine clients of ten against one are exactly 0.8, the default τ, and must not depend on
+    the order in which tenths are added.
 
     The soft mask is that of Tenison et al., TMLR 2023. FedIMA's code has the hard one, with η_s = 1e-4, so Table 1 of
     Zhou et al. (IMA, IEEE TMC 2024) compares with another algorithm: ``--set server.mask=hard --set server.lr=1e-4``.
@@ -47,7 +47,6 @@ class FedGMA(ServerMethod):
     mask: Literal["soft", "hard"] = setting("soft", "below τ an update is scaled down by its agreement, or left out")
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         mean, agree = np.zeros((2, start.layout.size))
         for p, update in zip(cohort.p, updates(start, clients), strict=True):
             mean += p * update

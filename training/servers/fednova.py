@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ...checkpoints import FedscopeError, Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..registry import method_name
-from ..shared.updates import weighted_update
+from ..shared.server_steps import weighted_update
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -55,7 +55,6 @@ class FedNova(ServerMethod):
         return self
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         mean_reach = float(cohort.p @ cohort.reach)
         update = weighted_update(start, clients, cohort.p * mean_reach / cohort.reach)
         return Served((start.parameters + update).astype(start.layout.dtype))

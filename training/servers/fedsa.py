@@ -37,16 +37,17 @@ class FedSA(ServerMethod):
        its sum over s (chosen: without it eq. 15 rescales the weights). High: w⁺ = Σ_s alpha_s w̄_s (eq. 15); mu where
        there is no cluster.
 
-    The scale of step 2 hangs on the smallest |mu| of a layer, so that few entries are high: 1/``cv_threshold`` a layer,
-    on average, of Gaussian ones. ``quantile = 0.99`` takes that quantile of cv for its maximum (not in the paper).
+    The scale of step 2 depends on the smallest |mu| of a layer, so that few entries are high: 1/``cv_threshold`` a
+    layer, on average, of Gaussian ones. ``quantile = 0.99`` takes that quantile of cv for its maximum (not in the
+    paper).
 
     The paper's settings: (C, S) = (4, 4) for CIFAR-10, (5, 5) for CIFAR-100, (8, 8) for Tiny-ImageNet; 20 clients, all
     of them in every round. Of one client it returns that client.
 
     The state is the round's diagnosis, for its file; the next round does not read it: ``high_share`` [layers], each
     client's ``cluster`` [layers, K] (-1 for none) and their ``similarity`` [layers, K, K]; with ``similarity =
-    "model"`` these two are [K] and [K, K]. :func:`fedscope.decomposition.synergy.synergy` tells the rest from the
-    recorded clients.
+    "model"`` these two are [K] and [K, K]. :func:`fedscope.decomposition.synergy.diagnosis.synergy` tells the rest
+    from the recorded clients.
     """
 
     about: ClassVar[About] = About(

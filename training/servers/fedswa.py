@@ -9,7 +9,7 @@ from typing import ClassVar
 from ...checkpoints import Weights
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
-from ..shared.updates import weighted_update
+from ..shared.server_steps import weighted_update
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class FedSWA(ServerMethod):
     alpha: float = setting(1.5, "α: how far towards the clients' mean, and beyond it above 1", above=0)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class; arithmetic in float64, rounded once."""
         update = weighted_update(start, clients, cohort.p)
         return Served((start.parameters + self.alpha * update).astype(start.layout.dtype))
 

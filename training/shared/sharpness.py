@@ -1,13 +1,15 @@
-"""Sharpness-aware gradients: a batch's gradient taken a short way uphill, at θ + ε instead of θ.
+"""Sharpness-aware gradients, which FedSAM, FedASAM and MoFedSAM follow: a batch's gradient taken a short way uphill, at
+θ + ε instead of θ.
 
 Foret, Kleiner, Mobahi and Neyshabur, "Sharpness-Aware Minimization for Efficiently Improving Generalization", ICLR
 2021; the adaptive ε: Kwon, Kim, Park and Choi, "ASAM: Adaptive Sharpness-Aware Minimization for Scale-Invariant
-Learning of Deep Neural Networks", ICML 2021.
-"""
+Learning of Deep Neural Networks", ICML 2021."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from torch import Tensor
 
 from ...checkpoints import Layout
 from ..bench import Objective, Workbench
+from ..local import LocalTask, LocalUpdate, local_sgd
+from ..methods import ClientMethod
+from ..settings import setting
 
 #: ε [P] from (θ, g), both [P]
 Ascent = Callable[[Tensor, Tensor], Tensor]
@@ -88,3 +93,47 @@ def sharp_gradient(
         return loss
 
     return gradient
+
+
+@dataclass(frozen=True)
+class SharpnessAware(ClientMethod):
+    """Local SGD along the gradient at θ + ε(θ, g).
+
+    ========== ========================= =====================================
+    sam_decay  g, which gives ε          a step follows
+    ========== ========================= =====================================
+    apart      ∇L(θ)                     clip(∇L(θ + ε)) + λ θ
+    within     ∇L(θ) + λ θ               clip(∇L(θ + ε) + λ (θ + ε))
+    ========== ========================= =====================================
+
+    All [P]; L is the batch's loss alone, λ the weight decay, clip bounds the norm where ``clip`` is not 0. ``apart`` is
+    what the authors' code does. ``within`` is SAM on L + (λ/2)‖θ‖², which is what runs did that were recorded before
+    the setting existed: they are read, resumed and replayed with it.
+    """
+
+    sam_decay: Literal["apart", "within"] = setting(
+        "apart",
+        "weight decay is added at θ, apart from SAM (the authors' code), or perturbed with the loss",
+        before="within",
+    )
+
+    def sharp_sgd(
+        self, task: LocalTask, epsilon: Ascent, then: Callable[[Tensor, Tensor], Any] | None = None
+    ) -> LocalUpdate:
+        """E epochs over the client's samples, see the class.
+
+        Args:
+            then: changes what a step follows, in place, given (θ, it).
+        """
+        within = self.weight_decay if self.sam_decay == "within" else 0.0
+        apart = self.weight_decay - within
+
+        def correct(w: Tensor, g: Tensor) -> None:
+            if apart:
+                g.add_(w, alpha=apart)
+            if then is not None:
+                then(w, g)
+
+        return local_sgd(
+            task, self, gradient=sharp_gradient(task.place, task.objective, within, epsilon), correct=correct
+        )

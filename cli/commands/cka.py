@@ -1,0 +1,50 @@
+"""``fedscope cka``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...asking.source import Source
+from ..options import Count, Output, choice, output_options, rounds_option, source_options
+
+
+@click.command(
+    "cka",
+    epilog="Example:  fedscope cka runs/ima --rounds 1,20,last    Of any models:  "
+    "fedscope cka runs/fma@last runs/ima@last runs/ima@1/start",
+)
+@click.argument("models", nargs=-1, required=True, metavar="RUN [RUN ...] | A B [C ...]")
+@rounds_option("the first and last of these", "Which rounds of every RUN, or all with their clients.")
+@click.option(
+    "--layer",
+    "layers",
+    multiple=True,
+    metavar="NAME",
+    help="Compare this submodule's outputs, as conv1; repeatable, a result each.  [default: output, the logits]",
+)
+@choice(
+    "--estimator",
+    ["unbiased", "biased"],
+    "Of HSIC on a minibatch; the biased one is high for any features that outnumber the samples.",
+)
+@click.option(
+    "--batch",
+    type=Count(4),
+    help="Samples of a minibatch, at most.  [default: 256, or an eighth of the samples where that is less]",
+)
+@source_options("test", files=True)
+@output_options
+def command(models: tuple[str, ...], layers: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+    """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
+
+    RUN: between the clients of each of its --rounds, and of each client with the round's global model. A B [C ...]: one
+    matrix of any models, RUN@ROUND[/WHICH] or files; RUN@all/global is a model a round.
+
+    --seed also shuffles the samples before they are cut into minibatches.
+    """
+    from ...questions.cka import cka
+    from ..answering import answer
+
+    answer(cka.prepare(models, layer=layers or "output", **settings, **vars(source)), output)

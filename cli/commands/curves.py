@@ -1,0 +1,44 @@
+"""``fedscope curves``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import Count, Output, output_options
+
+
+@click.command(
+    "curves",
+    epilog="Example:  fedscope curves runs/fma runs/ima --smooth 7 --out figures/fma-ima    "
+    "Other columns:  fedscope curves runs/ima --measure train_loss --measure test_accuracy --last 100",
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="COLUMN",
+    help="A column of metrics.csv, or accuracy for its error, as test_accuracy; repeatable, a panel each.  "
+    "[default: test_loss and test_error]",
+)
+@click.option(
+    "--last",
+    type=Count(1),
+    default=10,
+    show_default=True,
+    help="Of how many measured rounds, the last ones, mean and deviation are printed.",
+)
+@click.option("--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing, for the figure.")
+@output_options
+def command(runs: tuple[Path, ...], output: Output, **settings: Any) -> None:
+    """Loss, error and client spread over rounds, as they were measured while training.
+
+    test_loss and test_error are those of the model that a user would deploy: the averaged one where there is one.
+    """
+    from ...questions.curves import curves
+    from ..answering import answer
+
+    answer(curves.prepare(runs, **settings), output)

@@ -1,0 +1,47 @@
+"""``fedscope export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    "export",
+    epilog="Example:  fedscope export runs/ima@last ima.safetensors    "
+    "A surface:  fedscope export figures/plane.nc surface.h5",
+)
+@click.argument("what", metavar="MODEL | PLANE.nc")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--force", is_flag=True, help="Replace FILE.")
+def command(what: str, file: Path, force: bool) -> None:
+    """Write a model for other programs, or a plane's surface for tomgoldstein's loss-landscape.
+
+    A model is RUN@ROUND[/WHICH] or a file, and FILE ends in .safetensors, .pt or .pth (a state_dict). A plane is the
+    .nc that `fedscope plane` has written, and FILE ends in .h5.
+    """
+    from numpy import isnan, mean
+
+    from ...checkpoints import FedscopeError, load_model, write_file
+    from ...landscape import Plane, write_surface
+
+    if file.exists() and not force:
+        raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
+    if not file.absolute().parent.is_dir():
+        raise FedscopeError(f"{file.parent} is no folder; make it, or give another name")
+    surface, ending = Path(what).suffix == ".nc", file.suffix.lower()
+    if surface != (ending == ".h5"):
+        goes = ".h5" if surface else ".safetensors, .pt or .pth"
+        raise FedscopeError(f"{what} is {'a surface' if surface else 'a model'}, so {file} must end in {goes}")
+    if surface:
+        plane = Plane.load(what)
+        write_surface(file, plane)
+        values = "loss" if isnan(plane.error).all() else "loss and accuracy"
+        guessed = 0.0 if plane.computed is None else 100 * float(mean(~plane.computed))
+        share = f", {guessed:.0f} % of them interpolated" if guessed else ""
+        click.echo(f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}{share}")
+        return
+    model = load_model(what)
+    write_file(file, model.weights)
+    click.echo(f"{file}: {model.label}, {model.weights.layout.size:,} parameters")

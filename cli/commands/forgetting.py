@@ -1,0 +1,26 @@
+"""``fedscope forgetting``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...asking.source import Source
+from ..options import Output, output_options, rounds_option, source_options
+
+
+@click.command("forgetting", epilog="Example:  fedscope forgetting runs/ima --rounds 1,20,last")
+@click.argument("run", type=click.Path(path_type=Path))
+@rounds_option("the first and last of these")
+@source_options("train", files=True)
+@output_options
+def command(run: Path, rounds: str | None, source: Source, output: Output) -> None:
+    """What a client's local training does to its accuracy on its own data and on the others', class by class.
+
+    --split train takes all clients' training data; in the test data, a client's own are those of its classes.
+    """
+    from ...questions.forgetting import forgetting
+    from ..answering import answer
+
+    answer(forgetting.prepare(run, rounds=rounds, **vars(source)), output)

@@ -1,0 +1,37 @@
+"""``fedscope line``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...asking.source import Source
+from ..options import Count, Output, normalization_option, output_options, source_options
+
+
+@click.command(
+    "line",
+    epilog="Example:  fedscope line runs/fma@last runs/ima@last    All pairs of a round's clients:  "
+    "fedscope line runs/ima@20 --clients",
+)
+@click.argument("models", nargs=-1, required=True, metavar="A B [A B ...] | RUN@ROUND")
+@click.option("--clients", is_flag=True, help="The barriers between all pairs of a round's clients, as a heat map.")
+@click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients]")
+@click.option(
+    "--range", type=float, nargs=2, help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients]"
+)
+@normalization_option
+@source_options("test", files=True)
+@output_options
+def command(models: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+    """Losses along the segment between two models, beta = 0 at B and 1 at A; several pairs make several curves.
+
+    A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt.
+
+    With --clients: linear mode connectivity, the loss barrier between every two clients of a round.
+    """
+    from ...questions.line import line
+    from ..answering import answer
+
+    answer(line.prepare(models, **settings, **vars(source)), output)

@@ -1,0 +1,194 @@
+"""``fedscope ls``, and with ``--check``: are these runs as they were written?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, size_of
+from ...checkpoints.errors import spans
+from ...checkpoints.metrics import read_table
+from ..progress import progress
+
+if TYPE_CHECKING:
+    from ...training.checking import Soundness
+
+
+@click.command("ls", epilog="Example:  fedscope ls runs/ima")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option("--check", "checks", is_flag=True, help="Verify every checksum of runs, and that their files agree.")
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
+    """The runs here (or below a folder), or what one run holds."""
+    if checks:
+        check(paths, as_json)
+        return
+    if len(paths) > 1:
+        raise FedscopeError(f"ls shows one run or folder, but {len(paths)} were given; several are for --check")
+    path = paths[0] if paths else None
+    if path is not None and (path / "run.json").is_file():
+        holdings = describe(Run.open(path))
+        if as_json:
+            click.echo(json.dumps(holdings))
+            return
+        for name, value in holdings.items():
+            click.echo(f"{name:<14}{value}")
+        return
+    folder = path or Path()
+    _refuse_no_folder(folder)
+    rows = [listed(run) for run in find_runs(folder)]
+    if as_json:
+        click.echo(json.dumps(rows))
+    elif not rows:
+        click.echo(f"no runs below {folder.resolve()}; train one: fedscope train")
+    else:
+        columns = ("run", "method", "data", "rounds", "seed", "lr", "test error", "size", "created")
+        shown = [{**row, "created": row["created"][:16].replace("T", " ")} for row in rows]
+        table = [columns, *(tuple(str(row[column]) for column in columns) for row in shown)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for line in table:
+            click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def listed(run: Run) -> dict[str, Any]:
+    """A run's row; of a damaged one, what is wrong with it, so that it does not hide the others."""
+    try:
+        return row_of(run)
+    except FedscopeError as error:
+        unknown = dict.fromkeys(("data", "rounds", "seed", "lr", "test error", "size", "created"), "-")
+        return {"run": str(run.path), "method": f"damaged: {error}", **unknown}
+
+
+def row_of(run: Run) -> dict[str, Any]:
+    """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
+    config = run.config or {}
+    planned = config.get("run", {}).get("rounds")
+    methods = [config.get(section, {}).get("method") for section in ("client", "server", "average")]
+    plain_ones = ("sgd", "fma", "none")  # as in Config.title, without reading the methods' files
+    special = dict.fromkeys(method for method in methods if method and method not in plain_ones)
+    return {
+        "run": str(run.path),
+        "method": "-".join(special) or (methods[0] and "fma") or run.info.get("source", "-"),
+        "data": run.info.get("data", {}).get("name", "-"),
+        "partition": config.get("data", {}).get("partition", "-"),
+        "clients": run.info.get("clients", "-"),
+        "model": f"{config.get('model', {}).get('name', '-')}, {run.layout.size:,} parameters",
+        "rounds": f"{run.rounds[-1] if run.rounds else 0}" + (f" of {planned}" if planned else ""),
+        "seed": config.get("run", {}).get("seed", "-"),
+        "lr": config.get("client", {}).get("lr", "-"),
+        "test error": last_error(run),
+        "size": f"{size_of(run) / 1e6:.1f} MB",
+        "created": str(run.info.get("created", "-")),
+    }
+
+
+def last_error(run: Run) -> str:
+    """The deployed model's test error in the last round."""
+    if not run.rounds:
+        return "-"
+    last = run.rounds[-1]
+    # a writer that was killed, and another program, may leave the row out
+    numbers = read_table(run.path / "metrics.csv").get(last) or run.round(last).metrics
+    measured = [numbers.get(name) for name in ("averaged_test_error", "test_error")]
+    return next((f"{100 * error:.1f} %" for error in measured if error is not None and not isnan(error)), "-")
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """What one run holds, as words; every round is opened."""
+    rounds = [run.round(t) for t in run.rounds]
+    row, branch = row_of(run), run.info.get("branch")
+    created = row.pop("created")
+    size, error = row.pop("size"), row.pop("test error")
+    return {
+        **row,
+        "with clients": spans(one.number for one in rounds if one.has_clients) or "none",
+        "averaged": spans(one.number for one in rounds if "averaged" in one.models) or "none",
+        "test error": error,
+        "size": size,
+        "created": created,
+        **({"branched from": f"{branch['run']}@{branch['round']}"} if branch else {}),
+    }
+
+
+def check(paths: Sequence[Path], as_json: bool) -> None:
+    """Check runs, and those below folders, and say of each what is wrong with it, all of it.
+
+    Raises:
+        FedscopeError: nothing to check; a run that is not sound.
+    """
+    from ...training.checking import check_run
+
+    runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
+    if not runs:
+        raise FedscopeError(f"there are no runs below {', '.join(map(str, paths)) or Path().resolve()}; give a run")
+    broken, rows = [], []
+    for run in runs:
+        with progress(f"checking {run}") as report:
+            found = check_run(run, report)
+        if found.faults:
+            broken.append(run)
+        rows.append(checked_row(run, found))
+        if not as_json:
+            click.echo("\n".join(checked_lines(run, found)))
+    if as_json:
+        click.echo(json.dumps(rows))
+    if broken:
+        which = f"{broken[0]} is" if len(runs) == 1 else f"{len(broken)} of {len(runs)} runs are"
+        raise FedscopeError(
+            f"{which} damaged; restore what is named from a copy, or train again from the last sound round: "
+            f"fedscope train --from {broken[0]}@ROUND"
+        )
+
+
+def runs_at(path: Path) -> list[Path]:
+    """A run, or all runs below a folder as ``ls`` finds them, and those with a damaged ``run.json``.
+
+    Raises:
+        FedscopeError: no such folder.
+    """
+    _refuse_no_folder(path)
+    return [path] if (path / "run.json").is_file() else find_run_folders(path)
+
+
+def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
+    """What the command prints of a run."""
+    rounds = f"{found.rounds} round{'s' if found.rounds != 1 else ''}"
+    if not found.faults:
+        yield f"{run}  sound: {rounds}, {words_of(found)}"
+        return
+    count = len(found.faults)
+    yield f"{run}  damaged: {rounds}, {words_of(found)}, {count} fault{'s' if count != 1 else ''}"
+    for file, what in found.faults:
+        yield f"  {file}: {what}"
+
+
+def words_of(found: Soundness) -> str:
+    """How much could be verified."""
+    sums = f"{found.checksums:,} checksums"
+    if not found.without:
+        return sums
+    if len(found.without) == found.rounds:
+        return "no checksums (recorded without them: only sizes, types and sums were looked at)"
+    return f"{sums}, none of rounds {spans(found.without)} (recorded without them)"
+
+
+def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
+    """A run for ``--json``."""
+    return {
+        "run": str(run),
+        "sound": not found.faults,
+        "rounds": found.rounds,
+        "checksums": found.checksums,
+        "without checksums": list(found.without),
+        "faults": [{"file": file, "what": what} for file, what in found.faults],
+    }
+
+
+def _refuse_no_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise FedscopeError(f"{path} is neither a run nor a folder; give a run, or a folder that holds runs")

@@ -1,0 +1,76 @@
+"""``fedscope parameters``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import Count, Output, choice, output_options, refuse_given
+
+
+@click.command("parameters", epilog="Example:  fedscope parameters runs/ima --round last --top 4")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--parameter",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help='A parameter, as in "conv1.weight[3,0,2,2]" (indices from 0); repeatable.  [default: the most skewed]',
+)
+@click.option("--round", "number", metavar="20", help="Which round.  [default: last]")
+@click.option(
+    "--top",
+    type=Count(1),
+    default=4,
+    show_default=True,
+    help="Without --parameter: so many, the most skewed of each layer first.",
+)
+@click.option("--tsne", is_flag=True, help="Many parameters as points instead, by what the clients do to them.")
+@click.option(
+    "--sample",
+    type=Count(1),
+    default=5000,
+    show_default=True,
+    help="Of --tsne: how many parameters, at most 20000 (100000 with torchdr), in proportion to the layers.",
+)
+@click.option("--perplexity", type=float, default=30.0, show_default=True, help="Of --tsne: neighbours of a point.")
+@choice(
+    "--colour",
+    ["layer", "skewness", "dispersion"],
+    "Of --tsne: what colours mean; only the drawing depends on it.",
+)
+@choice("--backend", ["sklearn", "torchdr"], "Of --tsne: torchdr runs on a GPU (pip install 'fedscope[gpu]').")
+@click.option(
+    "--device", default="auto", show_default=True, help="Of --backend torchdr: cpu, cuda or auto (cuda if there)."
+)
+@click.option("--seed", type=Count(0), default=0, show_default=True, help="Seed of samples and of the t-SNE.")
+@output_options
+def command(
+    runs: tuple[Path, ...],
+    names: tuple[str, ...],
+    number: str | None,
+    top: int,
+    tsne: bool,
+    colour: str,
+    seed: int,
+    output: Output,
+    **how: Any,
+) -> None:
+    """Single parameters over the clients of a round: the density, and where averaging puts the global value.
+
+    The first RUN's clients make the densities; the global models of further RUNs are marked in them. Give branches of
+    one run (fedscope train --from RUN@ROUND), whose clients are the same, to compare servers.
+    """
+    from ...questions.parameters import parameters
+    from ..answering import answer
+
+    asked: dict[str, Any] = {"rounds": number, "parameters": names, "seed": seed}
+    if not tsne:
+        refuse_given([*how, "colour"], "belongs to --tsne; give both, or neither")
+        answer(parameters.prepare(runs, top=top, **asked), output)
+        return
+    question = parameters.prepare(runs, tsne=True, **how, **asked)
+    refuse_given(["top"], "belongs to densities, and --tsne maps a sample of all parameters; leave it out")
+    answer(question, output, colour=colour)

@@ -1,0 +1,59 @@
+"""``fedscope plane``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...asking.source import Source
+from ..options import Count, Output, normalization_option, output_options, source_options
+
+
+@click.command(
+    "plane",
+    epilog="Example:  fedscope plane runs/fma@58 runs/fma@59 runs/fma@60 --show runs/ima@60    "
+    "Panels:  fedscope plane runs/ima --rounds 1,20,last    "
+    "A round's clients:  fedscope plane runs/ima@20 --clients",
+)
+@click.argument("models", nargs=-1, required=True, metavar="A B C | RUN [RUN ...] | RUN@ROUND")
+@click.option(
+    "--show",
+    multiple=True,
+    metavar="MODEL",
+    help="Project this model onto the plane too; repeatable, and RUN@all/global is a model a round.",
+)
+@click.option("--rounds", metavar="1,20,last", help="Panels over the rounds of a run; with --trajectory, its rounds.")
+@click.option("--clients", is_flag=True, help="The plane near all clients of RUN@ROUND: their principal components.")
+@click.option("--trajectory", is_flag=True, help="The plane near the global models of RUN over its rounds.")
+@click.option("--random", is_flag=True, help="Random filter-normalised directions from one model, drawn with --seed.")
+@click.option("--data-of", metavar="clients|3,8,11", help="Measure on these clients' own training data, a panel each.")
+@click.option("--grid", type=Count(2), default=51, show_default=True, help="Grid points a side.")
+@click.option(
+    "--margin", type=float, default=0.3, show_default=True, help="Room round the models, as a share of their extent."
+)
+@click.option("--range", type=float, nargs=4, metavar="A A B B", help="Ends of both axes instead, in L2 distance.")
+@click.option(
+    "--adaptive",
+    is_flag=True,
+    help="Measure at most 15 % of a surface's points and interpolate the others; the error is measured and said.",
+)
+@normalization_option
+@source_options("test", files=True, both=True)
+@output_options
+def command(models: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+    """Losses on the plane through three models; their mean is the white cross.
+
+    A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt. Both axes
+    are L2 distances; the models and every shown one are measured exactly, besides the grid.
+
+    With --rounds: three clients and their mean in each of these rounds, and the last three global models. With
+    --clients, --trajectory or --random: planes near many models, or round one.
+    """
+    from ...questions.plane import plane
+    from ..answering import answer
+
+    measured = vars(source)
+    if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
+        measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
+    answer(plane.prepare(models, **settings, **measured), output)

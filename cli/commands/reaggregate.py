@@ -1,0 +1,48 @@
+"""``fedscope reaggregate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...asking.source import Source
+from ..options import Output, source_options, undrawn_options
+
+
+@click.command(
+    "reaggregate",
+    epilog="Example:  fedscope reaggregate runs/fma@40 --server fedsa --set server.quantile=0.99    Several:  "
+    "fedscope reaggregate runs/fma@40 --server fedswa --server fedgma",
+)
+@click.argument("run", metavar="RUN@ROUND")
+@click.option("--rounds", metavar="40", help="Which round, where RUN names none.")
+@click.option(
+    "--server", "servers", multiple=True, required=True, metavar="NAME", help="A server method; repeatable, a row each."
+)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="server.KEY=VALUE",
+    help="A setting of those servers that have it; repeatable.",
+)
+@click.option(
+    "--from-state",
+    is_flag=True,
+    help="Begin with the state that the run's own server had before the round, instead of anew.",
+)
+@source_options("test", files=False)
+@undrawn_options
+def command(run: str, assignments: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+    """What another server method would have made of a recorded round's clients; nothing is trained.
+
+    Writes the models, and compares their loss and error with the recorded global model's and plain FMA's. A server that
+    keeps a state starts anew unless --from-state is given. Averages over rounds are left out. All clients are read at
+    once.
+    """
+    from ...questions.reaggregate import reaggregate
+    from ..answering import answer
+
+    measured = {name: getattr(source, name) for name in ("split", "limit", "seed", "device", "precision")}
+    answer(reaggregate.prepare(run, settings=assignments, **settings, **measured), output)

@@ -1,0 +1,47 @@
+"""``fedscope sharpness``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...asking.source import Source
+from ..options import Count, Output, output_options, rounds_option, source_options
+
+
+@click.command(
+    "sharpness",
+    epilog="Example:  fedscope sharpness runs/fma@last runs/ima@last    Over rounds:  "
+    "fedscope sharpness runs/fma runs/ima --rounds 1,20,last",
+)
+@click.argument("models", nargs=-1, required=True, metavar="RUN@ROUND|RUN ...")
+@rounds_option("last", "Which rounds of every RUN, or all.")
+@click.option("--rho", type=float, default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
+@click.option(
+    "--relative", type=float, default=0.1, show_default=True, help="Radius in lengths of the model's filters."
+)
+@click.option("--draws", type=Count(1), default=10, show_default=True, help="Directions of the means over the balls.")
+@click.option("--top", type=Count(1), default=5, show_default=True, help="How many of the largest eigenvalues.")
+@click.option("--probes", type=Count(1), default=10, show_default=True, help="Random vectors for the trace.")
+@click.option(
+    "--density",
+    type=Count(0),
+    default=0,
+    show_default=True,
+    metavar="STEPS",
+    help="The spectral density too, in so many steps, as in 64; needs pip install 'fedscope[hessian]'.",
+)
+@click.option("--no-hessian", is_flag=True, help="Rises of the loss only: no eigenvalues, trace and density.")
+@source_options("train", files=True)
+@output_options
+def command(models: tuple[str, ...], no_hessian: bool, source: Source, output: Output, **settings: Any) -> None:
+    """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
+
+    A model is RUN@ROUND[/WHICH] or a file; a RUN stands for those of its --rounds. The loss is that of the training
+    data, which methods like FedSAM say to be flatter; --split test measures the other. --seed also draws directions.
+    """
+    from ...questions.sharpness import sharpness
+    from ..answering import answer
+
+    answer(sharpness.prepare(models, hessian=not no_hessian, **settings, **vars(source)), output)

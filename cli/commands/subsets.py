@@ -1,0 +1,41 @@
+"""``fedscope subsets``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...asking.source import Source
+from ..options import Count, Output, choice, output_options, rounds_option, source_options
+
+
+@click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@rounds_option("the first and last of these")
+@click.option(
+    "--sizes",
+    metavar="1,2,5,10",
+    help="Numbers m of clients in an average, or all.  [default: all; of more than 20 clients 12 from 1 to C]",
+)
+@click.option(
+    "--subsets",
+    type=Count(1),
+    default=20,
+    show_default=True,
+    help="How many subsets of a size, drawn with --seed; all where there are no more.",
+)
+@choice("--weights", ["samples", "uniform"], "Weights of a subset's clients: by their numbers of samples, or equal.")
+@source_options("test", files=True)
+@output_options
+def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: Any) -> None:
+    """How many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
+
+    A cohort of C clients has C averages of one, the clients themselves, and one of all. --split train takes all
+    clients' training data.
+    """
+    from ...questions.subsets import subsets as question
+    from ..answering import answer
+
+    answer(question.prepare(runs, **settings, **vars(source)), output)

@@ -1,0 +1,193 @@
+"""``fedscope train``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+#: flags that are another name for a key of the configuration
+_FLAGS = (
+    ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, or a published set such as cifar10."),
+    ("--model", "model.name", "NAME", "mlp, cnn or gru."),
+    ("--task", "model.task", "NAME", "classification (default), regression, sequences, or your own module:factory."),
+    (
+        "--partition",
+        "data.partition",
+        "SPLIT",
+        "iid, shards:2, shards:2,250 (of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1.",
+    ),
+    ("--clients", "data.clients", "N", "Number of clients."),
+    ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
+    ("--rounds", "run.rounds", "R", "Number of rounds."),
+    ("--epochs", "client.epochs", "E", "Local epochs a round."),
+    ("--batch", "client.batch", "B", "Mini-batch size."),
+    ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
+    ("--seed", "run.seed", "SEED", "Seed of everything but the partition and the cohorts (data.seed)."),
+    ("--device", "run.device", "DEVICE", "cpu, cuda or auto."),
+    ("--client", "client.method", "NAME", "Client method: what a client minimises and how it steps."),
+    ("--server", "server.method", "NAME", "Server method: how client models become the next model."),
+    ("--average", "average.method", "NAME", "Average over rounds."),
+)
+
+
+def _flags(function: Any) -> Any:
+    for flag, place, metavar, text in reversed(_FLAGS):
+        function = click.option(flag, place.replace(".", "__"), metavar=metavar, help=text)(function)
+    return function
+
+
+@click.command(
+    "train",
+    epilog="Example:  fedscope train --method ima --rounds 60 --out runs/ima --set average.window=5",
+)
+@click.argument("config", required=False, type=click.Path(path_type=Path))
+@click.option("--method", metavar="NAME", help="A method of the literature: fma, ima (default), ...")
+@_flags
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
+@click.option("--force", is_flag=True, help="Replace an existing run; train although the disk is small.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on where a run stopped, exactly.")
+@click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, other method from there on.")
+@click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(
+    config: Path | None,
+    method: str | None,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    resume: Path | None,
+    from_: str | None,
+    keep_going: bool,
+    as_json: bool,
+    **flags: str | None,
+) -> None:
+    """Train a federation and record every round.
+
+    Without options: IMA on the embedded digits (50 clients, ten a round, two label shards each, mlp, 60 rounds).
+    CONFIG is a .toml, a run's config.toml for example; flags and --set count more than what stands there.
+    """
+    from ...checkpoints import FedscopeError
+    from ...training import Config, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
+    from ...training import resume as resume_run
+    from ...training import train as train_run
+    from ...training.calls import is_call
+    from ..progress import TrainingWatcher
+
+    method = canonical_method(method) if method else None
+    given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
+    own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
+    how: dict[str, Any] = {"keep_going": keep_going, "task": own}
+    if resume is not None:
+        if own is not None:
+            given = [text for text in given if not text.startswith("model.task=")]
+        if config or method or given or assignments or out or force or from_:
+            raise FedscopeError(
+                f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going"
+            )
+        with TrainingWatcher(str(resume)) as watcher, _resumable(resume):
+            run = resume_run(resume, watcher=watcher, **how)
+        _say(run, as_json)
+        return
+    how["force"] = force
+    if from_ is not None:
+        if config:
+            raise FedscopeError(
+                f"--from {from_} takes the settings of that run; leave {config} out, and use flags or --set"
+            )
+        layers = (preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
+        _say(_branched(from_, method, merge(*layers), out, how), as_json)
+        return
+    stored = read_toml(config) if config else {}
+    if config and (config.parent / "run.json").exists():
+        stored = recorded_tables(stored)
+    chosen = preset(method) if method else {}
+    flags_given = read_assignments(given), read_assignments(assignments)
+    try:
+        resolved = Config.read(merge(preset(method or "ima"), stored, chosen, *flags_given))
+    except FedscopeError as error:
+        raise FedscopeError(_placed(error, config, stored)) from None
+    out = out or Path("runs") / (method or resolved.title())
+    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out):
+        run = train_run(resolved, out, watcher=watcher, **how)
+    _say(run, as_json)
+
+
+def _setting(config: Any) -> str:
+    """``digits on 50 clients, shards:2``: what is learnt, and how it lies on the clients."""
+    return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}"
+
+
+def _placed(error: Exception, config: Path | None, stored: dict[str, Any]) -> str:
+    """The sentence, with the file's name where the file alone is refused with it."""
+    from ...checkpoints import FedscopeError
+    from ...training import Config, merge, preset
+
+    try:
+        Config.read(merge(preset("ima"), stored))
+    except FedscopeError as alone:
+        return f"{config}: {error}" if str(alone) == str(error) else str(error)
+    return str(error)
+
+
+def _branched(
+    address: str, method: str | None, changes: dict[str, dict[str, Any]], out: Path | None, how: dict[str, Any]
+) -> Any:
+    """A run that goes on from a round of another one."""
+    from ...checkpoints import FedscopeError, Run, parse_address
+    from ...training import branch, branch_notes, branched_config
+    from ..progress import TrainingWatcher
+
+    found = parse_address(address)
+    if found.round is None or found.which is not None:
+        raise FedscopeError(f"--from {address!r} is not a round of a run; write RUN@ROUND, as in runs/fma@40")
+    run = Run.open(found.path)
+    number = run.round(found.round).number
+    config = branched_config(run, number, changes)
+    beside = run.path.parent if run.path.name not in ("", "..") else run.path.resolve().parent
+    target = out or beside / f"{method or config.title()}-from-{run.name}-{number}"
+    for note in branch_notes(run, number, config):
+        click.echo(f"fedscope: {note}", err=True)
+    with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target):
+        return branch(run, number, changes, target, watcher=watcher, **how)
+
+
+@contextmanager
+def _resumable(path: Path) -> Iterator[None]:
+    """Says at Ctrl-C how a run goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (path / "run.json").exists():
+            click.echo(f"fedscope: go on with: fedscope train --resume {path}", err=True)
+        raise
+
+
+def _say(run: Any, as_json: bool) -> None:
+    import numpy as np
+
+    from ...checkpoints.results import plain
+    from ...training import Curves
+
+    measured = Curves.of([run]).runs[0]
+    without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
+    name = "test_loss" if without else "test_error"
+    mean, deviation, count = measured.tail(name)
+    last = run.rounds[-1]
+    final = float(measured.deployed(name)[-1])
+    if as_json:
+        said = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
+        click.echo(json.dumps(plain(said)))
+        return
+    which = "averaged" if "averaged" in run.round(last).models else "global"
+    if without:
+        now, spread = f"{final:.3g}", f"{mean:.3g} ± {deviation:.2g}"
+    else:
+        now, spread = f"{100 * final:.1f} %", f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
+    over = f", {spread} over the last {count} rounds" if count > 1 else ""
+    click.echo(f"{run.path}: {last} rounds; {name.replace('_', ' ')} of the {which} model {now}{over}")

@@ -1,0 +1,27 @@
+"""``fedscope updates``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..options import Output, output_options, rounds_option
+
+
+@click.command(
+    "updates",
+    epilog="Example:  fedscope updates runs/ima    Several runs in one figure:  fedscope updates runs/fma runs/ima",
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@rounds_option("all", "Which rounds, or all of which clients were recorded.")
+@output_options
+def command(runs: tuple[Path, ...], rounds: str | None, output: Output) -> None:
+    """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
+
+    An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated.
+    """
+    from ...questions.updates import updates
+    from ..answering import answer
+
+    answer(updates.prepare(runs, rounds=rounds), output)

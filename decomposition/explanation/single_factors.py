@@ -1,0 +1,256 @@
+"""What is said of single factors: the bias on own data, variance, covariance, locality."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import fsum, isfinite
+from statistics import fmean
+
+import numpy as np
+
+from ..factors.round_factors import RoundFactors
+from ..subsets.averages import choose
+from .phases import FEWEST
+from .readings import Reading, above, all_alike, finite, magnitude, mean_of_clients, order, read, size
+from .statements import Evidence, Judgement, Verdict, throughout
+from .wording import CANNOT, NAMES, ends, in_rounds, is_local, listed, narrower, share, shown, splitting
+
+# What the paper calls almost zero is called small here, below this share of what it is compared with: ours.
+SMALL = 0.1
+# Subsets of a number of clients, and the numbers besides one and all.
+SUBSETS, BETWEEN = 200, (2, 5, 10, 20, 50)
+OURS = "The sign is ours: the theorem bounds this difference and leaves its sign open."
+
+
+def own_data(evidence: Evidence) -> Judgement:
+    """Small on own data in every round, judged client by client, because the factor carries p_k^2.
+
+    Supported where in every round the 95 % interval (Clopper and Pearson's, of a share) of the clients whose own
+    error is below a tenth of theirs on others' data lies above one half; contradicted where it lies below in some
+    round, unless some client's error there is not finite, which counts as not below. From six clients on it can.
+    """
+    rounds = evidence.rounds
+    shares = [share_below(one) for one in rounds]
+    most = [share.low is not None and share.low > 0.5 for share in shares]
+    diverged = {one.round: tuple(str(k) for k, *both in _pairs(one) if not all(map(isfinite, both))) for one in rounds}
+    unknown = {number: ids for number, ids in diverged.items() if ids}
+    few = [share.high is not None and share.high < 0.5 and share.round not in unknown for share in shares]
+    verdict: Verdict = "contradicted" if any(few) else "supported" if all(most) else "undecided"
+    known = [one for one, share in zip(rounds, shares, strict=True) if finite(share)]
+    if not known and any(one.split for one in rounds):
+        sentence = "It has no value: no client has samples of its own beside others' samples."
+        decide = "More clients, each with data of its own, would decide it."
+    elif not known:
+        sentence = "It has no value: nothing tells the clients' own samples from others'."
+        decide = splitting(evidence.split, "tells them apart")
+    else:
+        means = "; ".join(
+            f"in round {one.round} {shown(of_clients(one, 'train_bias'))} on own data and "
+            f"{shown(of_clients(one, 'heter_bias'))} on others'"
+            for one in ends(known)
+        )
+        sentence = (
+            f"So it is for {_counted(known)}. The clients' mean errors, with intervals over clients: {means}. "
+            f"{_arithmetic(known[-1])}"
+        )
+        by_clients: dict[tuple[str, ...], list[int]] = {}
+        for number, ids in unknown.items():
+            by_clients.setdefault(ids, []).append(number)
+        for ids, numbers in by_clients.items():
+            clients, have, count = ("clients", "have", "count") if len(ids) > 1 else ("client", "has", "counts")
+            sentence += (
+                f" In {in_rounds(numbers)} {clients} {listed(ids)} {have} no finite error and {count} as not below."
+            )
+        few_clients = "" if all(len(_pairs(one)) > 5 for one in known) else "; six at least"
+        decide = CANNOT if unknown else f"More clients a round would decide it{few_clients}."
+    readings = (of_clients(one, field) for one in rounds for field in ("train_bias", "heter_bias"))
+    return Judgement(verdict, sentence, decide, (*shares, *readings, *(read(one, "train_bias") for one in rounds)))
+
+
+def share_below(one: RoundFactors) -> Reading:
+    """The share of clients whose error on their own samples is below a tenth of that on others', with Clopper and
+    Pearson's interval."""
+    pairs = _pairs(one)
+    if not pairs:
+        return Reading("clients_below_a_tenth", one.round, None)
+    from scipy.stats import binomtest
+
+    count = _below(pairs)
+    interval = binomtest(count, len(pairs)).proportion_ci()
+    return Reading("clients_below_a_tenth", one.round, count / len(pairs), float(interval.low), float(interval.high))
+
+
+def of_clients(one: RoundFactors, field: str) -> Reading:
+    """The p-weighted mean over clients of ||y - mean_r f_k^r||^2 on their own samples, or on the others'."""
+    known = [row for row in one.clients if getattr(row, field) is not None]
+    return mean_of_clients(f"client_{field}", one, [(row, getattr(row, field)) for row in known])
+
+
+def _pairs(one: RoundFactors) -> list[tuple[int, float, float]]:
+    """(id, own, others') of the clients that have both."""
+    both = ((row.client, row.train_bias, row.heter_bias) for row in one.clients)
+    return [(k, own, other) for k, own, other in both if own is not None and other is not None]
+
+
+def _below(pairs: Sequence[tuple[int, float, float]]) -> int:
+    return sum(own < SMALL * other for _, own, other in pairs)
+
+
+def _counted(rounds: Sequence[RoundFactors]) -> str:
+    """`10 of 10 clients in rounds 30 and 60, 9 of 10 in round 45`."""
+    by_count: dict[tuple[int, int], list[int]] = {}
+    for one in rounds:
+        pairs = _pairs(one)
+        by_count.setdefault((_below(pairs), len(pairs)), []).append(one.round)
+    return ", ".join(f"{count} of {of} clients in {in_rounds(numbers)}" for (count, of), numbers in by_count.items())
+
+
+def _arithmetic(one: RoundFactors) -> str:
+    factor = read(one, "train_bias")
+    if one.population and one.outputs == "probabilities":
+        p2 = fsum(row.weight**2 * row.samples for row in one.clients) / one.samples
+        example = f"these clients would give {p2 * (1 - 1 / one.classes):.1g} with uniform outputs"
+    else:
+        example = "ten clients with a tenth of D each give 0.009 with uniform outputs"
+    return (
+        f"The factor itself ({shown(factor)} in round {one.round}) is no evidence: where data are disjoint it carries "
+        f"p_k², and {example}."
+    )
+
+
+def variance_and_clients(evidence: Evidence) -> Judgement:
+    """Sum_k p_k^2 V_k of all clients of a round against the mean V_k of one of them: supported where it is lower in
+    every round, intervals apart, contradicted where it is higher in every one. That of a single client has an interval
+    over clients."""
+    rounds = evidence.rounds
+    single = [variance_of(one, 1) for one in rounds]
+    every = [read(one, "variance") for one in rounds]
+    signs = [order(a, b) for a, b in zip(single, every, strict=True)]
+    last = rounds[-1]
+    count = len(last.clients)
+    between = {m: variance_of(last, m) for m in BETWEEN if m < count}
+    of_some = "".join(f", {shown(value)} for {m}" for m, value in between.items())
+    sentence = (
+        f"In round {last.round} Σ p²V is {shown(single[-1])} for one client (the mean over all, ± over clients)"
+        f"{of_some} and {shown(every[-1])} for all {count}."
+    )
+    if count < 2:
+        sentence = f"Round {last.round} has one client, whose variance is {shown(every[-1])}."
+    if higher := [one.round for one, sign in zip(rounds, signs, strict=True) if sign < 0]:
+        sentence += f" It is higher for all in {in_rounds(higher)}."
+    sentence += (
+        " With equal weights it is 1/m of the mean by arithmetic: what is measured is how far unequal weights and "
+        "variances are from that."
+    )
+    alone = all(len(one.clients) < 2 for one in rounds)
+    decide = "Rounds with two clients or more would decide it." if alone else narrower(rounds, [*single, *every])
+    return Judgement(throughout(signs), sentence, decide, (*single, *every, *between.values()))
+
+
+def variance_of(one: RoundFactors, m: int) -> Reading:
+    """The mean of sum_{k in S} p_k^2 V_k over subsets S of m clients, their p normalised; V_k unbiased where draws are
+    independent, as in the factor. Of one client the interval over clients, of more none."""
+    name = "variance_of_1_client" if m == 1 else f"variance_of_{m}_clients"
+    scale = one.count / (one.count - 1) if one.independent else 1.0
+    if m == 1:
+        equal = [(replace(row, weight=1.0), scale * row.variance) for row in one.clients]
+        return mean_of_clients(name, one, equal)
+    p = np.array([row.weight for row in one.clients])
+    variances = scale * np.array([row.variance for row in one.clients])
+    chosen = (list(members) for members in choose(len(p), m, SUBSETS, np.random.default_rng(m)))
+    sums = [float(np.square(p[own] / p[own].sum()) @ variances[own]) for own in chosen]
+    return Reading(name, one.round, fmean(sums))
+
+
+def covariance_is_small(evidence: Evidence) -> Judgement:
+    """Below a tenth of heterogeneous bias in every round, of the whole bias where nothing splits it; contradicted where
+    it is above in one. Of replays it is 0 by construction and cannot be seen."""
+    rounds = evidence.rounds
+    beside = "heter_bias" if all(one.split for one in rounds) else "bias"
+    words = {"bias": NAMES[beside]}
+    if is_local(rounds):
+        sentence = (
+            "It cannot be seen: the draws are replays, independent across clients, so their covariance is 0 by "
+            "construction."
+        )
+        decide = "--draws runs, with runs that differ in their seed, measures it."
+        return Judgement("undecided", sentence, decide, (), words)
+    both = [(read(one, "covariance"), read(one, beside)) for one in rounds]
+    known = [(part, bias) for part, bias in both if finite(part) and finite(bias)]
+    large = [part for part, bias in known if above(magnitude(part), magnitude(bias), SMALL)]
+    small = [part for part, bias in known if above(magnitude(bias), magnitude(part), 1 / SMALL)]
+    verdict: Verdict = "contradicted" if large else "supported" if known and len(small) == len(both) else "undecided"
+    sentences = ["It has no finite value beside a finite bias."]
+    if known:
+        part, bias = max(known, key=lambda pair: size(pair[0]) / size(pair[1]) if size(pair[1]) else float("inf"))
+        most = f"{share(size(part), size(bias))} of it" if bias.value else "more than it"
+        sentences = [f"It is at most {most}: {shown(part)} beside {shown(bias)} in round {part.round}."]
+    if len(known) < len(both):
+        sentences.append(f"There is a value in {len(known)} of {len(both)} rounds.")
+    if large:
+        sentences.append(
+            f"It is more than a tenth in {in_rounds([one.round for one in large if one.round is not None])}."
+        )
+    if known and all(all_alike(one) for one in rounds):
+        sentences.append("The draws of a client are all the same model.")
+    readings = [reading for pair in both for reading in pair]
+    return Judgement(verdict, " ".join(sentences), narrower(rounds, readings), readings, words)
+
+
+def locality_adds(evidence: Evidence) -> Judgement:
+    """Supported where locality is above 0 in every round after early training, as O(Δ²) is read, contradicted where it
+    is below 0 in every one; with its relation to the distance of the clients."""
+    rounds = [one for phase in evidence.phases for one in phase.rounds]
+    later = {one.round for phase in evidence.phases[1:] for one in phase.rounds}
+    values = [read(one, "locality") for one in rounds]
+    signs = {one.round: order(value) if finite(value) else None for one, value in zip(rounds, values, strict=True)}
+    after = {signs[number] for number in later}
+    sentences = []
+    if known := [value for value in values if finite(value)]:
+        first_last = " and ".join(f"{shown(value)} in round {value.round}" for value in ends(known))
+        sentences.append(f"Locality is {first_last}.")
+    for sign, words in ((-1, "below 0"), (1, "above 0"), (0, "not apart from 0"), (None, "without a finite value")):
+        if numbers := [number for number, its in signs.items() if its == sign]:
+            sentences.append(f"It is {words} in {in_rounds(numbers)}.")
+    if -1 in after:
+        sentences.append(
+            "Below 0, averaging weights beats averaging outputs, which disagrees with the reading that O(Δ²) adds to "
+            "the loss."
+        )
+    distances = [read(one, "delta_max") for one in rounds]
+    relation = rank_relation(values, distances)
+    sentences += [OURS, _distance(distances, relation)]
+    if {-1, 1} <= after:
+        decide = "Rounds between these would say where its sign changes."
+    elif later:
+        decide = narrower(rounds, [value for value in values if value.round in later])
+    else:
+        decide = "A round after early training would decide it."
+    return Judgement(throughout(list(after)), " ".join(sentences), decide, (*values, *distances, relation))
+
+
+def rank_relation(values: Sequence[Reading], distances: Sequence[Reading]) -> Reading:
+    """Spearman's rank correlation of |locality| with Δ² over rounds; none below five rounds, and none where one of both
+    is the same in all. Without an interval: the rounds of a run depend on each other."""
+    pairs = [(size(a), size(b) ** 2) for a, b in zip(values, distances, strict=True) if finite(a) and finite(b)]
+    if len(pairs) < FEWEST or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
+        return Reading("rank_correlation", None, None)
+    from scipy.stats import spearmanr
+
+    locality, squared = zip(*pairs, strict=True)
+    value = float(spearmanr(locality, squared).statistic)
+    return Reading("rank_correlation", None, value if isfinite(value) else None)
+
+
+def _distance(distances: Sequence[Reading], relation: Reading) -> str:
+    known = [one for one in distances if finite(one)]
+    if not known:
+        return "Δ has no finite value."
+    told = f"Δ is {' and '.join(f'{shown(one)} in round {one.round}' for one in ends(known))}"
+    if relation.value is None:
+        return f"{told}; ranks are compared from {FEWEST} rounds with different values on."
+    return (
+        f"{told}; the rank correlation of |locality| with Δ² is {relation.value:.2f} over {len(known)} rounds, which "
+        "depend on each other, so it has no interval and decides nothing."
+    )

@@ -1,0 +1,120 @@
+"""What a claim is judged by, and the statement that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ..factors.result import RunFactors
+from ..factors.round_factors import RoundFactors
+from .phases import Phase
+from .readings import Reading
+
+if TYPE_CHECKING:
+    from .measuring import Comparison, Similarity
+
+Verdict = Literal["supported", "contradicted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One claim, and what the data say of it.
+
+    Attributes:
+        claim: its id, `own-data`; of a phase `greatest-part/late`.
+        run: which run it is about; for several `fma, ima`.
+        title: what is judged, in words.
+        paper: what the paper says of it.
+        verdict: on the title.
+        sentence: what was measured, with its numbers.
+        decide: what would decide it; empty unless undecided.
+        readings: all numbers behind the sentence.
+    """
+
+    claim: str
+    run: str
+    title: str
+    paper: str
+    verdict: Verdict
+    sentence: str
+    decide: str
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run.
+
+    Attributes:
+        phases: the run's, with their decomposed rounds.
+        split: what was measured on.
+        similarity: of its clients, None where it was not measured.
+        compared: its models on test data.
+        stand_in: the run that similarity and tests are of, where `run` are several.
+    """
+
+    run: RunFactors
+    phases: Sequence[Phase]
+    split: str = ""
+    similarity: Sequence[Similarity] | None = None
+    compared: Sequence[Comparison] = ()
+    stand_in: str = ""
+
+    @property
+    def rounds(self) -> Sequence[RoundFactors]:
+        """The decomposed ones."""
+        return self.run.rounds
+
+    def phase(self, name: str) -> Phase | None:
+        """`early`, `middle` or `late`, where the run is long enough to have it."""
+        return next((one for one in self.phases if one.name == name), None)
+
+    def measured(self, sentence: str) -> str:
+        """A sentence of what was measured without draws."""
+        return f"Of the run {self.stand_in} alone. {sentence}" if self.stand_in else sentence
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the data say of a claim.
+
+    Attributes:
+        decide: what would decide it, said where the verdict is undecided.
+        words: those that the claim's title leaves open.
+    """
+
+    verdict: Verdict
+    sentence: str
+    decide: str
+    readings: Sequence[Reading]
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim's id, what is judged, in words, what the paper says of it, and the function that judges."""
+
+    id: str
+    title: str
+    paper: str
+    judge: Callable[..., Judgement | None]
+
+    def judged(self, run: str, *known: Evidence | RunFactors) -> Statement | None:
+        """The statement of this claim; None where it has nothing to be judged by."""
+        judgement = self.judge(*known)
+        if judgement is None:
+            return None
+        decide = judgement.decide if judgement.verdict == "undecided" else ""
+        title = self.title.format(**judgement.words)
+        verdict, sentence, readings = judgement.verdict, judgement.sentence, tuple(judgement.readings)
+        return Statement(self.id, run, title, self.paper, verdict, sentence, decide, readings)
+
+
+def throughout(signs: Sequence[int | None]) -> Verdict:
+    """Supported where all of them are 1, contradicted where all are -1.
+
+    >>> throughout([1, 1]), throughout([-1]), throughout([1, -1]), throughout([0, 1]), throughout([])
+    ('supported', 'contradicted', 'undecided', 'undecided', 'undecided')
+    """
+    return "supported" if set(signs) == {1} else "contradicted" if set(signs) == {-1} else "undecided"

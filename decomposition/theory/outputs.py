@@ -1,0 +1,208 @@
+"""What the clients' outputs say: how far their average is from the output of averaged weights (Lemma 1), and how they
+vary over replays of local training (beside Theorem 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+from threading import Event
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...checkpoints import FedscopeError, Layout, Weights
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
+from ...landscape.evaluation.evaluator import default_batch
+from ...landscape.evaluation.fitting import refuse_shapeless, try_out
+from ...landscape.evaluation.replica import Replica
+from ...landscape.evaluation.samples import Samples
+from ...landscape.evaluation.tasks import require_classes
+from ..cohort.draws import P_TOLERANCE, CohortDraws
+from ..factors.round_factors import Outputs
+from ..factors.streaming import CHUNK, stream_outputs
+from .gaps import Gap
+
+
+def locality_gaps(
+    module: nn.Module,
+    samples: Samples,
+    clients: Weights,
+    p: np.ndarray,
+    *,
+    round: int,
+    shrink: Sequence[float] = (1.0,),
+    outputs: Outputs = "probabilities",
+    compute: Compute = CPU,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Gap, ...]:
+    """One gap for every ε of `shrink`, of the clients w_k(ε) = w_FMA + ε (w_k − w_FMA).
+
+    With WENS(x) = Σ_k p_k f(x; w_k), w_FMA = Σ_k p_k w_k and Δ = max_k ‖w_k − w_FMA‖, Lemma 1 says that
+    WENS(x) = f(x; w_FMA) + O(Δ²) as Δ → 0, because the first-order terms Σ_k p_k ⟨∇f, w_k − w_FMA⟩ add up to 0. Shrunk
+    clients keep w_FMA and their directions, so they are that limit itself: Δ(ε) = ε Δ.
+
+    A network with ReLU is smooth in w only where no activation is 0. Moving by ε takes a share O(ε) of the samples
+    across such a kink, each by O(ε), so that over a density of samples the mean square has a term O(ε³), and the gap
+    may fall as Δ^1.5, a slope of 3/4 against Δ², until ε is below the nearest kink of the samples there are.
+
+    Everything is in float64, the weights too: outputs in single precision are known to 1e-7, which is more than the
+    gap of clients close together. Statistics of normalization layers (float buffers) are averaged and shrunk as
+    weights are, integer ones are the first client's. NaN and infinite outputs stay: the gap is then nan.
+
+    Args:
+        module: the architecture; its own parameters are not used and not changed.
+        clients: [K, P].
+        p: [K] float64, sum 1.
+        round: its number, for the result.
+        outputs: f, "probabilities" or "logits".
+        progress: called with (samples done, samples in all) over all ε.
+
+    Raises:
+        FedscopeError: weights that are negative or do not sum to 1, clients that do not fit the module, a module that
+            does not fit the samples, an ε that is not above 0.
+
+    Source: Zhou et al., Lemma 1. Shrinking the clients is ours.
+
+    >>> from fedscope.checkpoints import Layout
+    >>> module = nn.Linear(1, 2, bias=False)
+    >>> samples = Samples(torch.ones(4, 1), torch.tensor([0, 1, 1, 1]), 2, "toy", "test", np.arange(4))
+    >>> two = Weights(Layout.of(module), np.array([[1.0, 0.0], [3.0, 0.0]], np.float32), {})
+    >>> (gap,) = locality_gaps(module, samples, two, np.array([0.5, 0.5]), round=1, outputs="logits")
+    >>> gap.gap, gap.distance, gap.scale  # a linear model has none
+    (0.0, 1.0, 2.0)
+    """
+    require_classes(samples, "the locality of clients")
+    _refuse_unfit(module, clients, p, round)
+    if not all(epsilon > 0 for epsilon in shrink):
+        raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
+    make = partial(Replica, deepcopy(module).double(), compute)
+    first = make()
+    x = first.prepare(samples.x)
+    try_out(first, [(samples, x, samples.y)])
+    batch = default_batch(module, samples, compute.device)
+    centre = _mean(clients, p)
+    count, n = len(clients), len(samples)
+    starts = range(0, n, CHUNK)
+    # The clients one after the other and their mean last, so that a chunk's outputs are added up as they come.
+    items = [(e, start, k) for e in range(len(shrink)) for start in starts for k in range(count + 1)]
+
+    def task(item: tuple[int, int, int], own: Replica, stop: Event) -> Tensor:
+        e, start, k = item
+        model = centre if k == count else _towards(centre, clients.row(k), shrink[e])
+        own.load(model.parameters, model.buffers)
+        f = torch.cat([own.logits(part) for part in torch.split(x[start : start + CHUNK], batch)])
+        return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
+
+    squared, scale = np.zeros(len(shrink)), np.zeros(len(shrink))
+    ensemble: Tensor | float = 0.0
+    for (e, start, k), f in zip(items, run_in_workers(task, items, make=make, workers=compute.workers), strict=True):
+        if k < count:
+            ensemble = ensemble + float(p[k]) * f
+            continue
+        squared[e] += float((ensemble - f).square().sum())
+        scale[e] += float(f.square().sum())
+        ensemble = 0.0
+        if progress is not None:
+            progress(e * n + min(start + CHUNK, n), len(shrink) * n)
+    with np.errstate(invalid="ignore", over="ignore"):
+        distances = np.array([np.linalg.norm(row - centre.parameters) for row in clients.parameters])
+    return tuple(
+        Gap(
+            round=round,
+            shrink=float(epsilon),
+            gap=float(np.sqrt(squared[e] / n)),
+            distance=float(epsilon * distances.max()),
+            mean_distance=float(epsilon * distances.mean()),
+            scale=float(np.sqrt(scale[e] / n)),
+        )
+        for e, epsilon in enumerate(shrink)
+    )
+
+
+def _refuse_unfit(module: nn.Module, clients: Weights, p: np.ndarray, round: int) -> None:
+    """Refuse a cohort that Lemma 1 does not speak of.
+
+    Raises:
+        FedscopeError: see :func:`locality_gaps`.
+    """
+    refuse_shapeless(module)
+    difference = Layout.of(module).difference(clients.layout)
+    if difference:
+        raise FedscopeError(f"the clients of round {round} do not fit the module: {difference}")
+    if clients.parameters.ndim != 2 or len(p) != len(clients):
+        raise FedscopeError(
+            f"round {round} has {len(p)} weights p for clients of shape {list(clients.parameters.shape)}; give the "
+            "matrix [K, P] and one weight a row"
+        )
+    if not np.all(p >= 0) or abs(float(np.sum(p)) - 1.0) > P_TOLERANCE:
+        raise FedscopeError(
+            f"the weights p of round {round} sum to {float(np.sum(p))!r} over {len(p)} clients: Lemma 1 needs weights "
+            "that are not negative and sum to 1"
+        )
+
+
+def _mean(clients: Weights, p: np.ndarray) -> Weights:
+    """w_FMA in float64, not rounded to the layout's dtype: the first-order terms cancel about no other centre."""
+    parameters = np.zeros(clients.parameters.shape[1])
+    with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged; their round is said to be left out
+        for weight, row in zip(p, clients.parameters, strict=True):
+            parameters += weight * row.astype(np.float64)
+        buffers = {
+            name: np.tensordot(p, rows.astype(np.float64), axes=1)
+            if np.issubdtype(rows.dtype, np.floating)
+            else rows[0]
+            for name, rows in clients.buffers.items()
+        }
+    return Weights(clients.layout, parameters, buffers)
+
+
+def _towards(centre: Weights, client: Weights, epsilon: float) -> Weights:
+    """w_FMA + ε (w_k − w_FMA) in float64, float buffers alike."""
+
+    def shrunk(middle: np.ndarray, own: np.ndarray) -> np.ndarray:
+        if not np.issubdtype(own.dtype, np.floating):
+            return middle
+        with np.errstate(invalid="ignore", over="ignore"):
+            moved: np.ndarray = middle + epsilon * (own - middle)
+        return moved
+
+    buffers = {name: shrunk(middle, client.buffers[name]) for name, middle in centre.buffers.items()}
+    return Weights(client.layout, shrunk(centre.parameters, client.parameters), buffers)
+
+
+def replay_variances(
+    module: nn.Module,
+    samples: Samples,
+    cohort: CohortDraws,
+    *,
+    outputs: Outputs = "probabilities",
+    compute: Compute = CPU,
+) -> np.ndarray:
+    """E_D Σ_r ‖f_k^r(x) − f̄_k(x)‖² / (R − 1) of every client, [K], in squared units of the outputs.
+
+    The variance over mini-batch orders from one start, unbiased for independent draws: of a client, what the variance
+    of a decomposition adds up with p_k². The models run in single precision, the sums are in double.
+
+    Args:
+        cohort: R >= 2 independent draws of the K clients.
+        outputs: f, "probabilities" or "logits".
+
+    Raises:
+        FedscopeError: dependent draws, which have no such variance; models that do not fit the module.
+    """
+    if not cohort.independent:
+        raise FedscopeError(
+            f"the draws {cohort.source} of round {cohort.round} depend on each other, so their spread is no variance "
+            "over replays; use --draws local:4"
+        )
+    require_classes(samples, "the variance of clients' outputs")
+    total = torch.zeros(len(cohort.client_ids), dtype=torch.float64)
+    for part in stream_outputs(module, samples, cohort, (), {}, compute=compute):
+        f = part.clients.double()  # [K, R, B, C]
+        if outputs == "probabilities":
+            f = torch.softmax(f, dim=-1)
+        total += f.var(dim=1, correction=1).sum(dim=(1, 2)).cpu()
+    variances: np.ndarray = (total / len(samples)).numpy()
+    return variances

@@ -1,0 +1,102 @@
+"""What stands at axes: numbers, crosses where there is no value, names at the ends of lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .paper import SMALL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+
+def even(axis: Axis, most: int | Literal["auto"], *, quarters: bool = False, **more: Any) -> None:
+    """At most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, and
+    ``steps=None`` for matplotlib's own."""
+    from matplotlib.ticker import MaxNLocator
+
+    steps = [1, 2, 2.5, 5, 10] if quarters else [1, 2, 5, 10]
+    axis.set_major_locator(MaxNLocator(most, **{"steps": steps, **more}))
+
+
+def decades(axis: Axis, subs: Sequence[float] = (1.0,), numticks: int | None = None, *, plain: bool = True) -> None:
+    """Numbers at a logarithmic axis, every decade or more often; ``plain`` writes 0.1 and 1 rather than powers of
+    ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=subs, numticks=numticks))
+    if plain:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def power_of_ten(values: np.ndarray, most: int) -> int:
+    """Which power of ten of the greatest value stands in the unit: none from 0.1 to below 10^(most + 1)."""
+    finite = np.abs(values[np.isfinite(values)])
+    greatest = float(finite.max()) if finite.size else 0.0
+    power = math.floor(math.log10(greatest)) if greatest > 0 else 0
+    return 0 if -1 <= power <= most else power
+
+
+def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: Any) -> None:
+    """Crosses on the axis where values are not finite, so that there is no curve."""
+    broken = x[~np.isfinite(values)]
+    place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "markersize": 3}
+    axes.plot(broken, np.full(len(broken), up), "x", **place, **look)
+
+
+def label_ends(ax: Axes, height: float) -> None:
+    """Write each line's label right of its last finite point, in its colour; labels that would overlap are moved apart
+    and tied to their lines. `height` is the panel's, in inches. Lines whose label begins with "_" are left out."""
+    places = []
+    for line in ax.lines:
+        label = str(line.get_label())
+        values = np.asarray(line.get_ydata(orig=True), dtype=np.float64)
+        finite = np.flatnonzero(np.isfinite(values))
+        if label.startswith("_") or not finite.size:
+            continue
+        # transScale first: on a logarithmic axis the place on paper is not linear in the value.
+        _, at = (ax.transScale + ax.transLimits).transform((0.0, values[finite[-1]]))
+        places.append((float(at), label, str(line.get_color())))
+    places.sort(key=lambda place: place[0])
+    sizes = [(label.count("\n") + 1) * SMALL * 1.12 / 72 / height for _, label, _ in places]
+    for (at, label, color), y in zip(places, spread([at for at, _, _ in places], sizes), strict=True):
+        ax.plot([1.01, 1.05], [at, y], transform=ax.transAxes, color=color, linewidth=0.5, clip_on=False, label="_tie")
+        ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=0.95, transform=ax.transAxes)
+
+
+def spread(places: list[float], sizes: list[float]) -> list[float]:
+    """Move intervals of `sizes` apart that are centred on ascending `places`, as little as needed: groups that touch
+    are centred on the mean of their places.
+
+    >>> spread([0.0, 0.5, 3.0], [1.0, 1.0, 1.0])
+    [-0.25, 0.75, 3.0]
+    """
+    groups: list[list[int]] = []
+    starts: list[float] = []
+    for index in range(len(places)):
+        group = [index]
+        while True:
+            # The lower edge at which the group's members are nearest to their own places.
+            offset, wanted = 0.0, []
+            for member in group:
+                wanted.append(places[member] - offset - sizes[member] / 2)
+                offset += sizes[member]
+            start = sum(wanted) / len(wanted)
+            if not groups or starts[-1] + sum(sizes[member] for member in groups[-1]) <= start:
+                break
+            group = groups.pop() + group
+            starts.pop()
+        groups.append(group)
+        starts.append(start)
+    centres = list(places)
+    for start, group in zip(starts, groups, strict=True):
+        for member in group:
+            centres[member] = start + sizes[member] / 2
+            start += sizes[member]
+    return centres

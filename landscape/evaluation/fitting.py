@@ -1,0 +1,146 @@
+"""Whether models fit each other, the module and the data, said before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ...checkpoints import FedscopeError, Layout, Model
+from .known_tasks import is_own
+from .replica import Replica
+from .samples import Samples
+from .tasks import Task
+
+#: samples on which a module must answer the same twice
+TRIED = 8
+
+
+def refuse_shapeless(module: nn.Module) -> None:
+    """Refuse a module that has no parameters to vary, or not yet.
+
+    Raises:
+        FedscopeError: no parameters; lazy ones.
+    """
+    if next(module.parameters(), None) is None:
+        raise FedscopeError("the module has no parameters, so it has no loss surface; give one that can be trained")
+    for name, values in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(values):
+            raise FedscopeError(
+                f"the module's {name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
+                "module once on a sample first"
+            )
+
+
+def same_layout(models: Sequence[Model]) -> None:
+    """Refuse models that do not have the same parameters and buffers.
+
+    Raises:
+        FedscopeError: the first two that differ, and where.
+    """
+    for model in models[1:]:
+        difference = models[0].weights.layout.difference(model.weights.layout)
+        if difference is not None:
+            raise FedscopeError(
+                f"{models[0].label} and {model.label} are models of different architectures: {difference}; "
+                "a line or a plane needs models with the same layout"
+            )
+
+
+def fits_module(layout: Layout, models: Sequence[Model]) -> None:
+    """Refuse models whose parameters are not the module's.
+
+    Raises:
+        FedscopeError: the first that does not fit, and where.
+    """
+    for model in models:
+        difference = layout.difference(model.weights.layout)
+        if difference is not None:
+            raise FedscopeError(f"{model.label} does not fit the module: {difference}; build the module it was made by")
+
+
+def try_out(replica: Replica, data: Sequence[tuple[Samples, Tensor, Tensor]]) -> None:
+    """Refuse a module that does not fit the data (samples, inputs and targets as evaluated), or is no function of them.
+
+    Raises:
+        FedscopeError: it fails on the data, returns other than a tensor that the task takes ([n, classes]), or not the
+            same twice; data of one class, on which loss and error are 0 whatever is answered; a task of the user's own
+            that gives no loss a sample.
+    """
+    for part, x, y in data:
+        part.task.fit(_answer(replica, x[:1], part), part)
+        if is_own(part.task):
+            few = min(len(x), 2)
+            try_task(part.task, _answer(replica, x[:few], part), y[:few], part.label)
+    part, x, _ = data[0]
+    once, again = (_answer(replica, x[:TRIED], part).double() for _ in range(2))
+    # a GPU may round a sum differently the second time; dropout changes it by far more
+    scale = float(torch.nan_to_num(once.abs()).max())
+    if not torch.allclose(once, again, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
+        raise FedscopeError(
+            "the module returns different outputs for the same input, so it has no loss surface; "
+            "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
+        )
+
+
+def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
+    """What the module returns for a few samples."""
+    try:
+        output: object = replica.logits(x)
+    except torch.OutOfMemoryError:
+        few = "even one sample" if len(x) == 1 else f"{len(x)} samples"
+        raise FedscopeError(
+            f"{replica.device} has no memory left for {few} of {part.label}; --device cpu always can"
+        ) from None
+    except Exception as error:  # whatever the user's code or torch raises
+        raise FedscopeError(
+            f"the module fails on {len(x)} of {part.label}, each of shape {list(x.shape[1:])} "
+            f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
+            "makes a vector of an image)"
+        ) from error
+    if not isinstance(output, Tensor):
+        raise FedscopeError(
+            f"the module returns a value of type {type(output).__name__}, not a tensor of "
+            f"{f'logits [n, {part.classes}]' if part.task.has_classes else 'outputs'}; wrap it in a module whose "
+            f"forward returns {'the logits' if part.task.has_classes else 'that'} alone"
+        )
+    return output
+
+
+def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
+    """Look at the losses and errors of a task of the user's own on a few samples.
+
+    Raises:
+        FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1.
+    """
+    for name, call in (("loss", task.loss), ("error", task.error)):
+        what = f"the {name} of task {task.name}"
+        try:
+            values: Any = call(outputs, y)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever the user's code or torch raises
+            raise FedscopeError(
+                f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
+            ) from error
+        if values is None and name == "error":
+            continue
+        if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
+            got = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise FedscopeError(
+                f"{what} is {got} for {len(y)} samples of {label}; return one number a sample, [{len(y)}] (a mean over "
+                "samples is taken by fedscope)"
+            )
+        if name == "error" and bool(((values < 0) | (values > 1)).any()):
+            raise FedscopeError(
+                f"{what} is {float(values.double().max()):g} for a sample of {label}; an error is a share, 0 to 1 "
+                "(return None where there is none)"
+            )
+
+
+def _reason(error: Exception) -> str:
+    """The class and the first line of what was raised."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no reason given'])[0]}"

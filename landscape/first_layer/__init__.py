@@ -1,1 +1,0 @@
-"""The first layer of points on a plane, combined from outputs that are computed once."""
