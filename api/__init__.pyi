@@ -12,6 +12,7 @@ from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
 from .decomposition.dispersion import Dispersion as Dispersion
 from .decomposition.explanation import Explanation as Explanation
+from .decomposition.federation import ClientData as ClientData
 from .decomposition.forgetting import Forgetting as Forgetting
 from .decomposition.model_maps import Embedding as Embedding
 from .decomposition.parameters import ParameterMap as ParameterMap
@@ -42,6 +43,7 @@ from .landscape import through_models as through_models
 # the questions of the command line, a function each
 from .questions.cka import cka as cka
 from .questions.curves import curves as curves
+from .questions.data import data as data
 from .questions.decompose import decompose as decompose
 from .questions.disperse import disperse as disperse
 from .questions.embed import embed as embed

@@ -17,6 +17,7 @@ import click
 SECTIONS = {
     "Train and look around": {
         "train": "Train a federation and record every round.",
+        "data": "What a federation looks like before it is trained.",
         "ls": "List runs, or what one holds; verify it with --check.",
         "curves": "Loss, error and spread over rounds, as measured in training.",
         "demo": "All of it on the embedded digits, in a minute.",

@@ -11,6 +11,7 @@ from fedscope.cli.main import run
 # One command of every result, with --out m and each file that it would write there beside its main one.
 ASKED = {
     "curves": ("curves runs/fma", "curves.csv pdf png"),
+    "data": ("data runs/fma", "counts.csv pdf samples.pdf"),
     "line": ("line runs/fma@1 runs/fma@2 --points 3 --split test", "pdf png"),
     "line-clients": ("line runs/fma@2 --clients --points 3 --split test", "pdf png"),
     "plane": ("plane runs/fma@1 runs/fma@2 runs/fma@2/client-0 --grid 5 --split test", "pdf png html basin.csv"),

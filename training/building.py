@@ -22,6 +22,7 @@ from .own_data import load_own
 from .own_task import recorded_task
 from .randomness import generator
 from .registry import find, method_name, names
+from .splitting import partition
 
 
 def load_data(name: str, task: Task = CLASSIFICATION) -> Dataset:
@@ -147,6 +148,25 @@ def partition_of(run: Run) -> Partition:
     run.require("partition.h5")
     assert run.partition is not None, "just required"
     return run.partition
+
+
+def split_of(config: Config, data: Dataset) -> Partition:
+    """Which samples each client of a configuration has.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.splitting.partition` refuses.
+    """
+    has_classes = data.task.has_classes
+    return partition(
+        config.data.partition,
+        # without classes all samples are of one
+        data.y_train if has_classes else np.zeros(len(data.y_train), np.int64),
+        data.classes if has_classes else 1,
+        config.data.clients,
+        seed=config.data.seed,
+        client_test=config.data.client_test,
+        groups={kind: groups.train for kind, groups in data.groups.items()},
+    )
 
 
 def module_of(run: Run) -> nn.Module:

@@ -19,6 +19,7 @@ from .building import (
     initial_model,
     module_of,
     partition_of,
+    split_of,
 )
 from .checking import refuse_contradictions
 from .config import Config
@@ -28,7 +29,6 @@ from .lineage import branch_of, complete_history
 from .memory import Position, RunMemory, position_after
 from .own_task import learning, trained_task
 from .recording import disk_needed, record_round, refuse_small_disk
-from .splitting import partition
 
 
 def train(
@@ -74,16 +74,7 @@ def train(
             f"{list(data.shape)}; leave it out"
         )
     config, compute = resolved(config, workers, data.name)
-    split = partition(
-        config.data.partition,
-        # without classes all samples are of one
-        data.y_train if learnt.has_classes else np.zeros(len(data.y_train), np.int64),
-        data.classes if learnt.has_classes else 1,
-        config.data.clients,
-        seed=config.data.seed,
-        client_test=config.data.client_test,
-        groups={kind: groups.train for kind, groups in data.groups.items()},
-    )
+    split = split_of(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     facts = facts_of(config, module, data.classes, learnt)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...landscape.drawing.axes import even
 from ...landscape.drawing.paper import COLOURS, GREY, SMALL, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .result import ClientData
 
 # Inches. Room left of the panels, right of them, below the lower one; height of the upper one.
-LEFT, RIGHT, BOTTOM, SIZES = 0.46, 0.1, 0.36, 0.5
+LEFT, RIGHT, BOTTOM, SIZES = 0.56, 0.1, 0.36, 0.5
 #: so many clients can be told apart in a column of a paper
 CLIENTS = 100
 
@@ -37,8 +38,8 @@ def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None
         # a cell as high as it is wide, as far as a page allows
         high = float(np.clip(across / len(rows) * classes, 1.2, 4.0))
         sheet = Sheet(width, top + SIZES + 0.08 + high + BOTTOM + LINE * len(remarks) + EDGE, title)
-        upper = sheet.axes(LEFT, top, across, SIZES)
-        lower = sheet.axes(LEFT, top + SIZES + 0.08, across, high)
+        upper = sheet.axes(LEFT, top, across, SIZES, ylabel=0.4)
+        lower = sheet.axes(LEFT, top + SIZES + 0.08, across, high, ylabel=0.4)
         places = np.arange(len(rows))
         upper.bar(places, result.sizes[rows], width=0.8, color=COLOURS[0], linewidth=0)
         upper.set_ylabel("samples")
@@ -60,9 +61,7 @@ def _bubbles(axes: Axes, counts: np.ndarray, across: float, high: float) -> None
     axes.set_ylim(-0.75, counts.shape[1] - 0.25)
     axes.set_ylabel("class")
     axes.set_xlabel("client")
-    from matplotlib.ticker import MaxNLocator
-
-    axes.yaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
+    even(axes.yaxis, 10, integer=True)
 
 
 def _name_clients(axes: Axes, rows: np.ndarray) -> None:
@@ -97,7 +96,7 @@ def _remark(result: ClientData, shown: int) -> str:
         parts.append(f"{shown} of {clients:,} clients, evenly over their ids")
     if result.test.any():
         parts.append("without the clients' own test parts")
-    parts.append(f"{result.attrs.get('data_name', 'data')}, {result.attrs.get('partition', '')}".rstrip(", "))
+    parts.append(result.title)
     return "; ".join(parts)
 
 

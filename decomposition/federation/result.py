@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Variable
 from ...checkpoints.results import ArrayResult, along
-from ...checkpoints.tables import write_csv
+from ...checkpoints.results.tables import write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,14 +24,14 @@ class ClientData(ArrayResult):
     """What each of N clients holds of C classes.
 
     Attributes:
-        counts, test: int64 [N, C], the samples that a client trains on, and those of its own test part (``client_test``;
-            zeros without one).
+        counts, test: int64 [N, C], the samples that a client trains on, and those of its own test part
+            (``client_test``; zeros without one).
         client_domains: int64 [N], which domain all of a client's samples are of; -1 where there are several, and empty
             [0] where the data have none.
         domains: their names.
         shown: ids of the clients of which a few samples are kept.
-        images: float32 [K, M, c, h, w], the first M samples of each of these, scaled to 0..1; empty where samples are no
-            images.
+        images: float32 [K, M, c, h, w], the first M samples of each of these, scaled to 0..1; empty where samples
+            are no images.
         attrs: provenance: data, partition, seed, classes, samples, versions.
 
     Raises:
@@ -60,10 +60,18 @@ class ClientData(ArrayResult):
     @property
     def sizes(self) -> np.ndarray:
         """How many samples each client trains on, [N]."""
-        return self.counts.sum(axis=1)
+        sizes: np.ndarray = self.counts.sum(axis=1)
+        return sizes
+
+    @property
+    def title(self) -> str:
+        """The data's name, not where they lay, and the partition."""
+        kind, colon, place = str(self.attrs.get("data", "data")).partition(":")
+        name = Path(place).stem if colon else kind
+        return f"{name}, {self.attrs['partition']}" if "partition" in self.attrs else name
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
-        """Dimensions ``client`` and ``class``; of the samples ``shown_client``, ``sample``, ``channel``, ``y``, ``x``."""
+        """Dimensions ``client``, ``class``; of the samples ``shown_client``, ``sample``, ``channel``, ``y``, ``x``."""
         clients, classes = self.counts.shape
         coords = {"client": along("client", np.arange(clients)), "class": along("class", np.arange(classes))}
         variables = {
@@ -99,9 +107,7 @@ class ClientData(ArrayResult):
 
     def _rows(self) -> list[Sequence[Any]]:
         held = np.argwhere((self.counts > 0) | (self.test > 0))
-        return [
-            (int(k), self.domain_of(int(k)), int(c), int(self.counts[k, c]), int(self.test[k, c])) for k, c in held
-        ]
+        return [(int(k), self.domain_of(int(k)), int(c), int(self.counts[k, c]), int(self.test[k, c])) for k, c in held]
 
     def domain_of(self, client: int) -> str:
         """The name of a client's domain; "" where it has several or the data have none."""
@@ -125,14 +131,15 @@ class ClientData(ArrayResult):
         """How many clients of which sizes, how many classes each has, and what is nobody's."""
         clients, classes = self.counts.shape
         sizes, held = self.sizes, (self.counts > 0).sum(axis=1)
-        begin = f"{self.attrs.get('data_name', 'data')}, {self.attrs.get('partition', 'its own partition')}: "
+        begin = f"{self.title}: "
         owned, there = int(sizes.sum() + self.test.sum()), self.attrs.get("samples")
         nobody = f"; {there - owned:,} of {there:,} samples are nobody's" if there is not None and there > owned else ""
         own = f", {int(self.test.sum()):,} more in the clients' own test parts" if self.test.any() else ""
         domains = f" in {len(self.domains)} domains" if self.domains else ""
+        kinds = f" of {_spread(held, 'class', 'classes')}, of {classes}" if classes > 1 else ""
         return (
-            f"{begin}{clients} client{'s' if clients > 1 else ''}{domains}, each with {_spread(sizes, 'sample')} of "
-            f"{_spread(held, 'class', 'classes')} of {classes}; {int(sizes.sum()):,} samples in all{own}{nobody}"
+            f"{begin}{clients} client{'s' if clients > 1 else ''}{domains}, each with {_spread(sizes, 'sample')}"
+            f"{kinds}; {int(sizes.sum()):,} samples in all{own}{nobody}"
         )
 
     def findings(self) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""``fedscope data``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..options import Count, Output, output_options
+
+
+@click.command(
+    "data",
+    epilog="Example:  fedscope data --partition dirichlet:0.1 --clients 20    Of a run:  fedscope data runs/ima",
+)
+@click.argument("federation", metavar="[CONFIG|RUN]", required=False, type=click.Path(path_type=Path))
+@click.option("--data", "name", metavar="NAME", help="As of train: digits, npz:PATH, cifar10, ...")
+@click.option("--partition", metavar="SPLIT", help="As of train: shards:2, pathological:2, dirichlet:0.1, ...")
+@click.option("--clients", type=Count(1), metavar="N", help="Number of clients.")
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
+@click.option("--shown", type=Count(1), default=3, show_default=True, help="Of how many clients samples are shown.")
+@click.option("--samples", type=Count(1), default=8, show_default=True, help="How many of each.")
+@output_options
+def command(
+    federation: Path | None,
+    name: str | None,
+    partition: str | None,
+    clients: int | None,
+    assignments: tuple[str, ...],
+    shown: int,
+    samples: int,
+    output: Output,
+) -> None:
+    """What a federation looks like before anything is trained: samples by client and class, and a few to look at.
+
+    CONFIG is a .toml as for train; without it, the defaults of train. Flags and --set count more.
+    """
+    from ...questions.data import data
+    from ..answering import answer
+
+    flags = {"name": name, "partition": partition, "clients": clients}
+    given = {key: value for key, value in flags.items() if value is not None}
+    settings = {"data": given} if given else {}
+    if assignments:
+        from ...training.config import merge, read_assignments
+
+        settings = merge(settings, read_assignments(assignments))
+    answer(data.prepare(federation, settings=settings, shown=shown, samples=samples), output)

@@ -1,0 +1,146 @@
+"""``fedscope data``: what a federation looks like before anything is trained."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from legible import assert_apart, assert_inside
+
+import fedscope
+from fedscope.checkpoints import FedscopeError
+from fedscope.cli.main import run
+from fedscope.decomposition.federation import ClientData
+from fedscope.decomposition.federation.figure import draw_samples
+from fedscope.training import Config, load_data, train
+
+COMMAND = "data"
+DIGITS = {"data": {"name": "digits", "partition": "dirichlet:0.3", "clients": 6, "client_test": 0.25}}
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_and_its_configuration_have_the_same_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = train(Config.read({**DIGITS, "run": {"rounds": 1}}), tmp_path / "fma")
+    before, after = fedscope.data(DIGITS), fedscope.data(made)
+    np.testing.assert_array_equal(before.counts, after.counts)
+    np.testing.assert_array_equal(before.test, after.test)
+    np.testing.assert_array_equal(after.counts, made.partition.label_counts)
+    np.testing.assert_array_equal(before.images, after.images)
+    assert fedscope.data(tmp_path / "fma" / "config.toml").numbers() == before.numbers()
+    assert after.attrs["run"]["path"] == str(made.path)
+
+
+def test_counts_are_those_of_the_samples_and_the_images_theirs() -> None:
+    result, data = fedscope.data(DIGITS, samples=4), load_data("digits")
+    whole = np.bincount(data.y_train, minlength=10)
+    np.testing.assert_array_equal(result.counts.sum(0) + result.test.sum(0), whole)
+    assert result.shown == (0, 2, 5)
+    assert result.images.shape == (3, 4, 1, 8, 8)
+    assert 0 <= result.images.min() < result.images.max() <= 1
+    raw = np.clip(data.x_train * np.float32(data.deviations[0]) + np.float32(data.means[0]), 0, 1)
+    known = {image.tobytes() for image in raw.astype(np.float32)}
+    assert all(image.tobytes() in known for image in result.images.reshape(-1, 1, 8, 8))
+    assert result.numbers()["clients"][3]["samples"] == int(result.counts[3].sum())
+
+
+def test_the_table_has_a_row_a_client_and_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = said("--clients", "6", "--partition", "shards:2", "--out", "f")
+    assert "digits, shards:2: 6 clients, each with" in words
+    table = rows(tmp_path / "f.counts.csv")
+    result = ClientData.load(tmp_path / "f")
+    assert [[int(row["client"]), int(row["class"])] for row in table] == np.argwhere(result.counts).tolist()
+    assert sum(int(row["samples"]) for row in table) == int(result.sizes.sum())
+    assert {row["domain"] for row in table} == {""}
+
+
+def held(counts: Any, domains: Any = (), names: tuple[str, ...] = (), **more: Any) -> ClientData:
+    counts = np.asarray(counts, np.int64)
+    return ClientData(counts, np.zeros_like(counts), np.asarray(domains, np.int64), names, **more)
+
+
+def test_domains_and_what_is_nobodys_are_said(tmp_path: Path) -> None:
+    attrs = {"data": "pacs:/data/PACS", "partition": "domains:2,iid", "samples": 100}
+    result = held([[5, 0], [3, 2], [0, 7], [1, 0]], [0, 0, 1, -1], ("art", "photo"), attrs=attrs)
+    result.save(tmp_path / "f")
+    again = ClientData.load(tmp_path / "f")
+    assert result.summary() == (
+        "PACS, domains:2,iid: 4 clients in 2 domains, each with 1 to 7 samples (median 5) of 1 to 2 classes "
+        "(median 1), of 2; 18 samples in all; 82 of 100 samples are nobody's"
+    )
+    assert again.summary() == result.summary()
+    assert [row["domain"] for row in rows(tmp_path / "f.counts.csv")] == ["art", "art", "art", "photo", ""]
+    assert again.numbers() == result.numbers()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    clients=st.sampled_from([1, 3, 40, 130]),
+    classes=st.sampled_from([1, 7, 100]),
+    width=st.sampled_from([2.4, 3.5, 7.0]),
+    title=st.sampled_from([None, "What clients hold"]),
+)
+def test_no_label_lies_over_another_or_outside(clients: int, classes: int, width: float, title: str | None) -> None:
+    counts = np.random.default_rng(clients).poisson(30, (clients, classes))
+    domains = np.arange(clients) * 3 // clients
+    images = np.full((2, 8, 3, 6, 6), 0.5, np.float32)
+    attrs = {"data": "pacs:/data/PACS", "partition": "domains:2,dirichlet:0.3"}
+    result = held(counts, domains, ("one", "two", "three"), shown=(0, clients - 1), images=images, attrs=attrs)
+    for figure in result.figures(width, title).values():
+        assert_apart(assert_inside(figure, width))
+
+
+def test_areas_are_numbers_of_samples() -> None:
+    (bubbles,) = held([[8, 2], [0, 4]]).figure().axes[1].collections
+    sizes = dict(zip(map(tuple, bubbles.get_offsets().tolist()), bubbles.get_sizes(), strict=True))
+    assert set(sizes) == {(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)}
+    assert sizes[0.0, 0.0] == pytest.approx(4 * sizes[0.0, 1.0]) == pytest.approx(2 * sizes[1.0, 1.0])
+
+
+def test_samples_without_classes_or_pixels_have_sizes_alone(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    np.savez(tmp_path / "w.npz", x_train=x, y_train=x[:, 0], x_test=x[:9], y_test=x[:9, 0])
+    tables = {
+        "data": {"name": f"npz:{tmp_path / 'w.npz'}", "partition": "iid", "clients": 4},
+        "model": {"task": "regression"},
+    }
+    result = fedscope.data(tables)
+    assert result.summary() == "w, iid: 4 clients, each with 10 samples; 40 samples in all"
+    assert list(result.figures()) == [""]
+    with pytest.raises(FedscopeError, match="are no images, so there is nothing to look at"):
+        draw_samples(result)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("data runs/nowhere", "runs/nowhere"),
+        ("data runs/fma --clients 3", "is a run, whose data are what they are; leave its other settings out"),
+        ("data --partition shard:2", "did you mean"),
+        ("data --data mnist:nowhere", "--data mnist: found no train-images-idx3-ubyte.gz"),
+        ("data missing.toml", "missing.toml"),
+        ("data --clients 5000", "data.clients = 5000 is more than the"),
+        ("data runs/fma@2", "names a model, but a whole run is asked for; give runs/fma"),
+    ],
+)
+def test_likely_mistakes_are_one_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    assert run(words.split()) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert len(told.splitlines()) == 1 or told.startswith("Usage")
