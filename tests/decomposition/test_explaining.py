@@ -548,7 +548,7 @@ def test_what_is_said_of_the_paper_is_what_it_says(claim):
 
 
 def test_the_source_is_the_section_and_its_summary():
-    page = (Path(__file__).parents[1] / "docs" / "howto" / "explain.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "explain.md").read_text(encoding="utf-8")
     for words in (explain.__doc__, page):
         assert "Section 5.3, of which 5.3.5 is the summary" in " ".join(words.split())
 

@@ -1,5 +1,5 @@
 """FedSA's server step: against a case worked out by hand, its own diagnosis, and its limits. The statistics themselves
-are held against a reference in tests/test_decomposition_synergy.py."""
+are held against a reference in tests/decomposition/test_synergy.py."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from test_cli_forgetting import without_start
+from cli.test_forgetting import without_start
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run

@@ -11,10 +11,10 @@ from math import comb
 import numpy as np
 import pytest
 import torch
+from decomposition.test_factors import Table
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
-from test_decomposition_factors import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights, weighted_mean
 from fedscope.decomposition.subsets import RoundSubsets, SizeRow, Subsets, average_subsets, choose, spread_sizes

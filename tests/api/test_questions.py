@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli_overwriting import ASKED
+from cli.test_overwriting import ASKED
 
 import fedscope
 from fedscope.cli.main import run
@@ -156,7 +156,7 @@ def test_results_are_drawn_again_the_same_and_without_torch(here: Path, monkeypa
             assert run([*command.split(), "--out", name]) == 0
             commands.append([*command.split(), "--out", name])
     figures = {path: path.read_bytes() for end in ("pdf", "png", "html") for path in here.glob(f"*.{end}")}
-    redraw = REDRAW.format(commands=commands, tests=str(Path(__file__).parent))
+    redraw = REDRAW.format(commands=commands, tests=str(Path(__file__).parents[1]))
     done = subprocess.run([sys.executable, "-P", "-c", redraw], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1500:]
     assert len(figures) > len(commands)
