@@ -29,6 +29,9 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
         ("explain runs/fma --draws local:2 --split test", ".similarity", "round_similarity"),
         ("forgetting runs/fma", ".forgetting", "round_answers"),
         ("subsets runs/fma", ".subsets", "round_subsets"),
+        ("updates runs/fma", ".updates", "geometry"),
+        ("cka runs/fma", ".similarity", "round_similarity"),
+        ("disperse runs/fma", ".dispersion", "disperse_round"),
         ("theory runs/fma --shrink none --kernel none", ".theory", "locality_gaps"),
     ],
 )

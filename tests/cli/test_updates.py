@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.cli.main import run
 from fedscope.decomposition.updates import ClientUpdates
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -84,38 +82,6 @@ def test_drawing_again_leaves_the_table_as_it_lies_there(runs: Path, said: Any) 
     table.unlink()
     said("runs/fma", "--out", "u", "--redraw")
     assert table.read_bytes() == whole
-
-
-@pytest.mark.parametrize(
-    ("command", "package", "name", "kind"),
-    [
-        ("updates", "updates", "geometry", "updates.csv"),
-        ("cka", "similarity", "round_similarity", "nc"),
-        ("disperse", "dispersion", "disperse_round", "dispersion.csv"),
-    ],
-)
-def test_finished_rounds_are_kept(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, command: str, package: str, name: str, kind: str
-) -> None:
-    module, calls = import_module(f"fedscope.decomposition.{package}"), []
-    measure = getattr(module, name)
-
-    def stopping(*given: Any, **named: Any) -> Any:
-        calls.append(name)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return measure(*given, **named)
-
-    monkeypatch.setattr(module, name, stopping)
-    assert run([command, "runs/ima", "--rounds", "1,4", "--out", "k"]) == 130
-    assert not Path(f"k.{kind}").exists()
-    # other rounds, and of dispersion other layers, are another question of the same parts
-    more = [command, "runs/ima", "--rounds", "1,2,4", *(["--layer", "fc1.weight"] if command == "disperse" else [])]
-    assert run([*more, "--out", "k"]) == 0
-    assert len(calls) == 4, "of the first round only once"
-    assert not list(Path().glob("*.partial"))
-    assert run([*more, "--out", "whole"]) == 0
-    assert Path(f"k.{kind}").read_bytes() == Path(f"whole.{kind}").read_bytes()
 
 
 def test_a_client_that_has_not_moved_is_said(runs: Path, said: Any, rewrite: Any) -> None:
