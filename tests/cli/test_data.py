@@ -87,7 +87,7 @@ def test_domains_and_what_is_nobodys_are_said(tmp_path: Path) -> None:
     assert again.numbers() == result.numbers()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     clients=st.sampled_from([1, 3, 40, 130]),
     classes=st.sampled_from([1, 7, 100]),

@@ -1,4 +1,4 @@
-"""Subsets keep the classes' proportions and hang on their seed alone."""
+"""Subsets keep the classes' proportions and depend on their seed alone."""
 
 from __future__ import annotations
 
