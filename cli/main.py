@@ -47,6 +47,8 @@ SECTIONS = {
         "export": "Write a model, or a plane's surface, for other programs.",
     },
 }
+#: functions of Python whose command has another name
+ELSEWHERE = {"embed": "disperse --embed tsne"}
 COMMANDS = tuple(name for commands in SECTIONS.values() for name in commands)
 
 
@@ -85,6 +87,7 @@ class Tour(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, 1)
+            near = [ELSEWHERE[args[0]]] if args[0] in ELSEWHERE else near
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
             raise click.UsageError(error.message.rstrip(".") + hint, ctx) from None
 

@@ -13,6 +13,17 @@ from fedscope.checkpoints import Layout, Model, Weights
 from fedscope.landscape import Samples
 
 
+class Table(nn.Module):
+    """A model whose logits on sample j are its parameters' row j: any outputs at all, and linear in the weights."""
+
+    def __init__(self, n: int, classes: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(n, classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table[x[:, 0].long()]
+
+
 def random_models(module: nn.Module, count: int, scale: float = 0.5) -> list[Model]:
     """Models a, b, c, ... of an architecture: normal parameters, positive statistics."""
     layout, draw = Layout.of(module), np.random.default_rng(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ from ..asking.source import at_least
 from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run
 from ..decomposition.federation import ClientData
+from ..training.registry import names
 
 if TYPE_CHECKING:
     from ..checkpoints import Partition
     from ..training import Dataset
+    from ..training.config import DataConfig
 
 #: images have so many channels
 COLOURS = (1, 3)
@@ -53,11 +56,12 @@ def data(
     told: Mapping[str, Any] = (run.config or {}).get("data", {}) if run is not None else tables.get("data", {})
 
     def prepare() -> Prepared[ClientData]:
-        dataset, split, partition, seed = _recorded(run) if run is not None else _configured(tables)
+        dataset, split, how = _recorded(run) if run is not None else _configured(tables)
         known: dict[str, Any] = {
             **({"run": identity(run)} if run is not None else {}),
-            **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": partition, "seed": seed},
-            **{"clients": len(split.clients), "samples": len(dataset.y_train), "shown": shown, "of_each": samples},
+            **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": how.partition, "seed": how.seed},
+            **{"clients": len(split.clients), "client_test": how.client_test, "samples": len(dataset.y_train)},
+            **{"shown": shown, "of_each": samples},
         }
 
         def compute(attrs: dict[str, Any], work: Work) -> ClientData:
@@ -66,7 +70,7 @@ def data(
         return known, compute
 
     name = slug(Path(str(told.get("name", "digits"))).stem)
-    words = slug(str(told.get("partition", "shards:2")).replace(":", "-").replace(",", "-"))
+    words = re.sub(r"[^\w.]+", "-", str(told.get("partition", "shards:2")))  # dirichlet-0.3
     folder = run.path / "figures" if run is not None else Path("figures")
     return one(ClientData, folder, f"data-{name}-{words}", prepare)
 
@@ -75,9 +79,11 @@ def _run(federation: Any) -> Run | None:
     """The run, where one is meant."""
     if isinstance(federation, Run):
         return federation
-    if isinstance(federation, str | Path) and (Path(federation).is_dir() or Path(federation).suffix != ".toml"):
-        return open_run(federation, "")
-    return None
+    if not isinstance(federation, str | Path) or (Path(federation).suffix == ".toml" and not Path(federation).is_dir()):
+        return None
+    if not Path(federation).exists() and str(federation).partition(":")[0] in names("data"):
+        raise FedscopeError(f"{federation} is no run and no configuration, but a data set; give --data {federation}")
+    return open_run(federation, "")
 
 
 def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -90,22 +96,22 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
     return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in settings.items()}}
 
 
-def _recorded(run: Run) -> tuple[Dataset, Partition, str, int]:
+def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
     from ..training import config_of, data_of
     from ..training.building import partition_of
 
     config = config_of(run)
-    return data_of(run), partition_of(run), config.data.partition, config.data.seed
+    return data_of(run), partition_of(run), config.data
 
 
-def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, str, int]:
+def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
     from ..training import Config
     from ..training.building import data_to_train_on, split_of
     from ..training.own_task import learning
 
     config, task = learning(Config.read(tables), None)
     dataset = data_to_train_on(config.data.name, task)
-    return dataset, split_of(config, dataset), config.data.partition, config.data.seed
+    return dataset, split_of(config, dataset), config.data
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:

@@ -152,8 +152,9 @@ def batch_hsics(
     def items() -> Iterator[tuple[Tensor, Tensor, Tensor | None, Weights]]:
         for rows, some in zip(cut, kept, strict=True):
             at = torch.from_numpy(rows).to(inputs.device)
+            x, y = inputs[at], targets[at]
             for model in models:
-                yield inputs[at], targets[at], some, model
+                yield x, y, some, model
 
     def task(
         item: tuple[Tensor, Tensor, Tensor | None, Weights], activations: Activations, stop: Event

@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from threading import Event, local
+from itertools import count as numbers
+from threading import Event, Lock, local
 from typing import Any, TypeVar
 
 from ...checkpoints import FedscopeError
 
 PRECISIONS = ("float32", "tf32", "bf16")
-# How many items may be taken ahead of the one the caller waits for, for each worker: results wait in memory.
+# How many results of each worker may wait for the one that the caller waits for: they stand in memory.
 AHEAD = 16
 
 Item = TypeVar("Item")
@@ -138,7 +139,7 @@ def run_in_workers(
     Args:
         task: called in a worker with the item, the worker's context, and an event that is set when everybody should
             stop: a long task looks at it now and then and may raise anything.
-        items: taken as they are needed, at most ``AHEAD`` a worker before the one that the caller waits for.
+        items: taken one at a time, when a worker is free: what is taken may hold files or memory.
         make: makes a worker's context, in the worker and once; without it the context is ``None``.
         workers: at most so many threads; default one a core.
         idle: contexts of earlier calls, which are used before new ones are made; afterwards this call's are there, too.
@@ -156,6 +157,7 @@ def run_in_workers(
     import torch
 
     stop, own, kept = Event(), local(), idle if idle is not None else []
+    numbered, taking = enumerate(items), Lock()
     failures: list[BaseException] = []
     used: list[Any] = []
 
@@ -167,14 +169,16 @@ def run_in_workers(
         used.append(taken)
         return taken
 
-    def work(item: Item) -> Result:
+    def work() -> tuple[int, Result] | None:
         if stop.is_set():
             raise InterruptedError("the workers were told to stop")
         try:
             if not hasattr(own, "context"):
                 torch.set_num_threads(1)
                 own.context = context()
-            return task(item, own.context, stop)
+            with taking:
+                taken = next(numbered, None)
+            return None if taken is None else (taken[0], task(taken[1], own.context, stop))
         except BaseException as error:
             # what the others raise once they are told to stop is a consequence
             if not stop.is_set():
@@ -182,7 +186,7 @@ def run_in_workers(
             stop.set()
             raise
 
-    def next_result() -> Result:
+    def finished() -> tuple[int, Result] | None:
         try:
             return waiting.popleft().result()
         except BaseException:
@@ -191,15 +195,22 @@ def run_in_workers(
             raise
 
     threads_before = torch.get_num_threads()
-    waiting: deque[Future[Result]] = deque()
+    waiting: deque[Future[tuple[int, Result] | None]] = deque()
+    results: dict[int, Result] = {}  # a worker may have overtaken the one that took the item before
     pool = ThreadPoolExecutor(count, thread_name_prefix="fedscope-")
     try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) == AHEAD * count:
-                yield next_result()
-        while waiting:
-            yield next_result()
+        more = True
+        for number in numbers():
+            while number not in results and (more or waiting):
+                if more:
+                    waiting.extend(pool.submit(work) for _ in range(AHEAD * count - len(results) - len(waiting)))
+                if (done := finished()) is None:
+                    more = False
+                else:
+                    results[done[0]] = done[1]
+            if number not in results:
+                return
+            yield results.pop(number)
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)

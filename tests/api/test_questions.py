@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_overwriting import ASKED
+from asked import ASKED
 
 import fedscope
 from fedscope.cli.main import run

@@ -50,6 +50,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 CASES = [
+    ("embed runs/fma", "No such command 'embed'; did you mean 'disperse --embed tsne'?"),
+    ("decomposs runs/fma", "No such command 'decomposs'; did you mean 'decompose'?"),
     # train
     ("train --method imma", "--method 'imma' is not a method that fedscope knows; did you mean \"ima\"?"),
     ("train --client sgdd", "'sgdd' is not a client method that fedscope knows; did you mean \"sgd\"?"),

@@ -68,6 +68,28 @@ def test_the_table_has_a_row_a_client_and_class(
     assert {row["domain"] for row in table} == {""}
 
 
+def test_all_that_the_clients_depend_on_tells_results_apart(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["data", "--clients", "6", "--out", "m"]
+    assert run(asked) == 0
+    for more in (
+        ["--set", "data.client_test=0.25"],
+        ["--set", "data.seed=1"],
+        ["--partition", "iid"],
+        ["--clients", "5"],
+        ["--samples", "4"],
+        ["--shown", "2"],
+    ):
+        capsys.readouterr()
+        assert run([*asked, *more]) == 2, more
+        assert "m.nc holds another result" in capsys.readouterr().err
+    assert run(asked) == 0
+
+
+def test_the_name_of_a_result_says_its_data_and_partition() -> None:
+    asked = {"data": {"name": "npz:/data/mine.npz", "partition": "domains:5,dirichlet:0.3"}}
+    assert fedscope.data.prepare(asked).name == "data-mine-domains-5-dirichlet-0.3"
+
+
 def held(counts: Any, domains: Any = (), names: tuple[str, ...] = (), **more: Any) -> ClientData:
     counts = np.asarray(counts, np.int64)
     return ClientData(counts, np.zeros_like(counts), np.asarray(domains, np.int64), names, **more)
@@ -129,6 +151,7 @@ def test_samples_without_classes_or_pixels_have_sizes_alone(tmp_path: Path) -> N
     ("words", "message"),
     [
         ("data runs/nowhere", "runs/nowhere"),
+        ("data cifar10", "cifar10 is no run and no configuration, but a data set; give --data cifar10"),
         ("data runs/fma --clients 3", "is a run, whose data are what they are; leave its other settings out"),
         ("data --partition shard:2", "did you mean"),
         ("data --data mnist:nowhere", "--data mnist: found no train-images-idx3-ubyte.gz"),

@@ -6,11 +6,11 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from cli.test_forgetting import without_start
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
@@ -135,8 +135,8 @@ def foreign(run_: Path) -> None:
     (run_ / "config.toml").unlink()
 
 
-def test_the_start_is_not_needed(runs: Path, said: Callable[..., str]) -> None:
-    without_start(runs / "runs/ima")
+def test_the_start_is_not_needed(runs: Path, said: Callable[..., str], rewrite: Any) -> None:
+    rewrite("runs/ima", 4, without=["start"])
     assert "average of all 4" in said("runs/ima", "--rounds", "last")
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round, membership_labels, membership_train
@@ -20,17 +21,6 @@ from fedscope.landscape import Compute, Samples
 
 SPLIT = ("train_bias", "heter_bias", "bias_cross")
 FIVE = (*SPLIT, "variance", "covariance")
-
-
-class Table(torch.nn.Module):
-    """A model whose logits on sample j are its parameters' row j: any outputs at all, and linear in the weights."""
-
-    def __init__(self, n: int, classes: int) -> None:
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.zeros(n, classes))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.table[x[:, 0].long()]
 
 
 def case(seed: int, clients: int, draws: int, n: int, classes: int, *, disjoint: bool = False):

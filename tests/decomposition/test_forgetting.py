@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import xarray
-from decomposition.test_factors import Table
+from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition.forgetting import Answers, Forgetting, count_answers, mean_over_clients

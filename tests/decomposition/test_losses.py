@@ -8,9 +8,9 @@ from math import exp, inf, log
 import numpy as np
 import pytest
 import torch
-from decomposition.test_factors import Table
 from hypothesis import given
 from hypothesis import strategies as st
+from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import CohortDraws, Decomposition, ErrorCurve, RoundFactors, RunFactors, decompose_round

@@ -11,9 +11,9 @@ from math import comb
 import numpy as np
 import pytest
 import torch
-from decomposition.test_factors import Table
 from hypothesis import given
 from hypothesis import strategies as st
+from random_models import Table
 from scipy.stats import hypergeom
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights, weighted_mean

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +21,28 @@ def test_results_come_in_the_order_of_the_items(workers: int) -> None:
         return item * item
 
     assert list(run_in_workers(task, range(30), workers=workers)) == [i * i for i in range(30)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+def test_an_item_is_taken_only_when_a_worker_is_free(count: int, workers: int) -> None:
+    taken, finished, most = 0, 0, 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken, most
+        for item in range(count):
+            taken += 1
+            most = max(most, taken - finished)
+            yield item
+
+    def task(item: int, context: Any, stop: threading.Event) -> int:
+        nonlocal finished
+        time.sleep(0.002 * (item == count - 2))  # the last but one ends last
+        finished += 1
+        return item
+
+    assert list(run_in_workers(task, items(), workers=workers)) == list(range(count))
+    assert most <= workers
 
 
 def test_every_worker_makes_one_context_in_its_own_thread() -> None:
