@@ -1,5 +1,5 @@
 # models at rest
-from .asking.work import Work as Work
+from .asking.loop_over_rounds import Work as Work
 from .checkpoints import FedscopeError as FedscopeError
 from .checkpoints import Layout as Layout
 from .checkpoints import Model as Model
@@ -10,18 +10,18 @@ from .decomposition import Decomposition as Decomposition
 from .decomposition import Synergy as Synergy
 from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
-from .decomposition.dispersion import Dispersion as Dispersion
-from .decomposition.explanation import Explanation as Explanation
-from .decomposition.federation import ClientData as ClientData
-from .decomposition.forgetting import Forgetting as Forgetting
-from .decomposition.model_maps import Embedding as Embedding
-from .decomposition.parameters import ParameterMap as ParameterMap
-from .decomposition.parameters import Parameters as Parameters
-from .decomposition.similarity import ClientCKA as ClientCKA
-from .decomposition.similarity import ModelCKA as ModelCKA
-from .decomposition.subsets import Subsets as Subsets
-from .decomposition.theory import Theory as Theory
-from .decomposition.updates import Updates as Updates
+from .decomposition.cka.model_result import ModelCKA as ModelCKA
+from .decomposition.cka.result import ClientCKA as ClientCKA
+from .decomposition.client_data.result import ClientData as ClientData
+from .decomposition.dispersion.result import Dispersion as Dispersion
+from .decomposition.embedding.result import Embedding as Embedding
+from .decomposition.explanation.result import Explanation as Explanation
+from .decomposition.forgetting.result import Forgetting as Forgetting
+from .decomposition.parameters.result import ParameterMap as ParameterMap
+from .decomposition.parameters.result import Parameters as Parameters
+from .decomposition.subsets.result import Subsets as Subsets
+from .decomposition.theory.result import Theory as Theory
+from .decomposition.updates.result import Updates as Updates
 
 # losses in weight space
 from .landscape import Classification as Classification

@@ -1,8 +1,8 @@
 """What similarities cost beside the forward passes they are made from, and beside another program's.
 
-All pairs of 100 clients on 2,000 samples, at the outputs of the source papers' CNN: `fedscope.decomposition.similarity.
-round_similarity` (linear CKA, unbiased, minibatches of at most 256), and the forward passes of the same models on the
-same samples alone (`Evaluator.logits`), one after the other in the same run.
+All pairs of 100 clients on 2,000 samples, at the outputs of the source papers' CNN:
+`fedscope.decomposition.cka.pairs.round_similarity` (linear CKA, unbiased, minibatches of at most 256), and the forward
+passes of the same models on the same samples alone (`Evaluator.logits`), one after the other in the same run.
 
 Against it `torch_cka` 0.21 (pip install torch_cka): one pair of models at a time, the same minibatches, the same
 estimator, the same layer. A few pairs are timed, and their median is multiplied by the number of pairs: every pair does
@@ -44,7 +44,7 @@ def whole_seconds(module: Any, samples: Any, clients: Any) -> tuple[float, Any]:
     """Seconds of all pairs' similarities, and the matrix."""
     import numpy as np
 
-    from fedscope.decomposition.similarity import round_similarity
+    from fedscope.decomposition.cka.pairs import round_similarity
 
     began = time.perf_counter()
     (made,) = round_similarity(module, samples, clients, number=1, client_ids=np.arange(len(clients)), batch=BATCH)
@@ -56,7 +56,7 @@ def pair_seconds(other: Any, module: Any, samples: Any, clients: Any, pair: tupl
     import torch
     from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
-    from fedscope.decomposition.similarity import minibatches
+    from fedscope.decomposition.cka.hsic import minibatches
 
     rows = torch.cat([torch.from_numpy(part) for part in minibatches(len(samples), BATCH, 0)])
     # whole minibatches at once, so that its time is not spent on collecting single samples

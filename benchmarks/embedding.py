@@ -1,7 +1,7 @@
 """What a map of large models costs: its distances beside reading the same files, and t-SNE beside its target.
 
 Rounds of 20 clients of 11.2 million parameters, laid out as ResNet-18 is (0.9 GB of clients a round), are written with
-random numbers. `fedscope.decomposition.model_maps.gram` multiplies all of them with each other in float64, straight
+random numbers. `fedscope.decomposition.embedding.gram.gram` multiplies all of them with each other in float64, straight
 from disk; beside it `read_columns` reads the same clients and does nothing else, in the same run, one after the other.
 The files have just been written, so both find them in the system's memory where it is large enough. GB are those of the
 clients. Memory is measured in a process of its own, with one round and with several: it must not grow with them.
@@ -58,7 +58,7 @@ def believe_links() -> None:
 def rates(path: Path, rounds: int) -> tuple[float, float]:
     """GB/s of reading alone, and of the Gram matrix."""
     from fedscope.checkpoints import Run, read_columns
-    from fedscope.decomposition.model_maps import gram
+    from fedscope.decomposition.embedding.gram import gram
 
     believe_links()
     run = Run.open(path)
@@ -76,7 +76,7 @@ def rates(path: Path, rounds: int) -> tuple[float, float]:
 def cold_of(path: Path, repetitions: int) -> list[Line]:
     """A round that is not in the system's cache."""
     from fedscope.checkpoints import Run
-    from fedscope.decomposition.model_maps import gram
+    from fedscope.decomposition.embedding.gram import gram
 
     run = Run.open(path)
     size = CLIENTS * run.layout.size * 4
@@ -86,7 +86,7 @@ def cold_of(path: Path, repetitions: int) -> list[Line]:
 def memory(path: Path, rounds: int) -> float:
     """MB that the Gram matrix takes beside what is there before."""
     from fedscope.checkpoints import Run
-    from fedscope.decomposition.model_maps import gram
+    from fedscope.decomposition.embedding.gram import gram
 
     believe_links()
     run = Run.open(path)
@@ -100,7 +100,9 @@ def tsne_seconds() -> float:
     """Seconds of a map of 400 models, once their Gram matrix is there."""
     import numpy as np
 
-    from fedscope.decomposition.model_maps import Gram, Point, embed
+    from fedscope.decomposition.embedding.gram import Gram
+    from fedscope.decomposition.embedding.pca_and_tsne import embed
+    from fedscope.decomposition.embedding.shown_models import Point
 
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(MODELS, 1000)) + 2 * draw.normal(size=(MODELS // 20, 1000)).repeat(20, axis=0)

@@ -22,7 +22,7 @@ from pathlib import Path
 from _common import CLASSES, IMAGE, Line, spread, table
 
 from fedscope.checkpoints import RoundRecord
-from fedscope.training.federation import Unwatched
+from fedscope.training.one_round import Unwatched
 
 TARGET = 0.05
 CLIENTS, OWN = 10, 500

@@ -70,11 +70,11 @@ def local_step(steps: int) -> float:
 
     from fedscope.checkpoints import Layout
     from fedscope.landscape import run_in_workers
-    from fedscope.training.bench import Workbench
     from fedscope.training.building import Facts, initial_model
     from fedscope.training.clients.sgd import SGD
-    from fedscope.training.local import LocalTask, local_sgd
+    from fedscope.training.local_training import LocalTask, local_sgd
     from fedscope.training.methods import Pace
+    from fedscope.training.workbench import Workbench
 
     module = resnet18()
     x = torch.randn(steps * BATCH, *IMAGE).contiguous(memory_format=torch.channels_last)
@@ -148,7 +148,7 @@ def client_share(name: str, repetitions: int) -> list[float]:
     from fedscope.checkpoints import Layout
     from fedscope.training import Config, Engine
     from fedscope.training.building import Facts, initial_model
-    from fedscope.training.local import LocalTask
+    from fedscope.training.local_training import LocalTask
     from fedscope.training.methods import Exchange, Pace
 
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from .errors import FedscopeError, FedscopeWarning, nearest, spans
-from .files import SUFFIXES, read_model
+from .model_files import SUFFIXES, read_model
 from .round_writing import MODELS
 from .rounds import Round
 from .runs import Run

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from .errors import FedscopeError
-from .opening import reading, regular
+from .foreign_files import reading, regular
 
 _NPZ, _TORCH = "an .npz file", "a checkpoint of torch"
 # What a file unpacks to may be so many times its size; less than the room is never asked about.

@@ -15,7 +15,7 @@ import xxhash
 
 from .durable import write_durably
 from .errors import FedscopeError
-from .opening import regular
+from .foreign_files import regular
 
 _SEAL = b"fedscope xxh3 "
 _SEALED = len(_SEAL) + 16 + 1

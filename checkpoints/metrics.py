@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from .durable import write_durably
-from .opening import RESULT, read_text
+from .foreign_files import RESULT, read_text
 
 COLUMNS = (
     "round",

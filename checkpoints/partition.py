@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError
-from .gate import read_array
 from .hdf5 import check_version, reading, writing
+from .hdf5_gate import read_array
 
 FORMAT, VERSION = "fedscope-partition", 1
 _RESTORE = "restore it from a copy"

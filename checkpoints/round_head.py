@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from .errors import listed
-from .gate import Gate
+from .hdf5_gate import Gate
 from .metrics import from_json
 from .round_reading import RoundFile
 from .round_writing import MODELS

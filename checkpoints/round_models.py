@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from .errors import FedscopeError
-from .gate import Stored
+from .hdf5_gate import Stored
 from .round_reading import RoundFile
 from .round_writing import decode, is_encoded
 from .weights import Entry, Weights

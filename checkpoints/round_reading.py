@@ -14,8 +14,8 @@ import numpy as np
 from . import checksums
 from .checksums import KIND, NONE, VERIFIED, Identity, Table
 from .errors import FedscopeError
-from .gate import Gate, Stored
 from .hdf5 import reading
+from .hdf5_gate import Gate, Stored
 from .round_writing import FORMAT, VERSION
 from .weights import Layout
 

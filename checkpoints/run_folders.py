@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from .durable import LOCK_NAME, WriterLock, sweep_temporaries, sync, write_durably
 from .errors import FedscopeError
+from .foreign_files import read_json
 from .metrics import write_table
-from .opening import read_json
 from .partition import Partition
 from .run_info import FORMAT, VERSION, sealed
 from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path, visible_rounds

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FedscopeError, listed, nearest
+from .foreign_files import read_json, regular
 from .hdf5 import check_version
-from .opening import read_json, regular
 
 FORMAT, VERSION = "fedscope-run", 1
 #: files that are written once, before ``run.json``, which says their sha256

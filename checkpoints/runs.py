@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from .errors import FedscopeError, spans
+from .foreign_files import read_toml
 from .metrics import read_table, to_arrays
-from .opening import read_toml
 from .partition import Partition
 from .rounds import Round
 from .run_info import read_info, refuse_broken_seal

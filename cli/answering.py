@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..asking.work import Work
+from ..asking.loop_over_rounds import Work
 from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.results import claimed, plain
 from .differences import differences

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..asking.source import NORMALIZATIONS, SPLITS, Source
+from ..asking.measured_on import NORMALIZATIONS, SPLITS, Source
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.compute import PRECISIONS
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..asking.work import Report, spoken
+from ..asking.loop_over_rounds import Report, spoken
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -43,9 +43,9 @@ class Small:
         """Local training of client 2 in round 3 from ``start``: 11 samples, 2 epochs at rate 0.1, its own bench."""
         import numpy as np
 
-        from fedscope.training.bench import Workbench
-        from fedscope.training.local import LocalTask
+        from fedscope.training.local_training import LocalTask
         from fedscope.training.methods import Pace
+        from fedscope.training.workbench import Workbench
 
         known = {
             "round": 3,
@@ -154,7 +154,7 @@ def by_hand() -> Callable[..., Any]:
     import numpy as np
     import torch
 
-    from fedscope.training.local import batches
+    from fedscope.training.local_training import batches
 
     def run(task: Any, method: Any, step: Callable[..., Any]) -> np.ndarray:
         module = deepcopy(task.bench.module)
@@ -172,7 +172,7 @@ def by_hand() -> Callable[..., Any]:
 @pytest.fixture
 def stop_after() -> Callable[[int], Any]:
     """``stop_after(n)``: a watcher that presses Ctrl-C in the middle of the round after n."""
-    from fedscope.training.federation import Unwatched
+    from fedscope.training.one_round import Unwatched
 
     class StopAfter(Unwatched):
         def __init__(self, rounds: int) -> None:

@@ -12,8 +12,8 @@ from fedscope.checkpoints import RoundRecord, Weights
 from fedscope.landscape import Compute
 from fedscope.training import Config, Engine, Federation, build_module, load_data, partition
 from fedscope.training.building import initial_model
-from fedscope.training.federation import Unwatched
-from fedscope.training.memory import ClientState, Position, state_of
+from fedscope.training.one_round import Unwatched
+from fedscope.training.run_state import ClientState, Position, state_of
 
 
 class InMemory:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -162,7 +164,7 @@ def test_public_names_resolve(name: str, module: str) -> None:
     loaded = importlib.import_module(module)
     assert getattr(fedscope, name) is getattr(loaded, name)
     # a file of a question is called like its one public function
-    assert module in (f"fedscope.questions.{name}", "fedscope.asking.work") or name in getattr(
+    assert module in (f"fedscope.questions.{name}", "fedscope.asking.loop_over_rounds") or name in getattr(
         loaded, "__all__", dir(loaded)
     )
 
@@ -172,6 +174,17 @@ def test_all_lists_the_public_names_and_the_version() -> None:
     assert fedscope.__version__ == importlib.metadata.version("fedscope")
     with pytest.raises(AttributeError, match="plan"):
         _ = fedscope.plan
+
+
+def test_what_docstrings_refer_to_is_there() -> None:
+    broken = []
+    for path in FILES:
+        for words in re.findall(r":(?:func|class|mod|meth|attr|data):`~?(fedscope\.[\w.]+)`", path.read_text("utf-8")):
+            try:
+                pkgutil.resolve_name(words)
+            except (ImportError, AttributeError):
+                broken.append(f"{path.relative_to(ROOT)}: {words}")
+    assert broken == []
 
 
 def test_the_command_is_installed() -> None:

@@ -10,13 +10,13 @@ from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied
 from .building import config_of, data_of, module_of, partition_of
 from .config import Config, merge
 from .engine import Engine
-from .federation import Federation, Unwatched, Watcher
 from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
-from .memory import Position, RunMemory, position_after
+from .one_round import Federation, Unwatched, Watcher
 from .own_task import refuse_without_classes, trained_task
 from .recording import disk_needed, refuse_small_disk
 from .registry import method_name
-from .trainer import made_with, play, resolved
+from .run_state import Position, RunMemory, position_after
+from .training_loop import made_with, play, resolved
 
 
 def branch(

@@ -14,11 +14,11 @@ from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, neares
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .architectures import Architecture
-from .calls import is_call, is_there
 from .config import Config
 from .dataset import Dataset
-from .factories import Factory
+from .own_code import is_call, is_there
 from .own_data import load_own
+from .own_model import Factory
 from .own_task import recorded_task
 from .randomness import generator
 from .registry import find, method_name, names

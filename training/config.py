@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..checkpoints import FedscopeError, Policy, nearest, opening
+from ..checkpoints import FedscopeError, Policy, foreign_files, nearest
 from .architectures import Architecture
 from .methods import AverageMethod, ClientMethod, ServerMethod
 from .registry import METHOD_SECTIONS, Shelf, canonical, find, method_name, names
@@ -227,7 +227,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         FedscopeError: it does not exist, is no regular file, too long, or not TOML.
     """
     try:
-        return opening.read_toml(path, "a configuration", "mend it, or copy it again")
+        return foreign_files.read_toml(path, "a configuration", "mend it, or copy it again")
     except OSError as error:
         raise FedscopeError(f"{path} cannot be read as a configuration ({error}); give a .toml file") from error
 

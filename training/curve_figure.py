@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.drawing.axes import decades, even
 from ..landscape.drawing.paper import CHARACTER, literal, look_of, paper_style
-from .measures import Measure, measure_of, smooth
+from ..landscape.drawing.ticks import decades, even
+from .curve_measures import Measure, measure_of, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints.foreign_files import RESULT, read_json
 from ..checkpoints.metrics import read_table, to_arrays
-from ..checkpoints.opening import RESULT, read_json
 from ..checkpoints.results import Table, TableResult, number
 from ..checkpoints.results.tables import AGAIN, write_csv
 from ..decomposition.factors.result import ErrorCurve
-from .measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
+from .curve_measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +71,7 @@ class Curves(TableResult):
             a word :data:`USUAL` are drawn, and the test error is told of.
         last: of how many measured rounds mean and deviation are told.
         smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
-            :func:`fedscope.training.measures.smooth`); 0 for none.
+            :func:`fedscope.training.curve_measures.smooth`); 0 for none.
     """
 
     command = "curves"

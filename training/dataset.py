@@ -13,7 +13,7 @@ import numpy as np
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
-from .arrays import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
+from .sample_arrays import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
 
 if TYPE_CHECKING:
     from ..landscape import Samples

@@ -13,9 +13,9 @@ from torch import nn
 from ..checkpoints import FedscopeError, Weights
 from ..landscape import run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute
-from .bench import Workbench
-from .local import LocalTask
+from .local_training import LocalTask
 from .methods import ClientMethod, ClientState, State
+from .workbench import Workbench
 
 Result = TypeVar("Result")
 EngineName = Literal["threads", "device"]
@@ -41,7 +41,7 @@ class Trained:
 
     Attributes:
         clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once.
-        samples, steps, loss, reach: [C], see :class:`fedscope.training.local.LocalUpdate`.
+        samples, steps, loss, reach: [C], see :class:`fedscope.training.local_training.LocalUpdate`.
         message: the average of what they send beside their models, float64.
         message_size: how many numbers one client sends beside its model.
         states: by name, what they keep for their next participation: models or vectors [C, P], or arrays [C, ...].

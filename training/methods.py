@@ -1,7 +1,7 @@
 """What a client, server or average method supplies. Any client x any server x any average composes.
 
 A method is a frozen dataclass of hyper-parameters with functions over explicit state; the round loop
-(:mod:`fedscope.training.federation`) is written once and calls them. A file on a shelf (``clients/``, ``servers/``,
+(:mod:`fedscope.training.one_round`) is written once and calls them. A file on a shelf (``clients/``, ``servers/``,
 ``averages/``) names its class ``PROVIDES``.
 
 One round, in the order of the calls::
@@ -28,7 +28,7 @@ from .settings import Settings, setting
 if TYPE_CHECKING:
     from .building import Facts
     from .config import Config
-    from .local import LocalTask, LocalUpdate
+    from .local_training import LocalTask, LocalUpdate
 
 #: arrays by name; those of shape [P] are vectors in parameter space and are recorded parameter by parameter
 State = Mapping[str, np.ndarray]

@@ -20,9 +20,9 @@ import numpy as np
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
-from .arrays import as_float32, as_tokens, channel_axis, check_split, digest, is_tokens, output_count, scaled
-from .calls import Call, kind, said
 from .dataset import ARRAYS, SPLITS, Dataset, refuse_other_shapes
+from .own_code import Call, kind, said
+from .sample_arrays import as_float32, as_tokens, channel_axis, check_split, digest, is_tokens, output_count, scaled
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
@@ -31,7 +31,7 @@ def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
     """The data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
 
     Raises:
-        FedscopeError: what :class:`~fedscope.training.calls.Call` refuses; something else than data is returned.
+        FedscopeError: what :class:`~fedscope.training.own_code.Call` refuses; something else than data is returned.
     """
     call = Call.parse("--data", text)
     return _taken(call(), text, f"--data {text}: {call.spoken} returned", task)

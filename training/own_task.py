@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints import FedscopeError, nearest
 from ..landscape.evaluation.known_tasks import CLASSIFICATION, TASKS, is_own
 from ..landscape.evaluation.tasks import Plain, Task
-from .calls import Call, is_call, kind
+from .own_code import Call, is_call, kind
 from .registry import method_name
 from .splitting import parse_partition
 
@@ -24,7 +24,7 @@ def given_task(given: Any) -> Task:
     """A task by name, the user's own as ``module:factory``, a :class:`Task`, or a function; None: classification.
 
     Raises:
-        FedscopeError: an unknown name; what :class:`~fedscope.training.calls.Call` refuses; something else is returned.
+        FedscopeError: an unknown name; what :class:`~fedscope.training.own_code.Call` refuses; another object.
     """
     if given is None:
         return CLASSIFICATION

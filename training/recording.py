@@ -12,8 +12,8 @@ import numpy as np
 from ..checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
 from .building import Facts
 from .config import Config
-from .memory import Position
 from .randomness import cohort_size
+from .run_state import Position
 
 
 def record_round(writer: RunWriter, record: RoundRecord, position: Position, config: Config) -> None:

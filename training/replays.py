@@ -12,9 +12,9 @@ from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from .building import config_of, data_of, facts_of, learnt_by, module_of, partition_of
 from .dataset import Dataset
 from .engine import Engine
-from .federation import Federation
 from .lineage import began, config_at
-from .memory import RunMemory, last_participations
+from .one_round import Federation
+from .run_state import RunMemory, last_participations
 
 
 @dataclass(frozen=True)

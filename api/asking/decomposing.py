@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, Run, recorded_clients
-from .draws import Cohorts, Draws, Replays, groups_of, replays_of
-from .runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
-from .samples import (
+from .given_draws import Cohorts, Draws, Replays, groups_of, replays_of
+from .given_runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
+from .given_samples import (
     dataset_of,
     given_settings,
     module_for,
@@ -18,8 +18,8 @@ from .samples import (
     refuse_without_partition,
     samples_of_clients,
 )
-from .source import Source
-from .work import ROUNDS, Report, Task, Work, within
+from .loop_over_rounds import ROUNDS, Report, Task, Work, within
+from .measured_on import Source
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,8 +14,8 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..checkpoints import nearest, versions
 from ..checkpoints.results import Result
-from .source import Measured
-from .work import Work
+from .loop_over_rounds import Work
+from .measured_on import Measured
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)

@@ -9,16 +9,17 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..asking.models import ModelLike, Posed, expanded, names_of, pose, several
+from ..asking.given_models import ModelLike, Posed, expanded, names_of, pose, several
+from ..asking.given_runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
+from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
+from ..asking.measured_on import Measured, Source, at_least, chosen
 from ..asking.question import Part, Question, Ready, place_of, question, slug
-from ..asking.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
-from ..asking.source import Measured, Source, at_least, chosen
-from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, parse_address
-from ..decomposition.similarity import ClientCKA, ClientCKAs, LayersCKA, ModelCKA, ModelCKAs, layer_ends
+from ..decomposition.cka.model_result import ModelCKA, ModelCKAs
+from ..decomposition.cka.result import ClientCKA, ClientCKAs, LayersCKA, layer_ends
 
 if TYPE_CHECKING:
-    from ..decomposition.similarity import Estimator
+    from ..decomposition.cka.hsic import Estimator
 
 Similarity = ClientCKA | ClientCKAs | ModelCKA | ModelCKAs
 
@@ -36,7 +37,7 @@ def cka(
     """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
 
     Of whole runs it is between the clients of each of their rounds, and of each client with the round's global model;
-    of several models one matrix. See :func:`~fedscope.decomposition.similarity.round_similarity` for the formulas.
+    of several models one matrix. See :func:`~fedscope.decomposition.cka.pairs.round_similarity` for the formulas.
 
     Args:
         models: one or more runs, or two or more models: addresses (``runs/ima@60/global``; ``runs/ima@all/global`` is a
@@ -46,8 +47,8 @@ def cka(
         estimator: of HSIC on a minibatch, ``unbiased`` or ``biased``, which is high for any features that outnumber the
             samples.
         batch: samples of a minibatch, at most; by default 256, or an eighth of the samples where that is less.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``test``, and ``seed`` also shuffles the
-            samples before they are cut into minibatches.
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``test``, and ``seed`` also shuffles
+            the samples before they are cut into minibatches.
 
     Raises:
         FedscopeError: runs and models together; one model alone; rounds without clients, or with one; a layer that
@@ -95,7 +96,7 @@ class Asked:
         Raises:
             FedscopeError: fewer samples than the estimator needs.
         """
-        from ..decomposition.similarity import minibatches, usual_batch
+        from ..decomposition.cka.hsic import minibatches, usual_batch
 
         count, seed = len(posed.samples), self.source.seed
         batch = self.batch or usual_batch(count)
@@ -155,7 +156,7 @@ def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: Asked) -> Read
         has_global = "global" in round_.models
 
         def measure(report: Report) -> LayersCKA:
-            from ..decomposition.similarity import round_similarity
+            from ..decomposition.cka.pairs import round_similarity
 
             found = round_similarity(
                 posed.module,
@@ -200,7 +201,7 @@ def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]
         settings = asked.settings(posed)
 
         def compute(attrs: list[dict[str, Any]], work: Work) -> Sequence[ModelCKA]:
-            from ..decomposition.similarity import model_similarity
+            from ..decomposition.cka.pairs import model_similarity
 
             with work.progress("cka") as report:
                 how = {**asked.of(settings), "progress": report, "provenance": attrs}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..asking.given_runs import RunLike, identity, open_run
+from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
-from ..asking.runs import RunLike, identity, open_run
-from ..asking.source import at_least
 from ..checkpoints import Run
 from ..training.curves import Curves
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..asking.given_runs import identity, open_run
+from ..asking.loop_over_rounds import Work
+from ..asking.measured_on import at_least
 from ..asking.question import Prepared, Question, one, question, slug
-from ..asking.runs import identity, open_run
-from ..asking.source import at_least
-from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run
-from ..decomposition.federation import ClientData
+from ..decomposition.client_data.result import ClientData
 from ..training.registry import names
 
 if TYPE_CHECKING:

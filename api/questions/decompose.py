@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
 from ..asking.decomposing import MODELS, Asked, runs_of
-from ..asking.draws import parse_draws
+from ..asking.given_draws import parse_draws
+from ..asking.given_runs import Rounds, RunLike, client_rounds
+from ..asking.measured_on import Measured, Source, chosen
 from ..asking.question import Question, one, question, slug
-from ..asking.runs import Rounds, RunLike, client_rounds
-from ..asking.source import Measured, Source, chosen
 from ..checkpoints import FedscopeError
 from ..decomposition import Decomposition
 
@@ -45,7 +45,7 @@ def decompose(
         loss: ``squared``, ``cross-entropy`` or ``zero-one``; only the squared one has all factors.
         outputs: ``probabilities`` or ``logits``, the outputs f(x) of a client that the squared loss averages.
         on: D, the training data of ``all`` clients, or of the ``cohort``, those that are averaged.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``train``, which takes all clients'
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``train``, which takes all clients'
             training data (the paper's D).
 
     Raises:

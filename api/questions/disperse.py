@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..asking.given_runs import Rounds, RunLike, asked_of, client_rounds, identity
+from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
 from ..asking.question import Prepared, Question, fitting, one, question, slug
-from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, nearest
 from ..checkpoints.errors import listed
-from ..decomposition.dispersion import Dispersion, LayerMap, RoundDispersion, count_clients, refuse_rate
+from ..decomposition.dispersion.dispersing import refuse_rate
+from ..decomposition.dispersion.layer_maps import LayerMap, count_clients
+from ..decomposition.dispersion.result import Dispersion, RoundDispersion
 from ..landscape.evaluation.compute import Compute
 
 
@@ -27,7 +29,7 @@ def disperse(
 
     Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
     clients on the share whose skewness D'Agostino's test rejects. See
-    :func:`~fedscope.decomposition.dispersion.disperse_round` for the formulas.
+    :func:`~fedscope.decomposition.dispersion.dispersing.disperse_round` for the formulas.
 
     Args:
         runs: one, or several of one layout; ``RUN@60`` is a run with ``rounds=60``.
@@ -63,7 +65,7 @@ def disperse(
 
         def task(run: Run, number: int) -> Task[RoundDispersion]:
             def measure(report: Report) -> RoundDispersion:
-                from ..decomposition.dispersion import disperse_round
+                from ..decomposition.dispersion.dispersing import disperse_round
 
                 return disperse_round(run.round(number), run=run.name, fdr=fdr, compute=where, progress=report)
 
@@ -122,7 +124,7 @@ def maps_of(
     deep: dict[str, tuple[Run, int]], rounds: Sequence[RoundDispersion], layers: Sequence[str]
 ) -> tuple[LayerMap, ...]:
     """The layers asked for, or else the most skewed one of the first run, in the rounds of ``deep``."""
-    from ..decomposition.dispersion import map_layer
+    from ..decomposition.dispersion.layer_maps import map_layer
 
     if not deep:
         return ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ..asking.loop_over_rounds import Work
 from ..asking.question import Prepared, Question, fitting, one, question, slug
-from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
-from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run, rounds_with_clients
-from ..decomposition.model_maps.result import Embedding
+from ..decomposition.embedding.result import Embedding
 from ..landscape.evaluation.compute import Compute
 
 #: so many models are shown where no rounds are asked for, all rounds of shorter runs
@@ -30,8 +30,8 @@ def embed(
     """A map of the clients' and global models of some rounds, from their exact distances.
 
     ``pca``: the two directions in which the models differ most; ``tsne``: near models near each other. See
-    :func:`~fedscope.decomposition.model_maps.embed` and :func:`~fedscope.decomposition.model_maps.gram` for the
-    formulas.
+    :func:`~fedscope.decomposition.embedding.pca_and_tsne.embed` and
+    :func:`~fedscope.decomposition.embedding.gram.gram` for the formulas.
 
     Args:
         runs: one, or several of one layout on one map; ``RUN@60`` is a run with ``rounds=60``.
@@ -47,8 +47,8 @@ def embed(
             name, an unknown method, a perplexity that is not less than the number of models; models that are not
             finite, or all the same.
     """
-    from ..decomposition.model_maps.embedding import known_method, refuse_few, settled_perplexity
-    from ..decomposition.model_maps.models import known_layers, models_of
+    from ..decomposition.embedding.pca_and_tsne import known_method, refuse_few, settled_perplexity
+    from ..decomposition.embedding.shown_models import known_layers, models_of
 
     known_method(method)
     if method != "tsne" and perplexity is not None:
@@ -77,7 +77,8 @@ def embed(
         drawing = {"method": method, "asked_perplexity": perplexity, "seed": seed}
 
         def compute(attrs: dict[str, Any], work: Work) -> Embedding:
-            from ..decomposition.model_maps import embed, gram
+            from ..decomposition.embedding.gram import gram
+            from ..decomposition.embedding.pca_and_tsne import embed
 
             with work.store(settings) as store, work.progress("embedding") as report:
                 products = gram(asked, layers=names or None, compute=where, partial=store, progress=report)

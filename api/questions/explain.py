@@ -8,18 +8,19 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..asking.decomposing import Asked, runs_of
-from ..asking.draws import Draws, parse_draws
+from ..asking.given_draws import Draws, parse_draws
+from ..asking.given_runs import Rounds, RunLike, parse_rounds
+from ..asking.given_samples import common_samples, dataset_of, module_for
+from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
+from ..asking.measured_on import Measured, Source, at_least
 from ..asking.question import Part, Question, Ready, question, slug
-from ..asking.runs import Rounds, RunLike, parse_rounds
-from ..asking.samples import common_samples, dataset_of, module_for
-from ..asking.source import Measured, Source, at_least
-from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ..decomposition import Decomposition
-from ..decomposition.explanation import Explanation, last_early, spread_rounds
+from ..decomposition.explanation.phases import last_early, spread_rounds
+from ..decomposition.explanation.result import Explanation
 
 if TYPE_CHECKING:
-    from ..decomposition.explanation import RoundMeasures
+    from ..decomposition.explanation.beside_factors import RoundMeasures
     from ..training import Dataset
 
 
@@ -35,7 +36,7 @@ def explain(
     """What the loss of the averaged model is made of in each phase, on one page, and what the data do not decide.
 
     The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
-    :func:`fedscope.decomposition.explanation.explain` for the verdicts.
+    :func:`fedscope.decomposition.explanation.claims.explain` for the verdicts.
 
     Args:
         runs: one, or several that are compared; ``RUN@60`` is a run with ``rounds=60``.
@@ -43,7 +44,7 @@ def explain(
         early: the last round of early training; by default a tenth of the rounds, at least 5 and at most a third.
         draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
             more, independent.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``train``, which takes all clients'
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``train``, which takes all clients'
             training data.
 
     Raises:
@@ -74,7 +75,7 @@ def explain(
         return [ready()[1](attrs[0], work)]
 
     def judged(attrs: list[dict[str, Any]], work: Work) -> list[Explanation]:
-        from ..decomposition.explanation import explain
+        from ..decomposition.explanation.claims import explain
 
         dataset, (settings, _) = dataset_of(opened, source), ready()
         with work.store(settings, *ROUNDS) as store:
@@ -111,7 +112,7 @@ def measures(
     run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
 ) -> Iterator[Task[RoundMeasures]]:
     """What is said of a run's rounds besides their factors: on the factors' samples, and on test data."""
-    from ..decomposition.explanation import RoundMeasures, measure_round
+    from ..decomposition.explanation.beside_factors import RoundMeasures, measure_round
 
     samples, module = common_samples([run], dataset, source), module_for(run, source, dataset)
     tested = common_samples([run], dataset, replace(source, split="test"))

@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+from ..asking.given_runs import Rounds, RunLike, asked_of, client_rounds, identity
+from ..asking.given_samples import (
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    module_for,
+    no_partition,
+)
+from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
+from ..asking.measured_on import Measured, Source
 from ..asking.question import Prepared, Question, one, question, slug
-from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ..asking.samples import common_samples, dataset_of, describe_samples, given_settings, module_for, no_partition
-from ..asking.source import Measured, Source
-from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients
-from ..decomposition.forgetting import Answers, Forgetting
+from ..decomposition.forgetting.result import Answers, Forgetting
 
 
 @question
 def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measured]) -> Question[Forgetting]:
     """What a client's local training does to its accuracy on its own data and on the others', class by class.
 
-    See :func:`~fedscope.decomposition.forgetting.count_answers` for the formulas.
+    See :func:`~fedscope.decomposition.forgetting.counting.count_answers` for the formulas.
 
     Args:
         run: ``RUN@60`` is a run with ``rounds=60``.
         rounds: which, or ``all`` with their clients; the first and last of these by default.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``train``, which takes all clients'
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``train``, which takes all clients'
             training data; in the test data, a client's own are those of its classes.
 
     Raises:
@@ -49,7 +56,7 @@ def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measur
 
         def task(number: int) -> Task[Answers]:
             def measure(report: Report) -> Answers:
-                from ..decomposition.forgetting import round_answers
+                from ..decomposition.forgetting.counting import round_answers
 
                 partition = opened.partition
                 assert partition is not None, "just required"

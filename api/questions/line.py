@@ -8,10 +8,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..asking.models import ModelLike, calibration_of, calibration_settings, clients_of, names_of, pose, several
+from ..asking.given_models import ModelLike, calibration_of, calibration_settings, clients_of, names_of, pose, several
+from ..asking.loop_over_rounds import Work
+from ..asking.measured_on import NORMALIZATIONS, Measured, Source, at_least, chosen
 from ..asking.question import Prepared, Question, one, place_of, question
-from ..asking.source import NORMALIZATIONS, Measured, Source, at_least, chosen
-from ..asking.work import Work
 from ..checkpoints import FedscopeError
 from ..landscape import Connectivity, Line
 
@@ -36,8 +36,8 @@ def line(
         points: on a line; 81, and 11 with ``clients``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients``.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``test``, and ``data`` and ``model`` are
-            needed where no model is of a run.
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``test``, and ``data`` and ``model``
+            are needed where no model is of a run.
 
     Raises:
         FedscopeError: models that are no pairs, or the same; models of different architectures; an empty range.

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ..asking.loop_over_rounds import Work
 from ..asking.question import Prepared, Question, one, question
-from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
-from ..asking.work import Work
 from ..checkpoints import FedscopeError, Round, Run, recorded_clients
-from ..decomposition.parameters.places import Place, parse_place
+from ..decomposition.parameters.parameter_names import Place, parse_place
 from ..decomposition.parameters.result import MOST, ParameterMap, Parameters
 from ..landscape.evaluation.compute import Compute
 
@@ -31,17 +31,17 @@ def parameters(
 ) -> Question[Parameters | ParameterMap]:
     """Single parameters over the clients of a round: the density, and where averaging puts the global value.
 
-    The first run's clients make the densities (:func:`~fedscope.decomposition.parameters.density_of`); the global
-    models of further runs are marked in them. Give branches of one run, whose clients are the same, to compare servers.
-    With ``tsne`` many parameters are points instead, by what the clients do to them
-    (:func:`~fedscope.decomposition.parameters.map_parameters`).
+    The first run's clients make the densities (:func:`~fedscope.decomposition.parameters.density.density_of`); the
+    global models of further runs are marked in them. Give branches of one run, whose clients are the same, to compare
+    servers. With ``tsne`` many parameters are points instead, by what the clients do to them
+    (:func:`~fedscope.decomposition.parameters.tsne.map_parameters`).
 
     Args:
         runs: one, or several of one layout; ``RUN@60`` is a run with ``rounds=60``.
         rounds: the one round, of all runs; the last of the first run by default.
         parameters: names, as in ``conv1.weight[3,0,2,2]`` (indices from 0); by default the most skewed.
         top: without ``parameters`` so many, the most skewed of each layer first.
-        tsne: a map of one run's parameters, which is a :class:`~fedscope.decomposition.parameters.ParameterMap`.
+        tsne: a map of one run's parameters, which is a :class:`~fedscope.decomposition.parameters.result.ParameterMap`.
         sample: of the map: how many parameters, at most 20000 (100000 with torchdr), in proportion to the layers.
         perplexity: of the map: neighbours of a point.
         backend: of the map: ``sklearn``, or ``torchdr``, which runs on a GPU.
@@ -93,7 +93,7 @@ def densities(
     runs: Sequence[Run], rounds: Sequence[Round], names: Sequence[str], top: int, seed: int
 ) -> Question[Parameters]:
     """The densities of single parameters."""
-    from ..decomposition.parameters import refuse_other_layout
+    from ..decomposition.parameters.parameter_names import refuse_other_layout
 
     first = rounds[0]
     for run, round_ in zip(runs[1:], rounds[1:], strict=True):
@@ -114,7 +114,9 @@ def densities(
         }
 
         def compute(attrs: dict[str, Any], work: Work) -> Parameters:
-            from ..decomposition.parameters import most_skewed, read_values, refer, same_starts
+            from ..decomposition.parameters.choosing import most_skewed
+            from ..decomposition.parameters.parameter_names import read_values, same_starts
+            from ..decomposition.parameters.summaries import refer
 
             with work.progress("parameters") as report:
                 places = chosen or most_skewed(first, top, report)
@@ -137,7 +139,7 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
         settings = {"run": identity(run), "round": round_.number, **how, "device": where, "seed": seed}
 
         def compute(attrs: dict[str, Any], work: Work) -> ParameterMap:
-            from ..decomposition.parameters import map_parameters
+            from ..decomposition.parameters.tsne import map_parameters
 
             with work.progress("parameters") as report:
                 own: dict[str, Any] = {"attrs": attrs, "progress": report}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..asking.models import (
+from ..asking.given_models import (
     ModelLike,
     calibration_of,
     calibration_settings,
@@ -16,11 +16,11 @@ from ..asking.models import (
     pose,
     several,
 )
-from ..asking.planes import PlaneModels, SampleSet, panels_of, plane_models, sample_sets
+from ..asking.given_planes import PlaneModels, SampleSet, panels_of, plane_models, sample_sets
+from ..asking.given_runs import Rounds, open_runs, said
+from ..asking.loop_over_rounds import Work
+from ..asking.measured_on import NORMALIZATIONS, Measured, Source, at_least, chosen
 from ..asking.question import Part, Question, Ready, place_of, question
-from ..asking.runs import Rounds, open_runs, said
-from ..asking.source import NORMALIZATIONS, Measured, Source, at_least, chosen
-from ..asking.work import Work
 from ..checkpoints import FedscopeError
 from ..landscape import Panel, Plane, Planes
 
@@ -66,8 +66,8 @@ def plane(
         range: a from, a to, b from, b to instead, in L2 distance.
         adaptive: measure at most 15 % of a surface's points and interpolate the others; the error is measured.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``test``, and ``both`` gives two planes
-            in one pass; ``data`` and ``model`` are needed where no model is of a run.
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``test``, and ``both`` gives two
+            planes in one pass; ``data`` and ``model`` are needed where no model is of a run.
 
     Raises:
         FedscopeError: another number of models; identical or collinear ones; settings that exclude one another.

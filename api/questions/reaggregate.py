@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..asking.given_runs import Rounds, RunLike, identity, one_round
+from ..asking.given_samples import asked_task, common_samples, describe_samples
+from ..asking.loop_over_rounds import Work
+from ..asking.measured_on import Source
 from ..asking.question import Prepared, Question, one, question
-from ..asking.runs import Rounds, RunLike, identity, one_round
-from ..asking.samples import asked_task, common_samples, describe_samples
-from ..asking.source import Source
-from ..asking.work import Work
 from ..checkpoints import FedscopeError, Run
 
 if TYPE_CHECKING:
     from ..training import Config
-    from ..training.reaggregated import Reaggregation
+    from ..training.reaggregation_result import Reaggregation
 
 
 @question
@@ -35,7 +35,7 @@ def reaggregate(
     """What another server method would have made of a recorded round's clients; nothing is trained.
 
     Gives the models, and compares their loss and error with the recorded global model's and plain FMA's; see
-    :func:`~fedscope.training.reaggregating.reaggregate` for what a server is given. A server that keeps a state starts
+    :func:`~fedscope.training.reaggregation.reaggregate` for what a server is given. A server that keeps a state starts
     anew unless ``from_state`` is given. Averages over rounds are left out. All clients are read at once.
 
     Args:
@@ -55,7 +55,7 @@ def reaggregate(
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
             server or setting; a state that was not recorded.
     """
-    from ..training.reaggregated import Reaggregation, model_suffixes
+    from ..training.reaggregation_result import Reaggregation, model_suffixes
     from ..training.registry import canonical
 
     measured = {"limit": limit, "seed": seed, "task": task, "device": device, "precision": precision}
@@ -84,7 +84,7 @@ def reaggregate(
         }
 
         def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
-            from ..training.reaggregating import measure_servers
+            from ..training.reaggregation import measure_servers
 
             return measure_servers(
                 opened, number, asked, samples, from_state=from_state, compute=source.compute, attrs=attrs
@@ -126,7 +126,7 @@ def configs_of(run: Run, number: int, names: Sequence[str], settings: Mapping[st
     """
     from dataclasses import fields
 
-    from ..training.reaggregating import reaggregating_config
+    from ..training.reaggregation import reaggregating_config
     from ..training.registry import canonical, find
     from ..training.registry import names as names_on
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..asking.models import ModelLike, expand, names_of, pose, several
+from ..asking.given_models import ModelLike, expand, names_of, pose, several
+from ..asking.given_runs import Rounds, open_run, parse_rounds, said
+from ..asking.loop_over_rounds import Work
+from ..asking.measured_on import Measured, Source
 from ..asking.question import Prepared, Question, one, place_of, question
-from ..asking.runs import Rounds, open_run, parse_rounds, said
-from ..asking.source import Measured, Source
-from ..asking.work import Work
 from ..checkpoints import FedscopeError
 from ..landscape import Sharpness
 
@@ -31,7 +31,7 @@ def sharpness(
 ) -> Question[Sharpness]:
     """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
-    See :func:`~fedscope.landscape.sharpness` for the measures.
+    See :func:`~fedscope.landscape.curvature` for the measures.
 
     Args:
         models: addresses (``runs/ima@40``, ``runs/ima@last/global``), files, ``nn.Module`` s or state dicts; a run
@@ -44,8 +44,9 @@ def sharpness(
         probes: random vectors for the trace.
         density: the spectral density too, in so many steps, as in 64; needs ``pip install 'fedscope[hessian]'``.
         hessian: False measures rises of the loss only: no eigenvalues, trace and density.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``train``, the loss of which methods like
-            FedSAM say that it becomes flatter (of a pair of arrays it is the only one); ``precision`` is ``float32``.
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``train``, the loss of which methods
+            like FedSAM say that it becomes flatter (of a pair of arrays it is the only one); ``precision`` is
+            ``float32``.
 
     Raises:
         FedscopeError: rounds that a run does not have; a model that is named twice; radii or counts that make no sense.

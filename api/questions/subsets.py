@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+from ..asking.given_runs import Rounds, RunLike, asked_of, client_rounds, identity
+from ..asking.given_samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
+from ..asking.measured_on import Measured, Source
 from ..asking.question import Prepared, Question, one, question, slug
-from ..asking.runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ..asking.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
-from ..asking.source import Measured, Source
-from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError
-from ..decomposition.subsets import RoundSubsets, Subsets
+from ..decomposition.subsets.result import RoundSubsets, Subsets
 
 
 @question
@@ -27,7 +27,7 @@ def subsets(
     """How many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
 
     A cohort of C clients has C averages of one, the clients themselves, and one of all. See
-    :func:`~fedscope.decomposition.subsets.average_subsets` for the formulas.
+    :func:`~fedscope.decomposition.subsets.averages.average_subsets` for the formulas.
 
     Args:
         runs: one, or several for one figure; ``RUN@60`` is a run with ``rounds=60``.
@@ -35,8 +35,8 @@ def subsets(
         sizes: numbers m of clients in an average, or ``all``; by default all, of more than 20 clients 12 from 1 to C.
         subsets: how many subsets of a size, drawn with ``seed``; all where there are no more.
         weights: of a subset's clients: by their numbers of ``samples``, or ``uniform``.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is ``test``, and ``train`` takes all clients'
-            training data.
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``test``, and ``train`` takes all
+            clients' training data.
 
     Raises:
         FedscopeError: rounds, clients or sizes that there are not; runs with other data.
@@ -71,7 +71,7 @@ def subsets(
         def compute(attrs: dict[str, Any], work: Work) -> Subsets:
             def task(run: Any, number: int, own: tuple[int, ...]) -> Task[RoundSubsets]:
                 def measure(report: Report) -> RoundSubsets:
-                    from ..decomposition.subsets import round_subsets
+                    from ..decomposition.subsets.averages import round_subsets
 
                     return round_subsets(
                         modules[run.name],
@@ -113,7 +113,7 @@ def sizes_of(sizes: str | Sequence[int] | None, clients: int, where: str) -> tup
     Raises:
         FedscopeError: a word that is no number; a size that the cohort does not have.
     """
-    from ..decomposition.subsets import spread_sizes
+    from ..decomposition.subsets.averages import spread_sizes
 
     if sizes is None:
         return spread_sizes(clients)

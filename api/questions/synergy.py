@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from ..asking.given_runs import Rounds, RunLike, identity, one_round
+from ..asking.loop_over_rounds import Work
 from ..asking.question import Prepared, Question, one, question
-from ..asking.runs import Rounds, RunLike, identity, one_round
-from ..asking.work import Work
 from ..checkpoints import FedscopeError
 from ..decomposition.synergy.result import Synergy
 

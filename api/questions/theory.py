@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ..asking.draws import Replays, parse_draws, replays_of
-from ..asking.models import Posed, pose
+from ..asking.given_draws import Replays, parse_draws, replays_of
+from ..asking.given_models import Posed, pose
+from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
+from ..asking.given_samples import describe_samples, global_training_data, name_of, no_partition
+from ..asking.loop_over_rounds import Report, Task, Work
+from ..asking.measured_on import Measured, Source, at_least, chosen
 from ..asking.question import Prepared, Question, one, question, slug
-from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
-from ..asking.samples import describe_samples, global_training_data, name_of, no_partition
-from ..asking.source import Measured, Source, at_least, chosen
-from ..asking.work import Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ..decomposition.cohort.membership import kernel_rows, refuse_outside
-from ..decomposition.theory import Bounds, Gaps, Spread, Theory
+from ..decomposition.theory.lemma1 import Gaps
+from ..decomposition.theory.result import Theory
+from ..decomposition.theory.theorem2 import Bounds, Spread
 from ..landscape.evaluation.compute import Compute
 
 if TYPE_CHECKING:
@@ -44,8 +46,9 @@ def theory(
 
     Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
     rounds, and for one round's clients drawn towards their mean. Theorem 2: a client's variance follows the MMD between
-    its data and all clients', in the neural tangent kernel. See :func:`~fedscope.decomposition.theory.locality_gaps`
-    and :func:`~fedscope.decomposition.theory.client_bounds` for the formulas.
+    its data and all clients', in the neural tangent kernel. See
+    :func:`~fedscope.decomposition.theory.outputs.locality_gaps` and
+    :func:`~fedscope.decomposition.theory.theorem2.client_bounds` for the formulas.
 
     Args:
         run: ``RUN@60`` is a run with ``rounds=60``.
@@ -56,8 +59,8 @@ def theory(
         dimension: to which gradients are projected.
         draws: replays whose variance is compared with Theorem 2's, ``local:R`` or R, or ``none``.
         outputs: which outputs f(x) of a client are averaged and compared.
-        measured: see :class:`~fedscope.asking.source.Measured`; ``split`` is of Lemma 1 and ``train``; ``seed`` draws
-            the subsets and the projection; ``precision`` is ``float32``.
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is of Lemma 1 and ``train``; ``seed``
+            draws the subsets and the projection; ``precision`` is ``float32``.
 
     Raises:
         FedscopeError: rounds without clients; a run without a partition, or one whose training cannot be replayed;
@@ -154,7 +157,7 @@ class Tasks:
         """The gap of a round as recorded, or those of its shrunk clients."""
 
         def measure(report: Report) -> Gaps:
-            from ..decomposition.theory import locality_gaps
+            from ..decomposition.theory.outputs import locality_gaps
 
             cohort = self.run.round(number)
             asked = {"round": number, "shrink": SHRINK[way], **self.how, "progress": report}
@@ -168,7 +171,8 @@ class Tasks:
         rows, members = self.held[number]
 
         def measure(report: Report) -> Bounds:
-            from ..decomposition.theory import client_bounds, tangent_kernel
+            from ..decomposition.theory.tangent import tangent_kernel
+            from ..decomposition.theory.theorem2 import client_bounds
 
             round_, x = self.run.round(number), self.of_kernel(number).x
             kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
@@ -180,7 +184,7 @@ class Tasks:
         """The variances of a round's clients over replays of their local training."""
 
         def measure(report: Report) -> Spread:
-            from ..decomposition.theory import replay_variances
+            from ..decomposition.theory.outputs import replay_variances
             from ..training import Replayer
 
             replayer = Replayer.of(self.run, self.posed.dataset, compute=self.compute)

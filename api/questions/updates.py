@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
 from ..asking.question import Part, Question, Ready, question, slug
-from ..asking.runs import Rounds, RunLike, asked_of, identity, parse_rounds
-from ..asking.work import ROUNDS, Report, Task, Work
 from ..checkpoints import FedscopeError, Run, recorded_clients
 from ..checkpoints.errors import spans
-from ..decomposition.updates import ClientUpdates, RoundUpdates, Updates
+from ..decomposition.updates.angles import RoundUpdates
+from ..decomposition.updates.result import ClientUpdates, Updates
 
 
 @question
@@ -18,7 +19,7 @@ def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Ques
     """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
 
     An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated. See
-    :class:`~fedscope.decomposition.updates.RoundUpdates` for the formulas.
+    :class:`~fedscope.decomposition.updates.angles.RoundUpdates` for the formulas.
 
     Args:
         runs: one, or several in one table and one figure; ``RUN@60`` is a run with ``rounds=60``.
@@ -49,7 +50,7 @@ def _part(run: Run, numbers: Sequence[int], end: str) -> Part[ClientUpdates]:
 
     def task(number: int) -> Task[RoundUpdates]:
         def measure(report: Report) -> RoundUpdates:
-            from ..decomposition.updates import geometry, update_products
+            from ..decomposition.updates.angles import geometry, update_products
 
             round_ = run.round(number)
             products = update_products(round_, report)

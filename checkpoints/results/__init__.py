@@ -6,11 +6,11 @@ from .arrays import padded as padded
 from .result import Collection as Collection
 from .result import Result as Result
 from .result import plain as plain
-from .store import Claim as Claim
-from .store import Kept as Kept
-from .store import Partial as Partial
-from .store import claimed as claimed
 from .tables import Table as Table
 from .tables import TableResult as TableResult
 from .tables import number as number
 from .tables import truth as truth
+from .unfinished import Claim as Claim
+from .unfinished import Kept as Kept
+from .unfinished import Partial as Partial
+from .unfinished import claimed as claimed

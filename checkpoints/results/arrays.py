@@ -13,8 +13,8 @@ import h5py
 import numpy as np
 
 from ..errors import FedscopeError
-from ..gate import refuse_unstored
 from ..hdf5 import RESULT_AGAIN, check_seal, reading, writing
+from ..hdf5_gate import refuse_unstored
 from .result import Result, of_installed
 
 VERSION = 1

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 from ..durable import write_durably
 from ..errors import FedscopeError, listed
-from ..opening import RESULT, read_json, read_text
+from ..foreign_files import RESULT, read_json, read_text
 from .result import Result, of_installed
 
 AGAIN = "compute it again with --force"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ...asking.source import Source
+from ...asking.measured_on import Source
 from ..options import Output, output_options, rounds_option, source_options
 
 

@@ -16,7 +16,7 @@ from ...checkpoints.metrics import read_table
 from ..progress import progress
 
 if TYPE_CHECKING:
-    from ...training.checking import Soundness
+    from ...training.run_checks import Soundness
 
 
 @click.command("ls", epilog="Example:  fedscope ls runs/ima")
@@ -121,7 +121,7 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
     Raises:
         FedscopeError: nothing to check; a run that is not sound.
     """
-    from ...training.checking import check_run
+    from ...training.run_checks import check_run
 
     runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:

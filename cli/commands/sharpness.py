@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...asking.source import Source
+from ...asking.measured_on import Source
 from ..options import Count, Output, output_options, rounds_option, source_options
 
 

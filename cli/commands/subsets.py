@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...asking.source import Source
+from ...asking.measured_on import Source
 from ..options import Count, Output, choice, output_options, rounds_option, source_options
 
 

@@ -76,7 +76,7 @@ def command(
     from ...training import Config, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
     from ...training import resume as resume_run
     from ...training import train as train_run
-    from ...training.calls import is_call
+    from ...training.own_code import is_call
     from ..progress import TrainingWatcher
 
     method = canonical_method(method) if method else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Piece, Round, read_pieces
 from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
-from ..synergy.classes import TINY, high_entries
+from ..synergy.micro_classes import TINY, high_entries
 from .layer_maps import NUMBERS, count_clients
 from .result import WHOLE, LayerDispersion, RoundDispersion
 from .statistics import FEWEST, HAIR, Array, Moments, column_moments, count_skewed, critical_skewness
@@ -32,10 +32,10 @@ def disperse_round(
     """How the clients of a round differ, layer by layer, each number read once.
 
     For each of the M parameters of a layer (one parameter tensor) over the C clients, unweighted, in float64: μ, σ,
-    cv = σ/|μ|, skewness and excess kurtosis (:func:`~fedscope.decomposition.dispersion.column_moments`), and from 8
-    clients on D'Agostino's test of skewness with Benjamini and Hochberg's control of the false discovery rate, within
-    each layer and once over the whole model. Parameters are dependent, so the share rejected describes the clients and
-    is no test of a layer.
+    cv = σ/|μ|, skewness and excess kurtosis (:func:`~fedscope.decomposition.dispersion.statistics.column_moments`), and
+    from 8 clients on D'Agostino's test of skewness with Benjamini and Hochberg's control of the false discovery rate,
+    within each layer and once over the whole model. Parameters are dependent, so the share rejected describes the
+    clients and is no test of a layer.
 
     Memory: what each worker reads and computes at a time (some 20 MiB), 9 bytes a parameter of the layers in work, 4 of
     all, and 8 for every p-value of ``fdr`` or less.
@@ -101,7 +101,7 @@ def refuse_rate(fdr: float) -> None:
 
 @dataclass(eq=False)
 class Sums:
-    """Counts and sums over parameters; see :class:`~fedscope.decomposition.dispersion.LayerDispersion`.
+    """Counts and sums over parameters; see :class:`~fedscope.decomposition.dispersion.result.LayerDispersion`.
 
     ``extreme`` are the |skewness| that Benjamini and Hochberg's step can reject.
     """

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.axes import decades, even
 from ...landscape.drawing.heat_maps import DIVERGING, NO_VALUE, colour_bar, heat_map
 from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
+from ...landscape.drawing.ticks import decades, even
 from .result import WHOLE
 from .statistics import FEWEST, Array
 

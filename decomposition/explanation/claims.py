@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
 from ..factors.result import Decomposition
-from .greatest import differs_most, greatest_part
-from .models import averaging_over_rounds, better_than_clients, outputs_differ, server_lowers
-from .moving import bias_and_error_early, together
+from .error_against_bias import bias_and_error_early, together
+from .greatest_factor import differs_most, greatest_part
 from .phases import last_early, phases
-from .rendering import notes_on
+from .recorded_models import averaging_over_rounds, better_than_clients, outputs_differ, server_lowers
 from .result import Explanation
 from .single_factors import covariance_is_small, locality_adds, own_data, variance_and_clients
 from .statements import Claim, Evidence
+from .text_page import notes_on
 from .wording import label
 
 if TYPE_CHECKING:
-    from .measuring import Comparison, Similarity
+    from .beside_factors import Comparison, Similarity
 
 _LATER = "heterogeneous bias, or a locality above 0, is the greatest part of the loss"
 _DOMINATES = "After early training heterogeneous bias and O(Δ²), which adds to the loss, dominate it (5.3.5)."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...checkpoints import FedscopeError
-from ..factors.round_factors import RoundFactors
+from ..factors.rows import RoundFactors
 
 # Fewer rounds than these have no order that chance would not often give.
 FEWEST = 5

@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError, write_durably
 from ...checkpoints.results import Result
 from ...checkpoints.results.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
-from .readings import Reading
+from .intervals import Reading
 from .statements import Statement
 from .wording import label
 
@@ -24,7 +24,7 @@ FORMAT, VERSION = "fedscope-explanation", 2
 
 @dataclass(frozen=True)
 class Explanation(Result):
-    """What a decomposition says, claim by claim; made by :func:`~fedscope.decomposition.explanation.explain`.
+    """What a decomposition says, claim by claim; made by :func:`~fedscope.decomposition.explanation.claims.explain`.
 
     Attributes:
         decomposition: that is explained; its files are part of this result's.
@@ -153,18 +153,18 @@ class Explanation(Result):
 
     def as_text(self, width: int = 100) -> str:
         """The page for a terminal, without the table of numbers."""
-        from .rendering import as_text
+        from .text_page import as_text
 
         return as_text(self, width)
 
     def as_markdown(self, figure: str | None = None) -> str:
         """The page as Markdown; `figure` is the figure's path, seen from it."""
-        from .rendering import as_markdown
+        from .text_page import as_markdown
 
         return as_markdown(self, figure)
 
     def as_html(self, png: bytes | None = None) -> str:
         """The page as HTML that needs no other file; `png` is the figure."""
-        from .page import as_html
+        from .html_page import as_html
 
         return as_html(self, png)

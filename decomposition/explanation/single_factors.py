@@ -9,10 +9,10 @@ from statistics import fmean
 
 import numpy as np
 
-from ..factors.round_factors import RoundFactors
+from ..factors.rows import RoundFactors
 from ..subsets.averages import choose
+from .intervals import Reading, above, all_alike, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
-from .readings import Reading, above, all_alike, finite, magnitude, mean_of_clients, order, read, size
 from .statements import Evidence, Judgement, Verdict, throughout
 from .wording import CANNOT, NAMES, ends, in_rounds, is_local, listed, narrower, share, shown, splitting
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from ..factors.result import RunFactors
-from ..factors.round_factors import RoundFactors
+from ..factors.rows import RoundFactors
+from .intervals import Reading
 from .phases import Phase
-from .readings import Reading
 
 if TYPE_CHECKING:
-    from .measuring import Comparison, Similarity
+    from .beside_factors import Comparison, Similarity
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 

@@ -7,8 +7,8 @@ from math import floor, isfinite, log10
 from typing import TypeVar
 
 from ..factors.result import RunFactors
-from ..factors.round_factors import RoundFactors
-from .readings import Reading, all_alike, broken
+from ..factors.rows import RoundFactors
+from .intervals import Reading, all_alike, broken
 
 T = TypeVar("T")
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.axes import label_ends
 from ...landscape.drawing.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
 from ...landscape.drawing.sheet import Sheet
-from .notes import notes
-from .panels import (
+from ...landscape.drawing.ticks import label_ends
+from .figure_panels import (
     draw_clients,
     draw_distances,
     draw_errors,
@@ -22,6 +21,7 @@ from .panels import (
     say_where_empty,
     symmetric_log,
 )
+from .notes import notes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .result import Decomposition
-    from .round_factors import RoundFactors
+    from .rows import RoundFactors
 
 # What is decomposed, what f̂ and the variance are.
 OTHER_LOSSES = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept, Table, TableResult, number
-from .round_factors import FactorRow, RoundFactors
+from .rows import FactorRow, RoundFactors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

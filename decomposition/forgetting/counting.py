@@ -14,7 +14,7 @@ from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
 from ..cohort.divergence import diverged_rows
 from ..cohort.membership import Members, members_of
-from ..factors.streaming import model_outputs
+from ..factors.model_outputs import model_outputs
 from .result import ACCURACIES, Answers, Counts
 
 # A multiple of the batches that suit convolutions (50) and linear layers (1000) on a CPU, so that none is a remainder.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.axes import even
 from ...landscape.drawing.heat_maps import colour_bar, signed_heat_map
 from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, measured_on, paper_style
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
+from ...landscape.drawing.ticks import even
 from .result import mean_over_clients
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Layout, Round, read_columns
 from ..dispersion.statistics import column_moments
-from .places import Place, place_of
+from .parameter_names import Place, place_of
 
 #: skewness is compared to so many decimals, so that parameters of equal skewness are equal whatever the rounding
 DECIMALS = 9

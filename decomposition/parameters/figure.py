@@ -12,7 +12,7 @@ import numpy as np
 from ...landscape.drawing.paper import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from .density import density_of
-from .places import Array, RunValues
+from .parameter_names import Array, RunValues
 from .result import differ, not_finite
 from .summaries import Summary, no_density
 

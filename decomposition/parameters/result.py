@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Table, TableResult, number, truth
-from .places import Array, RunValues
+from .parameter_names import Array, RunValues
 from .summaries import Reference, Summary, known, summarise
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class ParameterMap(TableResult):
         Raises:
             FedscopeError: another ``colour``.
         """
-        from .map_figure import draw_map
+        from .tsne_figure import draw_map
 
         return draw_map(self, width, title, colour)
 

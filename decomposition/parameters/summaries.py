@@ -13,7 +13,7 @@ from ...checkpoints import Round
 from ...checkpoints.results import Kept
 from .choosing import sample_columns
 from .density import Array, has_density, mode_of, modes_of
-from .places import RunValues, client_values, mean_of
+from .parameter_names import RunValues, client_values, mean_of
 
 #: D'Agostino's test of skewness does not exist for fewer clients
 TESTED = 8
@@ -35,7 +35,7 @@ class Summary:
         cv: σ/|μ|, σ over C (FedSA eq. 4).
         p_value: of D'Agostino's test that skewness is 0, from eight clients on. Of parameters that were chosen for
             their skewness it is no evidence.
-        mode: of the density, see :func:`~fedscope.decomposition.parameters.density_of`.
+        mode: of the density, see :func:`~fedscope.decomposition.parameters.density.density_of`.
         to_mode: of each model, (its value − mode)/σ, by name: ``fma``, ``global``, and of further runs
             ``RUN/global``; without those whose value is not finite.
     """

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.axes import even
 from ...landscape.drawing.paper import COLOURS, DASHES, MARKERS, SURFACE, measured_on, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...landscape.drawing.ticks import even
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,7 +24,8 @@ class SizeRow(Kept):
     """Averages of ``m`` clients: over ``subsets`` of them, all there are where ``exhaustive``.
 
     ``error``: share misclassified, 0..1; ``loss``: mean cross-entropy in nats. ``std`` is over the subsets, ``stderr``
-    that of the mean (see :func:`~fedscope.decomposition.subsets.average_subsets`); None where it does not exist.
+    that of the mean (see :func:`~fedscope.decomposition.subsets.averages.average_subsets`); None where it does not
+    exist.
     """
 
     m: int

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Weights, read_pieces, versions
-from .classes import (
+from .micro_classes import (
     Array,
     Clusters,
     Mask,
@@ -203,10 +203,10 @@ def synergy(
        ``quantile = 0.99`` scales by that quantile of cv instead of its maximum.
     3. MIC: s of the high entries over its greatest value among them, in C equal classes (eq. 8, 9).
     4. sim(a, b) = 1 − share of high entries where mic_a ≠ mic_b (eq. 10).
-    5. MAC: at most S clusters of clients, see :func:`~fedscope.decomposition.synergy.classes.macro_classes`. Where
-       nothing is high nothing was compared, and there are none.
+    5. MAC: at most S clusters of clients, see :func:`~fedscope.decomposition.synergy.micro_classes.macro_classes`.
+       Where nothing is high nothing was compared, and there are none.
     6. Weights of the clusters for each high entry (eq. 11 to 14), see
-       :func:`~fedscope.decomposition.synergy.classes.cluster_weights`.
+       :func:`~fedscope.decomposition.synergy.micro_classes.cluster_weights`.
 
     Args:
         clients: [K, P], or a recorded round, which is read a layer at a time.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints.results import Kept
-from .classes import Clusters, cluster_of
+from .micro_classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
     from .result import Synergy

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ...checkpoints import Variable
 from ...checkpoints.errors import listed
 from ...checkpoints.results import ArrayResult, along
-from .classes import Clusters, cluster_of
 from .label_agreement import label_words
+from .micro_classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.axes import decades, even, power_of_ten
 from ...landscape.drawing.heat_maps import colour_bar
 from ...landscape.drawing.paper import GREY, SMALL, SURFACE, measured_on, paper_style
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from .bounds import VARIANCES
-from .gaps import left_out, local_slopes, without_gaps
+from ...landscape.drawing.ticks import decades, even, power_of_ten
+from .lemma1 import left_out, local_slopes, without_gaps
+from .theorem2 import VARIANCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

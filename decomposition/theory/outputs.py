@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
+from ...landscape.evaluation.compatibility import refuse_shapeless, try_out
 from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from ...landscape.evaluation.evaluator import default_batch
-from ...landscape.evaluation.fitting import refuse_shapeless, try_out
 from ...landscape.evaluation.replica import Replica
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
 from ..cohort.draws import P_TOLERANCE, CohortDraws
-from ..factors.round_factors import Outputs
-from ..factors.streaming import CHUNK, stream_outputs
-from .gaps import Gap
+from ..factors.model_outputs import CHUNK, stream_outputs
+from ..factors.rows import Outputs
+from .lemma1 import Gap
 
 
 def locality_gaps(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
-from .bounds import VARIANCES, ClientBound, Correlation, correlate
-from .gaps import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
+from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
+from .theorem2 import VARIANCES, ClientBound, Correlation, correlate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
+from ...landscape.evaluation.compatibility import refuse_shapeless
 from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
-from ...landscape.evaluation.fitting import refuse_shapeless
 from ...landscape.evaluation.replica import FlatModule
 
 # Samples a worker takes at a time: often enough to say how far it is.

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.axes import even, label_ends
 from ...landscape.drawing.heat_maps import colour_bar, name_columns, room_for, signed_heat_map
 from ...landscape.drawing.paper import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
+from ...landscape.drawing.ticks import even, label_ends
 from .result import diverged
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .angles import RoundUpdates
     from .result import ClientUpdates
-    from .round_updates import RoundUpdates
 
 # Inches. Room left and right of the curves, their height, between and below them.
 LEFT, RIGHT, HIGH, BETWEEN, BELOW = 0.52, 0.1, 0.95, 0.12, 0.4

@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, Variable
 from ...checkpoints.errors import listed, spans
 from ...checkpoints.results import ArrayResult, Collection, along, padded
 from ...checkpoints.results.tables import beside, write_csv
-from .round_updates import RoundUpdates
+from .angles import RoundUpdates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,7 +151,7 @@ class Updates(Collection[ClientUpdates]):
         client that diverged makes it infinite.
 
         ``unmoved`` is how many clients are where they started, ``diverged`` how many have no finite update; the rest is
-        in :class:`~fedscope.decomposition.updates.RoundUpdates`.
+        in :class:`~fedscope.decomposition.updates.angles.RoundUpdates`.
         """
         path = beside(Path(base), ".updates.csv")
         if again or not path.exists():

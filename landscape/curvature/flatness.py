@@ -16,7 +16,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
 from ..evaluation.evaluator import Evaluator
-from ..planes.spans import filter_normalised, gaussian_direction
+from ..planes.kinds import filter_normalised, gaussian_direction
 
 #: loss and gradient [P] at parameters [P]
 Slope = Callable[[np.ndarray], tuple[float, np.ndarray]]

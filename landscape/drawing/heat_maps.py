@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .axes import even
 from .paper import CHARACTER, SMALL
+from .ticks import even
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from .compatibility import refuse_shapeless, try_out
 from .compute import CPU, Compute, Item, Result, run_in_workers
-from .fitting import refuse_shapeless, try_out
 from .replica import Replica
 from .samples import Samples
 from .tasks import Tally
 
 if TYPE_CHECKING:
-    from .spanning import Spanning
+    from .first_layer_groups import Spanning
 
 # Chosen by measuring: convolutions are fastest while a batch's activations stay in a core's cache, which 50 images of
 # 32 x 32 do; linear layers alone want more rows. On a GPU the whole set, as far as memory sensibly goes.

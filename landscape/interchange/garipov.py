@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.archives import read_npz
-from ...checkpoints.opening import regular
+from ...checkpoints.foreign_files import regular
 from ..planes.result import Plane, PlaneModel
 from .goldstein import choose_split, refuse_grid
 

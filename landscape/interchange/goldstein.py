@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.gate import refuse_unstored
 from ...checkpoints.hdf5 import reading, writing
-from ..planes.gate import refuse_strange
+from ...checkpoints.hdf5_gate import refuse_unstored
+from ..planes.file_checks import refuse_strange
 from ..planes.result import Plane
 
 SPLITS = ("test", "train")

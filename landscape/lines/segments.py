@@ -10,10 +10,10 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Model
+from ..evaluation.compatibility import fits_module, same_layout
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
-from ..evaluation.fitting import fits_module, same_layout
-from ..evaluation.measuring import (
+from ..evaluation.measured_once import (
     Progress,
     Visits,
     coarse_to_fine,

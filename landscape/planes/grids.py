@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ..evaluation.measuring import Visits, coarse_to_fine
-from ..evaluation.spanning import Spanning
-from .spans import Place
+from ..evaluation.first_layer_groups import Spanning
+from ..evaluation.measured_once import Visits, coarse_to_fine
+from .kinds import Place
 
 if TYPE_CHECKING:
     from .adaptive import Measure, Refined

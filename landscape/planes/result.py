@@ -13,7 +13,7 @@ from ...checkpoints import Variable
 from ...checkpoints.results import ArrayResult, along
 from ..sentences import plane_sentence, surface_sentence
 from .basins import basin_of
-from .gate import refuse_damaged_plane
+from .file_checks import refuse_damaged_plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,17 +11,24 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import Model
+from ..evaluation.compatibility import fits_module, same_layout
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
-from ..evaluation.fitting import fits_module, same_layout
-from ..evaluation.measuring import Progress, Visits, fingerprint, precision_errors, provenance_of, statistics_identity
+from ..evaluation.first_layer_groups import Spanning, replaceable_layer
+from ..evaluation.measured_once import (
+    Progress,
+    Visits,
+    fingerprint,
+    precision_errors,
+    provenance_of,
+    statistics_identity,
+)
 from ..evaluation.normalization import Normalization, Points
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
-from ..evaluation.spanning import Spanning, replaceable_layer
 from .grids import Range, expected, finest, grid_of, surfaces_of
+from .kinds import Span, through_models
 from .result import Plane, PlaneModel
-from .spans import Span, through_models
 
 #: asked for a picture of what there is, it makes one: None before there is anything to see
 SoFar = Callable[[], Plane | None]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedscope.asking.models import pose
+from fedscope.asking.given_models import pose
+from fedscope.asking.given_runs import asked_of, one_round, open_run, parse_rounds, said
+from fedscope.asking.loop_over_rounds import Report, Task, Work
+from fedscope.asking.measured_on import Source
 from fedscope.asking.question import fitting, slug
-from fedscope.asking.runs import asked_of, one_round, open_run, parse_rounds, said
-from fedscope.asking.source import Source
-from fedscope.asking.work import Report, Task, Work
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.results import Kept
 from fedscope.questions.forgetting import forgetting
@@ -218,7 +218,7 @@ def test_without_a_place_nothing_is_kept_and_the_numbers_are_the_same(tmp_path: 
 
 
 def test_a_question_goes_on_from_where_it_was_kept(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedscope.decomposition.subsets as package
+    import fedscope.decomposition.subsets.averages as package
 
     whole = subsets("runs/fma", rounds="all", subsets=2)
     real, calls = package.round_subsets, []

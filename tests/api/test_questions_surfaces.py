@@ -13,7 +13,7 @@ from torch import nn
 
 import fedscope
 from fedscope import FedscopeError, Layout, Line, Plane, Planes, Samples
-from fedscope.asking.work import Work
+from fedscope.asking.loop_over_rounds import Work
 from fedscope.checkpoints import Model, Weights, write_file
 from fedscope.landscape import Connectivity, Evaluator
 from fedscope.landscape import sharpness as measured_sharpness

@@ -26,9 +26,9 @@ from fedscope.checkpoints import (
     read_netcdf,
     write_netcdf,
 )
-from fedscope.checkpoints.gate import read_array
+from fedscope.checkpoints.foreign_files import read_json, read_text, read_toml
+from fedscope.checkpoints.hdf5_gate import read_array
 from fedscope.checkpoints.metrics import append_row, read_table, write_table
-from fedscope.checkpoints.opening import read_json, read_text, read_toml
 from fedscope.checkpoints.results.tables import read_csv, read_info
 
 LAYOUT = Layout((Entry("w", (2, 3), "float32", "parameter"), Entry("b", (2,), "float32", "parameter")))

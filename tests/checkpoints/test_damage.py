@@ -14,7 +14,7 @@ import xxhash
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, read_pieces, write_round
 from fedscope.checkpoints import checksums as sums
-from fedscope.checkpoints.checking import check_round
+from fedscope.checkpoints.round_checks import check_round
 
 LAYOUT = Layout(
     (

@@ -18,9 +18,9 @@ from fedscope.checkpoints import (
     Round,
     RoundRecord,
     Weights,
-    pieces,
     read_columns,
     read_pieces,
+    round_columns,
     write_round,
 )
 
@@ -102,7 +102,7 @@ def test_rows_are_read_as_they_lie_in_the_file_and_in_any_file(tmp_path: Path, m
     own = {piece.layer: piece.file.name == round_.path for piece in read_pieces(round_, 500)}
     assert own == {"fc.weight": False, "scale": True, "head.weight": False}
     same(round_, "clients", 50)
-    monkeypatch.delattr(pieces.os, "preadv")  # as on Windows
+    monkeypatch.delattr(round_columns.os, "preadv")  # as on Windows
     same(round_, "clients", 50)
 
 
@@ -113,8 +113,8 @@ def test_only_compressed_rounds_are_packed(tmp_path: Path) -> None:
 
 
 def test_the_system_may_read_less_than_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    round_, real = recorded(tmp_path), pieces.os.preadv
-    monkeypatch.setattr(pieces.os, "preadv", lambda fd, into, place: real(fd, [into[0][:100]], place))
+    round_, real = recorded(tmp_path), round_columns.os.preadv
+    monkeypatch.setattr(round_columns.os, "preadv", lambda fd, into, place: real(fd, [into[0][:100]], place))
     same(round_, "clients", 360)
 
 
@@ -143,7 +143,7 @@ def test_a_temporary_folder_without_room_is_named(tmp_path: Path, monkeypatch: p
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(pieces, "TemporaryFile", lambda buffering: Full())
+    monkeypatch.setattr(round_columns, "TemporaryFile", lambda buffering: Full())
     with pytest.raises(
         FedscopeError, match=r"has no room for clients/fc\.weight of runs/toy@7 \(No space.*another folder in TMPDIR"
     ):

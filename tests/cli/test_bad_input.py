@@ -367,7 +367,7 @@ def test_a_replaced_run_of_another_program_is_another_run(runs: Path) -> None:
     """It does not say when it was made, so its files do; of one that does, only this counts."""
     import json
 
-    from fedscope.asking.runs import identity
+    from fedscope.asking.given_runs import identity
     from fedscope.cli.answering import _same
 
     said = identity(Run.open("runs/ima"))

@@ -12,7 +12,8 @@ import torch
 
 from fedscope.checkpoints import FedscopeError, Run, load_model, write_file
 from fedscope.cli.main import fedscope, run
-from fedscope.decomposition.similarity import ClientCKA, ModelCKA
+from fedscope.decomposition.cka.model_result import ModelCKA
+from fedscope.decomposition.cka.result import ClientCKA
 from fedscope.questions.cka import cka
 from fedscope.training import data_of, module_of
 

@@ -16,8 +16,8 @@ from legible import assert_apart, assert_inside
 import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
-from fedscope.decomposition.federation import ClientData
-from fedscope.decomposition.federation.figure import draw_samples
+from fedscope.decomposition.client_data.figure import draw_samples
+from fedscope.decomposition.client_data.result import ClientData
 from fedscope.training import Config, load_data, train
 
 COMMAND = "data"

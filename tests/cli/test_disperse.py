@@ -13,7 +13,7 @@ from scipy import stats
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
-from fedscope.decomposition.dispersion import Dispersion
+from fedscope.decomposition.dispersion.result import Dispersion
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 COMMAND = "disperse"
@@ -126,7 +126,7 @@ def test_names_are_no_mathematics_and_never_too_long(runs: Path, said: Any) -> N
 
 def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose finished rounds an interrupted one does not take over."""
-    import fedscope.decomposition.dispersion as package
+    import fedscope.decomposition.dispersion.layer_maps as package
 
     def stopping(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

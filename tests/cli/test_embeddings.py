@@ -12,7 +12,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import fedscope
-from fedscope.decomposition.model_maps import Embedding
+from fedscope.decomposition.embedding.result import Embedding
 from fedscope.questions import embed as question
 from fedscope.questions.embed import embed
 
@@ -89,19 +89,18 @@ def test_without_rounds_all_that_have_clients_are_shown(runs: Path, monkeypatch:
 def test_an_interrupted_map_goes_on(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedscope.decomposition import model_maps
-    from fedscope.decomposition.model_maps import grams
+    from fedscope.decomposition.embedding import gram, pca_and_tsne
 
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(model_maps, "embed", stop)
+        patched.setattr(pca_and_tsne, "embed", stop)
         with pytest.raises(click.Abort):
             said(capsys, "iid", "all", "tsne", "--out", "m")
     assert Path("m.embedding.json.partial").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(grams, "read_blocks", stop)  # nothing is left to read
+        patched.setattr(gram, "read_blocks", stop)  # nothing is left to read
         words = said(capsys, "iid", "all", "tsne", "--out", "m")
         with pytest.raises(click.Abort):
             said(capsys, "iid", "1,2", "tsne", "--out", "other")

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 import fedscope.decomposition as decomposition
-import fedscope.decomposition.similarity as similarity
+import fedscope.decomposition.cka.pairs as similarity
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
-from fedscope.decomposition.explanation import Comparison, Explanation, compare_models, explain
-from fedscope.decomposition.similarity import ClientCKA
+from fedscope.decomposition.cka.result import ClientCKA
+from fedscope.decomposition.explanation.beside_factors import Comparison, compare_models
+from fedscope.decomposition.explanation.claims import explain
+from fedscope.decomposition.explanation.result import Explanation
 from fedscope.training import data_of, module_of
 
 COMMAND = "explain"

@@ -26,13 +26,13 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
     [
         ("decompose runs/fma --draws local:2 --split test", "", "round_factors"),
         ("explain runs/fma --draws local:2 --split test", "", "round_factors"),
-        ("explain runs/fma --draws local:2 --split test", ".similarity", "round_similarity"),
-        ("forgetting runs/fma", ".forgetting", "round_answers"),
-        ("subsets runs/fma", ".subsets", "round_subsets"),
-        ("updates runs/fma", ".updates", "geometry"),
-        ("cka runs/fma", ".similarity", "round_similarity"),
-        ("disperse runs/fma", ".dispersion", "disperse_round"),
-        ("theory runs/fma --shrink none --kernel none", ".theory", "locality_gaps"),
+        ("explain runs/fma --draws local:2 --split test", ".cka.pairs", "round_similarity"),
+        ("forgetting runs/fma", ".forgetting.counting", "round_answers"),
+        ("subsets runs/fma", ".subsets.averages", "round_subsets"),
+        ("updates runs/fma", ".updates.angles", "geometry"),
+        ("cka runs/fma", ".cka.pairs", "round_similarity"),
+        ("disperse runs/fma", ".dispersion.dispersing", "disperse_round"),
+        ("theory runs/fma --shrink none --kernel none", ".theory.outputs", "locality_gaps"),
     ],
 )
 def test_finished_rounds_are_computed_once(
@@ -57,7 +57,7 @@ def test_finished_rounds_are_computed_once(
     assert numbers(capsys, command, "1,2", "cut") == whole
     assert len(calls) == 3, "round 1, the interrupted one, and this one again"
     assert not list(Path().glob("*.partial"))
-    if package != ".similarity":  # of another decomposition, which is there
+    if package != ".cka.pairs":  # of another decomposition, which is there
         assert run([*asked, "less"]) == 130
         assert [path.suffix for path in Path().glob("less*")] == [".partial"]
         assert numbers(capsys, command, "1", "less") == first

@@ -372,7 +372,7 @@ def test_mistakes_are_told_in_one_sentence(
 
 
 def test_a_run_of_one_round_is_said_to_have_one() -> None:
-    from fedscope.asking.runs import parse_rounds
+    from fedscope.asking.given_runs import parse_rounds
     from fedscope.checkpoints import FedscopeError
 
     with pytest.raises(FedscopeError, match=r"^--rounds 9: a has no round 9; it has round 2 only$"):

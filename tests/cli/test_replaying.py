@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import fedscope.asking.draws as draws_of_rounds
-from fedscope.asking.draws import Replays
+import fedscope.asking.given_draws as draws_of_rounds
+from fedscope.asking.given_draws import Replays
 from fedscope.cli.main import run
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from fedscope import Line
-from fedscope.asking.models import Posed, pose
-from fedscope.asking.source import Source
+from fedscope.asking.given_models import Posed, pose
+from fedscope.asking.measured_on import Source
 from fedscope.checkpoints import FedscopeWarning, read_file
 from fedscope.cli.main import run
 

@@ -348,7 +348,7 @@ def test_the_dendrogram_is_average_linkage_with_each_leaf_s_cluster_below() -> N
     from matplotlib.colors import to_hex
     from scipy.cluster.hierarchy import linkage
 
-    from fedscope.decomposition.synergy.tree_and_maps import cluster_colour
+    from fedscope.decomposition.synergy.figure_panels import cluster_colour
 
     result = example(11)
     assert [len(members) for members in result.clusters[0]] == [9, 2]

@@ -14,7 +14,10 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.cohort.membership import kernel_rows
-from fedscope.decomposition.theory import Theory, client_bounds, locality_gaps, replay_variances, tangent_kernel
+from fedscope.decomposition.theory.outputs import locality_gaps, replay_variances
+from fedscope.decomposition.theory.result import Theory
+from fedscope.decomposition.theory.tangent import tangent_kernel
+from fedscope.decomposition.theory.theorem2 import client_bounds
 from fedscope.questions.theory import theory
 from fedscope.training import Replayer, data_of, module_of
 
@@ -116,9 +119,9 @@ def test_only_rounds_with_clients_count(runs: Path, said: Callable[..., str]) ->
 def test_kernels_outlive_an_interruption_of_their_replays(
     runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedscope.decomposition import theory
+    from fedscope.decomposition.theory import outputs, tangent
 
-    real, asked = theory.tangent_kernel, []
+    real, asked = tangent.tangent_kernel, []
 
     def counted(*given: object, **named: object) -> object:
         asked.append(1)
@@ -127,10 +130,10 @@ def test_kernels_outlive_an_interruption_of_their_replays(
     def interrupt(*given: object, **named: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(theory, "tangent_kernel", counted)
+    monkeypatch.setattr(tangent, "tangent_kernel", counted)
     words = ["runs/fma", *QUICK, "--rounds", "3,4", "--kernel", "3,4", "--draws", "local:2", "--shrink", "none"]
     with monkeypatch.context() as patched:
-        patched.setattr(theory, "replay_variances", interrupt)
+        patched.setattr(outputs, "replay_variances", interrupt)
         with pytest.raises(click.Abort):
             said(*words, "--out", "t")
     said(*words, "--out", "t")

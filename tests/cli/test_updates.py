@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.decomposition.updates import ClientUpdates
+from fedscope.decomposition.updates.result import ClientUpdates
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 COMMAND = "updates"

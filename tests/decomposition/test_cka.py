@@ -16,20 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, stack
-from fedscope.decomposition.similarity import (
-    ClientCKA,
-    ModelCKA,
-    RoundCKA,
-    cka,
-    draw_clients,
-    gram,
-    hsic,
-    jackknife,
-    minibatches,
-    model_similarity,
-    round_similarity,
-)
-from fedscope.decomposition.similarity.figure import scale_of
+from fedscope.decomposition.cka.figure import draw_clients, scale_of
+from fedscope.decomposition.cka.hsic import cka, gram, hsic, jackknife, minibatches
+from fedscope.decomposition.cka.model_result import ModelCKA
+from fedscope.decomposition.cka.pairs import model_similarity, round_similarity
+from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
 from fedscope.landscape import Compute, Samples, save_figure
 
 BOTH = ("unbiased", "biased")
@@ -113,7 +104,7 @@ def test_a_large_offset_does_not_cost_precision() -> None:
 def test_features_are_cut_in_pieces_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     x = drawn(12, 10)
     whole = gram([x])
-    monkeypatch.setattr("fedscope.decomposition.similarity.estimators.BLOCK", 3)
+    monkeypatch.setattr("fedscope.decomposition.cka.hsic.BLOCK", 3)
     torch.testing.assert_close(gram([x[:5], x[5:6], x[6:]]), whole)
 
 

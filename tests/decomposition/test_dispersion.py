@@ -16,16 +16,13 @@ from legible import assert_apart, assert_inside
 from scipy import stats
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
-from fedscope.decomposition.dispersion import (
-    WHOLE,
-    Dispersion,
-    LayerDispersion,
-    RoundDispersion,
+from fedscope.decomposition.dispersion.dispersing import disperse_round
+from fedscope.decomposition.dispersion.layer_maps import map_layer
+from fedscope.decomposition.dispersion.result import WHOLE, Dispersion, LayerDispersion, RoundDispersion
+from fedscope.decomposition.dispersion.statistics import (
     column_moments,
     count_rejections,
     critical_skewness,
-    disperse_round,
-    map_layer,
     skewness_p_values,
 )
 from fedscope.decomposition.synergy.diagnosis import synergy

@@ -21,22 +21,19 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Partial, RoundRecord, Run, Weights, write_round
-from fedscope.decomposition.model_maps import (
-    Embedding,
-    Gram,
-    Point,
-    distances,
+from fedscope.decomposition.embedding import gram as grams
+from fedscope.decomposition.embedding import pca_and_tsne as embedding
+from fedscope.decomposition.embedding.gram import Gram, distances, gram, spreads
+from fedscope.decomposition.embedding.pca_and_tsne import (
     divergence,
     embed,
-    embedding,
-    gram,
-    grams,
     principal,
     settled_perplexity,
-    spreads,
     t_sne,
     trustworthiness,
 )
+from fedscope.decomposition.embedding.result import Embedding
+from fedscope.decomposition.embedding.shown_models import Point
 from fedscope.landscape import Compute
 
 LAYOUT = Layout(
@@ -566,7 +563,7 @@ def test_every_model_is_inside_the_panel(result: Embedding, stretch: tuple[float
 
 
 def test_colours_are_rounds(result: Embedding) -> None:
-    from fedscope.decomposition.model_maps.figure import round_colours, shade
+    from fedscope.decomposition.embedding.figure import round_colours, shade
 
     axes = result.figure().axes[1]
     drawn = axes.collections[0].get_facecolors()

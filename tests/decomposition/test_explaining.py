@@ -18,21 +18,14 @@ from scipy.stats import kendalltau, norm, t
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.explanation import (
-    Against,
-    Comparison,
-    Explanation,
-    Reading,
-    compare_models,
-    explain,
-    last_early,
-    spread_rounds,
-)
-from fedscope.decomposition.explanation.greatest import greatest_part
-from fedscope.decomposition.explanation.models import gap
-from fedscope.decomposition.explanation.moving import relate
-from fedscope.decomposition.explanation.phases import Phase, phases
-from fedscope.decomposition.explanation.readings import above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.beside_factors import Against, Comparison, compare_models
+from fedscope.decomposition.explanation.claims import explain
+from fedscope.decomposition.explanation.error_against_bias import relate
+from fedscope.decomposition.explanation.greatest_factor import greatest_part
+from fedscope.decomposition.explanation.intervals import Reading, above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.phases import Phase, last_early, phases, spread_rounds
+from fedscope.decomposition.explanation.recorded_models import gap
+from fedscope.decomposition.explanation.result import Explanation
 from fedscope.decomposition.explanation.single_factors import variance_of
 from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import shown

@@ -12,7 +12,8 @@ import xarray
 from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.decomposition.forgetting import Answers, Forgetting, count_answers, mean_over_clients
+from fedscope.decomposition.forgetting.counting import count_answers
+from fedscope.decomposition.forgetting.result import Answers, Forgetting, mean_over_clients
 from fedscope.landscape import Compute, Evaluator, Samples, save_figure
 
 ACCURACIES = ("before_own", "after_own", "before_others", "after_others")

@@ -14,9 +14,9 @@ from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import CohortDraws, Decomposition, ErrorCurve, RoundFactors, RunFactors, decompose_round
-from fedscope.decomposition.factors.other_losses import closure_error, decompose_loss
-from fedscope.decomposition.factors.panels import group_factors
-from fedscope.decomposition.factors.round_factors import FACTORS_OF, MEASURED_OF
+from fedscope.decomposition.factors.cross_entropy import closure_error, decompose_loss
+from fedscope.decomposition.factors.figure_panels import group_factors
+from fedscope.decomposition.factors.rows import FACTORS_OF, MEASURED_OF
 from fedscope.landscape import Compute, Evaluator, Samples
 
 LOSSES = ("cross-entropy", "zero-one")

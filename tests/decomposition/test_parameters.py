@@ -19,33 +19,24 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, weighted_mean, write_round
-from fedscope.decomposition.parameters import (
-    ParameterMap,
-    Parameters,
-    Reference,
+from fedscope.decomposition.parameters import choosing as choosing_module
+from fedscope.decomposition.parameters import parameter_names as places_module
+from fedscope.decomposition.parameters import summaries as summaries_module
+from fedscope.decomposition.parameters.choosing import most_skewed, resolved_skewness, sample_columns, sample_counts
+from fedscope.decomposition.parameters.density import density_of, mode_of
+from fedscope.decomposition.parameters.figure import marks_of
+from fedscope.decomposition.parameters.parameter_names import (
     RunValues,
     client_values,
-    density_of,
-    embed,
-    map_parameters,
-    mode_of,
-    most_skewed,
     parse_place,
     place_of,
     read_values,
-    refer,
     refuse_other_layout,
-    sample_columns,
-    sample_counts,
-    summarise,
 )
-from fedscope.decomposition.parameters import choosing as choosing_module
-from fedscope.decomposition.parameters import places as places_module
-from fedscope.decomposition.parameters import summaries as summaries_module
-from fedscope.decomposition.parameters.choosing import resolved_skewness
-from fedscope.decomposition.parameters.figure import marks_of
-from fedscope.decomposition.parameters.mapping import layer_scales
-from fedscope.decomposition.synergy.classes import high_entries, is_high, mean_and_cv
+from fedscope.decomposition.parameters.result import ParameterMap, Parameters
+from fedscope.decomposition.parameters.summaries import Reference, refer, summarise
+from fedscope.decomposition.parameters.tsne import embed, layer_scales, map_parameters
+from fedscope.decomposition.synergy.micro_classes import high_entries, is_high, mean_and_cv
 
 LAYOUT = Layout(
     (
@@ -579,7 +570,7 @@ def test_a_sample_is_of_every_layer_without_repeats_and_the_same_again() -> None
 
 
 def test_layers_are_measured_as_whole_layers_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedscope.decomposition.parameters.mapping as module
+    import fedscope.decomposition.parameters.tsne as module
 
     def change(parameters: np.ndarray) -> None:
         parameters[:, 250] = [-1, 1] * 5  # a mean of 0
@@ -612,7 +603,7 @@ def test_layers_that_diverged_have_nothing_high(tmp_path: Path, broken: float) -
 
 
 def test_points_are_the_clients_updates_in_units_of_the_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedscope.decomposition.parameters.mapping as module
+    import fedscope.decomposition.parameters.tsne as module
 
     seen: dict[str, Any] = {}
 
@@ -645,7 +636,7 @@ def test_points_are_the_clients_updates_in_units_of_the_layers(tmp_path: Path, m
 
 
 def test_a_layer_that_no_client_moved_is_at_the_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedscope.decomposition.parameters.mapping as module
+    import fedscope.decomposition.parameters.tsne as module
 
     rng = np.random.default_rng(3)
     start = rng.normal(size=LAYOUT.size).astype(np.float32)

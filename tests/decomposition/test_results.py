@@ -14,9 +14,9 @@ from legible import assert_apart, assert_inside
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.factors.panels import group_factors
-from fedscope.decomposition.factors.round_factors import FACTORS, MEASURED
-from fedscope.landscape.drawing.axes import spread
+from fedscope.decomposition.factors.figure_panels import group_factors
+from fedscope.decomposition.factors.rows import FACTORS, MEASURED
+from fedscope.landscape.drawing.ticks import spread
 
 # As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.
 ROUNDS = (1, 10, 20, 40, 60)

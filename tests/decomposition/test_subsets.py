@@ -17,8 +17,8 @@ from random_models import Table
 from scipy.stats import hypergeom
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights, weighted_mean
-from fedscope.decomposition.subsets import RoundSubsets, SizeRow, Subsets, average_subsets, choose, spread_sizes
-from fedscope.decomposition.subsets.averages import size_row
+from fedscope.decomposition.subsets.averages import average_subsets, choose, size_row, spread_sizes
+from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
 from fedscope.landscape import Compute, Evaluator, Samples, save_figure
 
 

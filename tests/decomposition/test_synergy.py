@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights
-from fedscope.decomposition.synergy import classes as synergy_classes
-from fedscope.decomposition.synergy.classes import macro_classes, similarities
+from fedscope.decomposition.synergy import micro_classes as synergy_classes
 from fedscope.decomposition.synergy.diagnosis import Criteria, group_clients, synergy
+from fedscope.decomposition.synergy.micro_classes import macro_classes, similarities
 from fedscope.decomposition.synergy.result import CV_QUANTILES, LayerSynergy, Synergy
 
 Matrix = list[list[float]]

@@ -15,15 +15,9 @@ from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
-from fedscope.decomposition.updates import (
-    COLUMNS,
-    ClientUpdates,
-    RoundUpdates,
-    Updates,
-    draw_updates,
-    geometry,
-    update_products,
-)
+from fedscope.decomposition.updates.angles import RoundUpdates, geometry, update_products
+from fedscope.decomposition.updates.figure import draw_updates
+from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates
 from fedscope.landscape import Compute
 
 

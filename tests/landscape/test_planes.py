@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
 from fedscope.landscape import Compute, Evaluator, Plane, Samples, plane
-from fedscope.landscape.evaluation.measuring import coarse_to_fine
+from fedscope.landscape.evaluation.measured_once import coarse_to_fine
 
 
 class Bowl(nn.Module):

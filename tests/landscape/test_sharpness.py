@@ -98,7 +98,7 @@ def test_without_the_hessian_there_is_none(asked: Any, monkeypatch: pytest.Monke
 def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedscope.landscape.curvature import sharpness as asking
+    from fedscope.landscape.curvature import many_models as asking
 
     told: list[tuple[int, int]] = []
     whole = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)))

@@ -22,8 +22,8 @@ from fedscope.landscape import (
     survey,
     through_models,
 )
-from fedscope.landscape.evaluation import spanning
-from fedscope.landscape.evaluation.spanning import Spanning, replaceable_layer
+from fedscope.landscape.evaluation import first_layer_groups as spanning
+from fedscope.landscape.evaluation.first_layer_groups import Spanning, replaceable_layer
 from fedscope.landscape.planes import surveying
 
 

@@ -15,9 +15,9 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.landscape import Samples, along_trajectory, basin_of, near_clients, random_directions, survey
-from fedscope.landscape.planes import axes
-from fedscope.landscape.planes.axes import principal_components
-from fedscope.landscape.planes.spans import filter_normalised, gaussian_direction
+from fedscope.landscape.planes import orthonormal_axes as axes
+from fedscope.landscape.planes.kinds import filter_normalised, gaussian_direction
+from fedscope.landscape.planes.orthonormal_axes import principal_components
 
 
 def network() -> tuple[nn.Module, Samples]:

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.decomposition import CohortDraws, decompose_loss, decompose_round
+from fedscope.decomposition.cka.pairs import model_similarity
 from fedscope.decomposition.forgetting.counting import count_answers
-from fedscope.decomposition.similarity import model_similarity
 from fedscope.landscape import (
     Classification,
     Evaluator,

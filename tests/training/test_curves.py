@@ -13,7 +13,7 @@ from scipy.signal import savgol_filter
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
 from fedscope.checkpoints.metrics import COLUMNS
 from fedscope.training import MEASURES, Curve, Curves, measure_of
-from fedscope.training.measures import smooth
+from fedscope.training.curve_measures import smooth
 
 ROUNDS = 12
 

@@ -13,7 +13,7 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.landscape import Evaluator
 from fedscope.training import Config, build_module, load_data, model_settings
-from fedscope.training.factories import Factory
+from fedscope.training.own_model import Factory
 
 CODE = """
 import torch

@@ -13,7 +13,7 @@ from torch.nn import functional
 from fedscope.training.clients.fedasam import FedASAM
 from fedscope.training.clients.fedsam import FedSAM
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.shared.sharpness import adaptive_ascent, weight_mask
+from fedscope.training.shared.sharpness_aware import adaptive_ascent, weight_mask
 
 # The fixture's network: weight [5, 6], bias [5], weight [3, 5], bias [3].
 IS_WEIGHT = np.repeat([True, False, True, False], [30, 5, 15, 3])

@@ -16,7 +16,7 @@ from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, stac
 from fedscope.training.building import initial_model
 from fedscope.training.clients.fedgen import FedGen
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import Workbench
+from fedscope.training.local_training import Workbench
 from fedscope.training.methods import Exchange, Pace
 from fedscope.training.randomness import torch_generator
 

@@ -10,7 +10,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Weights, stack
 from fedscope.training import Config
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import local_sgd
+from fedscope.training.local_training import local_sgd
 from fedscope.training.servers.fednova import FedNova
 
 

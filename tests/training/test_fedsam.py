@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from local_loops import followed_uphill
 
 from fedscope.training import Config, Replayer, branch, config_of, resume, train
-from fedscope.training.bench import Workbench, mean_loss
 from fedscope.training.building import initial_model
 from fedscope.training.clients.fedsam import FedSAM
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.methods import Pace
-from fedscope.training.shared.sharpness import adaptive_ascent, ascent, sharp_gradient
+from fedscope.training.shared.sharpness_aware import adaptive_ascent, ascent, sharp_gradient
+from fedscope.training.workbench import Workbench, mean_loss
 
 
 @pytest.mark.parametrize("decay", ["apart", "within"])

@@ -14,11 +14,11 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
-from fedscope.training.bench import Workbench
 from fedscope.training.building import Facts, initial_model
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import LocalTask, Stopped, batches, crop_and_flip, local_sgd
+from fedscope.training.local_training import LocalTask, Stopped, batches, crop_and_flip, local_sgd
 from fedscope.training.methods import Pace
+from fedscope.training.workbench import Workbench
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

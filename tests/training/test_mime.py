@@ -12,14 +12,14 @@ from local_loops import gradient
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
-from fedscope.training.bench import Workbench, mean_loss
 from fedscope.training.building import initial_model
 from fedscope.training.clients.mime import MIME
 from fedscope.training.clients.mimelite import MIMELite
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.config import Config
-from fedscope.training.local import batches
+from fedscope.training.local_training import batches
 from fedscope.training.methods import Exchange, Pace
+from fedscope.training.workbench import Workbench, mean_loss
 
 cross_entropy = mean_loss(CLASSIFICATION)
 

@@ -17,7 +17,7 @@ from fedscope.checkpoints import Layout, Weights
 from fedscope.training.building import initial_model
 from fedscope.training.clients.moon import MOON
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import Workbench
+from fedscope.training.local_training import Workbench
 from fedscope.training.methods import Pace
 
 PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0}

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.training import Config, build_module, data_of, load_data, model_settings, train
-from fedscope.training.calls import Call
-from fedscope.training.factories import Factory
+from fedscope.training.own_code import Call
+from fedscope.training.own_model import Factory
 
 CODE = """
 import numpy as np

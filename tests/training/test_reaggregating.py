@@ -14,8 +14,8 @@ import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
 from fedscope.training import Config, branch, merge, preset, train
-from fedscope.training.reaggregated import ModelRow, Reaggregation
-from fedscope.training.reaggregating import Reaggregated, compared, reaggregate, reaggregating_config, recorded_cohort
+from fedscope.training.reaggregation import Reaggregated, compared, reaggregate, reaggregating_config, recorded_cohort
+from fedscope.training.reaggregation_result import ModelRow, Reaggregation
 from fedscope.training.registry import find, names
 
 SMALL = {

@@ -13,7 +13,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, weighted_mean
 from fedscope.training import Config, Replayer, config_of, merge, preset, resume, train
-from fedscope.training.federation import Unwatched
+from fedscope.training.one_round import Unwatched
 
 SMALL = {
     "data": {"clients": 8},

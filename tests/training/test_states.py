@@ -14,9 +14,9 @@ from in_memory import contents
 
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.training import Config, Replayer, branch, branch_notes, merge, preset, presets, resume, train
-from fedscope.training.checking import check_run
-from fedscope.training.memory import RunMemory
 from fedscope.training.registry import find, names
+from fedscope.training.run_checks import check_run
+from fedscope.training.run_state import RunMemory
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -340,7 +340,7 @@ def test_the_feature_table_says_what_travels(whole: Any, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["scaffold", "fedadam", "fedgen"])
 def test_the_room_that_a_run_is_said_to_need_counts_what_methods_keep(whole: Any, method: str) -> None:
-    from fedscope.training.trainer import disk_needed
+    from fedscope.training.training_loop import disk_needed
 
     run = whole(method)
     assert run.config is not None

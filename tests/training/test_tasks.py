@@ -20,11 +20,11 @@ from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.landscape import Compute, Line, Plane, Regression, Sequences, Sharpness
 from fedscope.training import Config, Replayer, branch, data_of, load_data, module_of, resume, train
-from fedscope.training.bench import Workbench
 from fedscope.training.building import initial_model
 from fedscope.training.clients.sgd import SGD
-from fedscope.training.local import batches, full_gradient
-from fedscope.training.memory import RunMemory
+from fedscope.training.local_training import batches, full_gradient
+from fedscope.training.run_state import RunMemory
+from fedscope.training.workbench import Workbench
 
 TEXT = "the quick brown fox jumps over the lazy dog and the dog does not mind "
 FAST = ["--clients", "4", "--participation", "0.5", "--rounds", "2", "--epochs", "1", "--partition", "iid"]

@@ -15,8 +15,8 @@ from fedscope.checkpoints.weights import Entry
 from fedscope.training import Config, merge, preset, train
 from fedscope.training.averages.wima import WIMA
 from fedscope.training.building import Facts
-from fedscope.training.federation import Unwatched
 from fedscope.training.methods import History
+from fedscope.training.one_round import Unwatched
 
 LAYOUT = Layout(
     (

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import Weights
 from ..building import Facts
-from ..local import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..settings import setting
 

@@ -12,7 +12,7 @@ import torch
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ..building import Facts
-from ..local import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
+from ..local_training import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
 from ..methods import About, ClientMethod, State
 from ..randomness import generator
 from ..settings import setting

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..local import LocalTask, LocalUpdate
+from ..local_training import LocalTask, LocalUpdate
 from ..methods import About
 from ..settings import setting
-from ..shared.sharpness import SharpnessAware, adaptive_ascent, weight_mask
+from ..shared.sharpness_aware import SharpnessAware, adaptive_ascent, weight_mask
 
 
 @dataclass(frozen=True)

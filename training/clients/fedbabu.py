@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
 from ..building import Facts
-from ..local import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, ClientState, State
 from ..settings import setting
 

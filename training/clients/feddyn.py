@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..local import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
 

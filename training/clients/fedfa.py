@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...checkpoints import Weights
-from ..bench import features_and_logits, head_layer
 from ..building import Facts
 from ..config import Config
-from ..local import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..randomness import generator
 from ..settings import setting
+from ..workbench import features_and_logits, head_layer
 
 
 @dataclass(frozen=True)

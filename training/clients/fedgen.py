@@ -14,13 +14,13 @@ from torch.nn import functional
 
 from ...checkpoints import FedscopeError, Weights
 from ...landscape import run_in_workers
-from ..bench import head_layer
 from ..building import Facts
 from ..config import Config
-from ..local import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..randomness import torch_generator
 from ..settings import setting
+from ..workbench import head_layer
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Weights
 from ..building import Facts
 from ..config import Config
-from ..local import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, Exchange, State
 from ..settings import setting
 from .fedswa import FedSWA

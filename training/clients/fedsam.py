@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..local import LocalTask, LocalUpdate
+from ..local_training import LocalTask, LocalUpdate
 from ..methods import About
 from ..settings import setting
-from ..shared.sharpness import SharpnessAware, ascent
+from ..shared.sharpness_aware import SharpnessAware, ascent
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class FedSAM(SharpnessAware):
     as in the authors' code: the gradient at θ + ε is clipped where ``clip`` asks for it, then weight decay at θ is
     added. ε does not depend on clipping; where g = 0, ε = 0. The training loss is the one at θ. ``sam_decay =
     "within"`` perturbs loss and weight decay together, see
-    :class:`fedscope.training.shared.sharpness.SharpnessAware`.
+    :class:`fedscope.training.shared.sharpness_aware.SharpnessAware`.
 
     Chosen: BatchNorm's running statistics take in the pass at θ only, see
-    :func:`fedscope.training.shared.sharpness.sharp_gradient`. As ρ goes to 0 it is SGD, where nothing is clipped.
+    :func:`fedscope.training.shared.sharpness_aware.sharp_gradient`. As ρ goes to 0 it is SGD, where nothing is clipped.
 
     Raises:
         FedscopeError: sam_rho is not greater than 0.

@@ -12,12 +12,12 @@ import numpy as np
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
-from ..bench import Workbench
 from ..building import Facts
 from ..config import Config
-from ..local import LocalTask, LocalUpdate, full_gradient, local_sgd
+from ..local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..settings import setting
+from ..workbench import Workbench
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from ...checkpoints import FedscopeError
 from ..config import Config
-from ..local import LocalTask, LocalUpdate, full_gradient, local_sgd
+from ..local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
 from ..methods import About, Exchange, State
 from .mime import Mimicry
 

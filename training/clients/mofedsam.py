@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..local import LocalTask, LocalUpdate
+from ..local_training import LocalTask, LocalUpdate
 from ..methods import About
 from ..settings import setting
-from ..shared.sharpness import SharpnessAware, ascent
+from ..shared.sharpness_aware import SharpnessAware, ascent
 from .fedcm import FedCM
 
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...checkpoints import Weights
-from ..bench import features_and_logits
-from ..local import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
+from ..workbench import features_and_logits
 
 
 @dataclass(frozen=True)

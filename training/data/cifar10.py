@@ -7,7 +7,7 @@ from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, standardised
 from ..layouts.cifar import read_batches
-from ..layouts.places import located
+from ..layouts.data_folder import located
 
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 

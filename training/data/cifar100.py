@@ -8,7 +8,7 @@ from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, Groups, standardised
 from ..layouts.cifar import read_batches
-from ..layouts.places import located
+from ..layouts.data_folder import located
 
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
 

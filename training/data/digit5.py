@@ -11,9 +11,9 @@ from ...checkpoints import FedscopeError
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, Groups, standardised
+from ..layouts.data_folder import located
 from ..layouts.images import resized
 from ..layouts.pickles import array_of, read_pickle
-from ..layouts.places import located
 
 SOURCE = "https://github.com/med-air/FedBN"
 DOMAINS = ("MNIST", "SVHN", "USPS", "SynthDigits", "MNIST_M")

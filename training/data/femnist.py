@@ -12,7 +12,7 @@ from ...checkpoints.hdf5 import reading
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, Groups, standardised
-from ..layouts.places import located
+from ..layouts.data_folder import located
 
 SOURCE = "https://storage.googleapis.com/tff-datasets-public/fed_emnist.tar.bz2"
 

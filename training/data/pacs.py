@@ -11,8 +11,8 @@ from ...checkpoints import FedscopeError
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, Groups, standardised
+from ..layouts.data_folder import folders_of
 from ..layouts.images import images_in, read_images, subfolders
-from ..layouts.places import folders_of
 
 SOURCE = "https://github.com/facebookresearch/DomainBed"
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")

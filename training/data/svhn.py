@@ -10,7 +10,7 @@ from ...checkpoints import FedscopeError, reading, regular
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, standardised
-from ..layouts.places import located
+from ..layouts.data_folder import located
 
 SOURCE = "http://ufldl.stanford.edu/housenumbers/"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
-from .places import located
+from .data_folder import located
 
 #: bytes of the head's first word: 0, 0, the type (8: unsigned bytes), the number of dimensions
 _BYTES = 8

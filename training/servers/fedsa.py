@@ -70,8 +70,8 @@ class FedSA(ServerMethod):
 
         Beside the rows and the result it takes K × (largest layer) numbers at most, and one byte a parameter.
         """
-        from ...decomposition.synergy.classes import cluster_weights, micro_classes, synergy_mean
         from ...decomposition.synergy.diagnosis import Criteria, group_clients
+        from ...decomposition.synergy.micro_classes import cluster_weights, micro_classes, synergy_mean
 
         found = group_clients(
             clients,

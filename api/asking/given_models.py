@@ -1,0 +1,255 @@
+"""Models as a user names them, addresses, files, modules or state dicts, with their architecture and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import (
+    FedscopeError,
+    Layout,
+    Model,
+    Run,
+    Weights,
+    load_model,
+    parse_address,
+    read_file,
+)
+from .given_runs import identity, open_run, parse_rounds, recorded_pair
+from .given_samples import (
+    asked_task,
+    behaviour,
+    describe_samples,
+    given_data,
+    given_module,
+    is_own_model,
+    limited,
+    name_of,
+    refuse_nameless,
+    task_settings,
+)
+from .measured_on import Source
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..landscape import Samples
+    from ..training import Dataset
+
+#: ``RUN@ROUND[/WHICH]``, a file, an ``nn.Module``, a state dict, or a model that was loaded
+ModelLike = Any
+
+
+@dataclass(frozen=True)
+class Posed:
+    """Loaded models, the architecture they fit and what they are measured on.
+
+    Attributes:
+        settings: what a result's provenance says of all that.
+        runs: that the models are of, each once.
+    """
+
+    module: nn.Module
+    samples: Samples
+    models: tuple[Model, ...]
+    settings: dict[str, Any]
+    dataset: Dataset
+    runs: tuple[Run, ...]
+
+
+def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False) -> Posed:
+    """Load the models, and find the architecture and the data in their run, or in --model and --data.
+
+    Args:
+        any_split: whether nobody asked for the split: of data that have test samples alone it is then these.
+
+    Raises:
+        FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
+            models that do not fit the architecture.
+    """
+    from ..landscape.evaluation.measured_once import digest
+    from ..training import data_of, module_of
+
+    addresses = [model for model in models if isinstance(model, str | Path)]
+    for address in map(str, addresses):
+        if parse_address(address).round is None and not Path(address).is_file():
+            read_file(address)  # says what there is instead
+    runs = runs_of(models)
+    first = _name(models, 0)
+    architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
+    if source.data is None and not runs:
+        kind = "a plain file" if isinstance(models[0], str | Path) else "a model"
+        raise FedscopeError(f"{first} is {kind}, which does not say its data; give --data (and --model)")
+    if architecture is None and not runs:
+        kind = "a plain file" if isinstance(models[0], str | Path) else "a state dict"
+        raise FedscopeError(f"{first} is {kind}, which does not say its architecture; give --model mlp")
+    refuse_nameless(runs[:1], replace(source, model=architecture))
+    task = asked_task(runs, source)
+    dataset = data_of(runs[0], task) if source.data is None else given_data(source.data, task)
+    if source.data is None:
+        for run in runs[1:]:
+            if run.info.get("data", {}).get("sha256") != dataset.sha256:
+                raise FedscopeError(
+                    f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
+                )
+    if any_split and not len(dataset.y_train):
+        source = replace(source, split="test")
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
+    layout = Layout.of(module)
+    loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
+    samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
+    read = {model.address: model.note for model in loaded if model.note}
+    own = is_own_model(architecture)
+    settings = {
+        "addresses": [model.address for model in loaded],
+        "models_sha256": [digest(model.weights) for model in loaded],
+        "run": [identity(run) for run in runs],
+        "architecture": name_of(architecture),
+        "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
+        **describe_samples(samples, source.seed if source.limit else None),
+        "precision": source.precision,
+        "device": source.compute.device,
+        **({"models_read": read} if read else {}),
+        **({} if dataset.means else {"standardised": False}),
+        **task_settings(module, samples, loaded[0].weights),
+    }
+    return Posed(module, samples, loaded, settings, dataset, tuple(runs))
+
+
+def _loaded(models: Sequence[ModelLike], i: int, layout: Layout, expected: str) -> Model:
+    """The i-th model, which fits the layout."""
+    model, name = models[i], _name(models, i)
+    if isinstance(model, str | Path):
+        loaded = load_model(name, layout if parse_address(name).round is None else None)
+    elif isinstance(model, Model):
+        loaded = model
+    else:
+        weights = model if isinstance(model, Weights) else _weights(model, name, layout, expected)
+        loaded = Model(name, name, weights)
+    difference = layout.difference(loaded.weights.layout)
+    if difference:
+        raise FedscopeError(f"{name} does not fit the architecture of {expected}: {difference}")
+    return loaded
+
+
+def _weights(model: Any, name: str, layout: Layout, expected: str) -> Weights:
+    from ..checkpoints.state_dicts import as_arrays
+
+    if not (_is_module(model) or isinstance(model, Mapping)):
+        raise FedscopeError(
+            f"{name} is {type(model).__name__}, which is no model; give RUN@ROUND, a file, an nn.Module or a state_dict"
+        )
+    tensors = model.state_dict() if _is_module(model) else model
+    try:
+        arrays, _ = as_arrays(Path(name), {key: value.detach().cpu() for key, value in tensors.items()})
+        return layout.flatten(arrays)
+    except AttributeError:
+        raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()") from None
+    except FedscopeError as error:
+        raise FedscopeError(f"{name} does not fit the architecture of {expected}: {error}") from None
+
+
+def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
+    """One model or several, pairs of them too, as a list; runs and paths by their folders' names.
+
+    >>> several("a@1"), several([("a@1", "b@2"), Path("c.pt")])
+    (['a@1'], ['a@1', 'b@2', 'c.pt'])
+    """
+    if isinstance(models, list | tuple):
+        return [model for part in models for model in several(part)]
+    return [str(models.path) if isinstance(models, Run) else str(models) if isinstance(models, Path) else models]
+
+
+def names_of(models: Sequence[ModelLike]) -> list[str]:
+    """What models are called: addresses as they were given, objects by their class and place."""
+    return [_name(models, i) for i in range(len(models))]
+
+
+def clients_of(models: Sequence[ModelLike]) -> list[str]:
+    """The addresses of all clients of the one round that is named.
+
+    Raises:
+        FedscopeError: not one round; one that did not record its clients; a cohort of one.
+    """
+    names = names_of(models)
+    address = parse_address(names[0]) if names else None
+    if address is None or len(names) != 1 or address.round is None or address.which is not None:
+        raise FedscopeError(f"--clients takes one round, RUN@ROUND, but got {' '.join(names)}; as in runs/ima@20")
+    run = Run.open(address.path)
+    round_ = recorded_pair(run, run.round(address.round).number, names[0])
+    return [f"{address.path}@{round_.number}/client-{k}" for k in round_.client_ids.tolist()]
+
+
+def _name(models: Sequence[ModelLike], i: int) -> str:
+    """An address as it was given; of objects ``Net 1``, by their place."""
+    model = models[i]
+    if isinstance(model, str | Path):
+        return str(model)
+    if isinstance(model, Model):
+        return model.address
+    kind = type(model).__name__ if _is_module(model) else "model"
+    return f"{kind} {i + 1}"
+
+
+def _is_module(model: ModelLike) -> bool:
+    import sys
+
+    torch = sys.modules.get("torch")  # who has a module has loaded it
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def runs_of(models: Sequence[ModelLike]) -> list[Run]:
+    """The runs that models are of, each once.
+
+    Raises:
+        FedscopeError: an address of no run.
+    """
+    found: dict[Path, Run] = {}
+    for model in models:
+        if isinstance(model, Model) and model.run is not None:
+            found.setdefault(model.run.path, model.run)
+        elif isinstance(model, str | Path) and parse_address(str(model)).round is not None:
+            path = Path(parse_address(str(model)).path)
+            if path not in found:
+                found[path] = Run.open(path)
+    return list(found.values())
+
+
+def expand(address: str, option: str = "--show") -> list[str]:
+    """``RUN@all/global`` and ``RUN@1,20,last`` as an address a round; any other address alone.
+
+    Raises:
+        FedscopeError: rounds that the run does not have.
+    """
+    path, at, rest = address.rpartition("@")
+    rounds, slash, which = rest.partition("/")
+    if not at or not (rounds == "all" or "," in rounds):
+        return [address]
+    run = open_run(path)
+    have = run.rounds
+    if rounds == "all" and which in ("start", "global", "averaged"):  # not every round keeps its models
+        have = tuple(t for t in have if which in run.round(t).models)
+    return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, have, path, option=option)]
+
+
+def expanded(models: Sequence[ModelLike], option: str = "--show") -> list[ModelLike]:
+    """All of them, addresses of several rounds as one a round."""
+    each = (expand(model, option) if isinstance(model, str) else [model] for model in models)
+    return [model for some in each for model in some]
+
+
+def calibration_of(posed: Posed, source: Source, normalization: str) -> Samples | None:
+    """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
+    if normalization != "re-estimate":
+        return None
+    return limited(posed.dataset, replace(source, split="train"))
+
+
+def calibration_settings(posed: Posed, source: Source, normalization: str) -> dict[str, Any]:
+    """What a result's provenance says of the samples that statistics are re-estimated on."""
+    samples = calibration_of(posed, source, normalization)
+    if samples is None:
+        return {}
+    return {"calibration_samples": len(samples), "calibration_seed": source.seed if source.limit else None}

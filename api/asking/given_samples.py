@@ -1,0 +1,268 @@
+"""The samples that models are measured on, and the architecture that they fit: a run's own, or what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from ..checkpoints import FedscopeError, Layout
+from .measured_on import Source
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor, nn
+
+    from ..checkpoints import Partition, Run, Weights
+    from ..landscape import Samples, Task
+    from ..training import Dataset
+
+
+def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
+    """Say what a run of another program does not, and how it is said instead.
+
+    Raises:
+        FedscopeError: a run that names no architecture or no data, and no --model or --data.
+    """
+    for run in runs:
+        lacks = []
+        if run.is_foreign and run.config is None and not source.model:
+            lacks.append(("architecture", "--model"))
+        names_data = {"name", "sha256"} <= set(run.info.get("data", {}))
+        if run.is_foreign and not names_data and not source.data:
+            lacks.append(("data", "--data"))
+        if lacks:
+            what = " nor ".join(name for name, _ in lacks)
+            raise FedscopeError(
+                f"{run.path} was recorded by {run.info['source']} and names {'no' if len(lacks) == 1 else 'neither'} "
+                f"{what}; give {' and '.join(option for _, option in lacks)}"
+            )
+
+
+def asked_task(runs: Sequence[Run], source: Source) -> Task:
+    """What is measured: --task, else what the first run has learnt, else a classification.
+
+    Raises:
+        FedscopeError: no such task; a run whose task is code of the user's own.
+    """
+    from ..training import given_task, learnt_by
+
+    return learnt_by(runs[0]) if source.task is None and runs else given_task(source.task)
+
+
+def given_data(data: Any, task: Task) -> Dataset:
+    """A data set by its name, or what one's own arrays, ``Dataset`` or ``DataLoader`` hold, for a task.
+
+    Raises:
+        FedscopeError: no such data; targets that the task does not take.
+    """
+    from ..training import load_data, taken_data
+
+    return load_data(data, task) if isinstance(data, str) else taken_data(data, task)
+
+
+def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
+    """What a task of the user's own gives: its name stays when its code changes."""
+    from ..landscape.evaluation.known_tasks import is_own
+
+    if not is_own(samples.task):
+        return {}
+    values = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
+    return {"task_behaviour": values}
+
+
+def given_module(model: Any, dataset: Dataset) -> nn.Module:
+    """An architecture by its name, or a module as it is.
+
+    Raises:
+        FedscopeError: no such architecture.
+    """
+    from ..training import build_module, model_settings
+
+    if not isinstance(model, str):
+        return cast("nn.Module", model)
+    return build_module(model_settings(model), dataset.shape, dataset.classes)
+
+
+def name_of(given: Any) -> str | None:
+    """What provenance calls data or a model that may be an object."""
+    return given if given is None or isinstance(given, str) else type(given).__name__
+
+
+def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
+    """The data of whole runs: those of --data, else those that the first one was trained on.
+
+    Raises:
+        FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on.
+    """
+    from ..decomposition.cohort.membership import refuse_outside
+    from ..training import data_of
+
+    refuse_nameless(runs, source)
+    if source.data is None:
+        return data_of(runs[0], asked_task(runs, source))
+    dataset = given_data(source.data, asked_task(runs, source))
+    for run in runs:
+        seen = run.info.get("data", {}).get("sha256")
+        if seen not in (None, dataset.sha256):
+            raise FedscopeError(
+                f"--data {name_of(source.data)} is not the data that {run.path} was trained on; leave it out"
+            )
+        if seen is None and run.partition is not None:
+            refuse_outside(run.partition, len(dataset.samples("train")), str(run.path), str(name_of(source.data)))
+    return dataset
+
+
+def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
+    """A run's architecture: that of --model, else the one of its configuration; its parameters are not loaded.
+
+    Raises:
+        FedscopeError: the run's models do not fit it; the run names none.
+    """
+    from ..training import module_of
+
+    refuse_nameless([run], source)
+    if source.model is None:
+        return module_of(run)
+    module = given_module(source.model, dataset)
+    difference = Layout.of(module).difference(run.layout)
+    if difference:
+        raise FedscopeError(
+            f"{run.path} does not fit the architecture of --model {name_of(source.model)}: {difference}"
+        )
+    return module
+
+
+def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
+    """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
+    from ..landscape.evaluation.known_tasks import CLASSIFICATION
+
+    said: dict[str, Any] = {"data": name_of(source.data), "architecture": name_of(source.model)}
+    if is_own_model(source.model):
+        dataset, round_ = dataset_of(runs, source), runs[0].round("last")
+        weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
+        said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
+    task = asked_task(runs, source)
+    return said | ({} if task is CLASSIFICATION else {"task": task.name})
+
+
+def is_own_model(model: Any) -> bool:
+    """Whether it is code of the user's own, which may change and keep its name."""
+    return model is not None and (not isinstance(model, str) or ":" in model)
+
+
+def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
+    """What a module of the user's own answers: its layers' names stay when its code changes, and so does its address.
+
+    The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
+    """
+    return _first(module, samples, weights, lambda outputs: outputs)
+
+
+def _first(
+    module: nn.Module, samples: Samples, weights: Weights, values: Callable[[Tensor], Tensor]
+) -> list[float] | None:
+    """What is made of a model's outputs for four samples."""
+    from ..landscape import Replica
+
+    try:
+        replica = Replica(module)
+        replica.load(weights.parameters, weights.buffers)
+        made = values(replica.logits(replica.prepare(samples.x[:4])))
+        return [float(value) for value in made.flatten().tolist()]
+    except Exception:
+        return None
+
+
+def limited(dataset: Dataset, source: Source) -> Samples:
+    """A split of the data, or the subset that --limit asks for."""
+    samples = dataset.samples(cast(Any, source.split))
+    return samples if source.limit is None else samples.limit(source.limit, source.seed)
+
+
+def global_training_data(
+    dataset: Dataset, partition: Partition, client_ids: npt.NDArray[np.int64] | None = None
+) -> Samples:
+    """D: all clients' training data, without what clients keep aside as their test part; or those of some clients."""
+    from ..decomposition.cohort.membership import held_by
+
+    samples, rows = dataset.samples("train"), held_by(partition, client_ids)
+    if len(rows) == len(samples.y):
+        return samples
+    return replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)
+
+
+def samples_of_clients(
+    dataset: Dataset,
+    partition: Partition | None,
+    source: Source,
+    client_ids: npt.NDArray[np.int64] | None = None,
+) -> tuple[Samples, bool]:
+    """D of all clients or of these, or the test split, of --limit a part; and whether they are all of D."""
+    if source.split != "train":
+        return limited(dataset, source), False
+    assert partition is not None, "refused where there is none"
+    samples = global_training_data(dataset, partition, client_ids)
+    whole = source.limit is None or source.limit >= len(samples)
+    return (samples if source.limit is None else samples.limit(source.limit, source.seed)), whole
+
+
+def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Samples:
+    """What whole runs are measured on: the test split, or the training data D of all clients, of --limit a part.
+
+    Raises:
+        FedscopeError: runs with other data, so that their numbers would not lie on one axis.
+    """
+    import numpy as np
+
+    samples: Samples | None = None
+    for run in runs:
+        # what a run does not say, --data has said
+        same = run.info.get("data", {}).get("sha256", dataset.sha256) == dataset.sha256
+        own = dataset.samples("test")
+        if same and source.split == "train":
+            if run.partition is None and run.is_foreign:
+                raise no_partition(run, "and --split train is all clients' data; give --split test")
+            run.require("partition.h5")
+            assert run.partition is not None, "just required"
+            own = global_training_data(dataset, run.partition)
+        if not same or (samples is not None and not np.array_equal(own.indices, samples.indices)):
+            why = "different data" if not same else "different parts of the data (their clients keep test parts)"
+            raise FedscopeError(f"{runs[0].path} and {run.path} were trained on {why}; ask for one of them at a time")
+        samples = own
+    assert samples is not None, "a command has a run"
+    return samples if source.limit is None else samples.limit(source.limit, source.seed)
+
+
+def no_partition(run: Run, why: str) -> FedscopeError:
+    """What is raised where a partition is needed; ``why`` it is, and what can be given instead."""
+    return FedscopeError(f"{run.path} does not say which client holds which samples (no partition.h5), {why}")
+
+
+def refuse_without_partition(run: Run, source: Source) -> None:
+    """D is the training data of the clients that the partition names; on test data a run can do without.
+
+    Raises:
+        FedscopeError: training data are asked for.
+    """
+    if not run.is_foreign:
+        run.require("partition.h5")
+    if source.split == "train":
+        raise no_partition(
+            run, "and --split train is all clients' data; give --split test, where the bias is not split"
+        )
+
+
+def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
+    """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
+    from ..landscape.evaluation.measured_once import task_of
+
+    return {
+        "data": samples.name,
+        "data_sha256": samples.sha256,
+        "split": samples.split,
+        "samples": len(samples.y),
+        "seed": seed,
+        **task_of(samples),
+    }

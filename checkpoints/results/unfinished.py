@@ -1,0 +1,239 @@
+"""What an interrupted analysis had computed, from which the same command goes on: the store of finished parts, its
+values, and the right to write a result, one command at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TextIO, get_args, get_origin
+
+from ..errors import FedscopeError, FedscopeWarning
+from ..foreign_files import regular
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+
+class Partial:
+    """An append-only store of finished parts, one JSON line each; the first line says which question they answer.
+
+    A torn last line (a kill while writing) is left out; a store of another question (``fingerprint``) starts afresh,
+    with a warning. Without a path parts are kept as long as the object.
+
+    Attributes:
+        done: finished parts by key.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Partial(Path(folder, "plane.partial"), {"grid": 51}) as store:
+    ...         store.add("7", [0.5, 0.1])
+    ...     Partial(Path(folder, "plane.partial"), {"grid": 51}).done
+    {'7': [0.5, 0.1]}
+    """
+
+    def __init__(self, path: Path | str | None, fingerprint: Mapping[str, Any]) -> None:
+        self.path = None if path is None else Path(path)
+        self._head = json.dumps(fingerprint, sort_keys=True)
+        self._file: TextIO | None = None
+        self.done: dict[str, Any] = {}
+        self._whole = self._read()
+
+    def _read(self) -> int:
+        """Take over the finished parts; returns how many bytes of the file are good."""
+        if self.path is None:
+            return 0
+        try:
+            content = regular(self.path, "the store of an interrupted analysis").read_bytes()
+        except FileNotFoundError:
+            return 0
+        good = 0
+        for i, line in enumerate(content.splitlines(keepends=True)):
+            try:
+                part = json.loads(line)
+            except (ValueError, RecursionError):
+                break
+            if i and not (isinstance(part, dict) and isinstance(part.get("key"), str) and "value" in part):
+                break
+            if not line.endswith(b"\n"):
+                break
+            if i == 0 and json.dumps(part, sort_keys=True) != self._head:
+                warnings.warn(
+                    f"{self.path} was left by an analysis with other settings, models or versions, so this one begins "
+                    "anew",
+                    FedscopeWarning,
+                    stacklevel=2,
+                )
+                break
+            if i:
+                self.done[part["key"]] = part["value"]
+            good += len(line)
+        return good
+
+    def add(self, key: str, value: Any) -> None:
+        """Keep one finished part (what JSON holds, NaN and infinities too)."""
+        line = json.dumps({"key": key, "value": value}) + "\n"
+        if self.path is None:  # the same numbers as from a file
+            self.done[key] = json.loads(line)["value"]
+            return
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a", encoding="utf-8")
+            self._file.truncate(self._whole)
+            if not self._whole:
+                self._file.write(self._head + "\n")
+        self._file.write(line)
+        self._file.flush()
+        self.done[key] = value
+
+    def close(self) -> None:
+        """Close the file, which stays."""
+        if self._file is not None:
+            self._whole = self._file.tell()
+            self._file.close()
+            self._file = None
+
+    def finish(self) -> None:
+        """Remove the file: the result is safe elsewhere."""
+        self.close()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+        self._whole = 0
+
+    def __enter__(self) -> Partial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Kept:
+    """A dataclass of plain values, arrays and such dataclasses, as what JSON holds; floats survive exactly.
+
+    A field that is not said has its default.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Point(Kept):
+    ...     run: str
+    ...     places: tuple[float, ...] = ()
+    >>> Point("ima", (0.1, float("nan"))).to_json()
+    {'run': 'ima', 'places': [0.1, nan]}
+    >>> Point.from_json({"run": "ima", "places": [0.1]})
+    Point(run='ima', places=(0.1,))
+    """
+
+    def to_json(self) -> Any:
+        """Plain lists, mappings and numbers."""
+        return _converter().unstructure(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: what it holds is not such a value.
+        """
+        return _converter().structure(value, cls)
+
+
+@cache
+def _converter() -> Converter:
+    import numpy as np
+    from cattrs import Converter
+
+    def is_array(kind: Any) -> bool:
+        return (get_origin(kind) or kind) is np.ndarray
+
+    def array(value: Any, kind: Any) -> Any:
+        about = get_args(kind)  # of NDArray[np.int64]
+        return np.array(value, get_args(about[1])[0] if about else np.float64)
+
+    converter = Converter(detailed_validation=False)  # which raises groups of errors instead of KeyError and others
+    converter.register_unstructure_hook_func(is_array, lambda values: values.tolist())
+    converter.register_structure_hook_func(is_array, array)
+    return converter
+
+
+@dataclass
+class Claim:
+    """The right, while it is held; ``saving`` says that files of the result have been touched."""
+
+    saving: bool = False
+
+
+@contextmanager
+def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
+    """Hold a result while it is computed and saved: a lock on its ``.partial``, beside which the store of what is
+    computed so far lies in the same file.
+
+    The file stays where the work is interrupted after it has kept or saved something: then the same command goes on,
+    and what lies half written is known to be its own. It goes when the result is whole, and where nothing was begun;
+    then folders that were made for it go, too.
+
+    Args:
+        partial: ``BASE.SUFFIX.partial``.
+        files: all that will be written; temporaries of these names, which killed commands left, are removed.
+
+    Raises:
+        FedscopeError: another command writes this result; the folder cannot be written to.
+    """
+    missing = [folder for folder in partial.parents if not folder.exists()]
+    descriptor = _locked(partial)
+    claim = Claim()
+    try:
+        sweep(files)
+        yield claim
+        partial.unlink(missing_ok=True)
+    except BaseException:
+        if os.fstat(descriptor).st_size == 0 and not claim.saving:
+            partial.unlink(missing_ok=True)
+            with suppress(OSError):  # another command has begun there
+                for folder in missing:
+                    folder.rmdir()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def sweep(files: Sequence[Path]) -> None:
+    """Remove temporaries of these names."""
+    for folder in {file.parent for file in files}:
+        names = {file.name for file in files if file.parent == folder}
+        for path in folder.glob(".*.tmp"):
+            if path.name[1:-4].rpartition(".")[0] in names:
+                path.unlink(missing_ok=True)
+
+
+def _locked(partial: Path) -> int:
+    """The file, opened and locked; of this name still, for whoever had it may have removed it."""
+    while True:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        if partial.exists():
+            regular(partial, "the store of an interrupted analysis")
+        try:
+            descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except FileNotFoundError:  # whoever made the folder has removed it
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), partial.stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise FedscopeError(
+                f"another command is writing {partial.name.removesuffix('.partial')} in {partial.parent}; wait until "
+                "it ends, or give another --out"
+            ) from None
+        os.close(descriptor)

@@ -1,0 +1,237 @@
+"""Similarities as heat maps, their means over rounds, and test errors against them, as in Figure 4 of Zhou et al.
+Drawing only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_columns, room_for
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, measured_on, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
+from ...landscape.drawing.ticks import crosses, even, label_ends
+from .result import OUTPUT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .model_result import ModelCKA
+    from .result import ClientCKA, RoundCKA
+
+# Inches. Left of the maps, between them, their titles, the name of the axis below.
+LEFT, BETWEEN, TITLE, LABEL = 0.24, 0.09, 0.18, 0.17
+# Of a colour bar: the gap before it, itself, its numbers and label.
+GAP, BAR, NUMBERS = 0.07, 0.08, 0.42
+# The curves: room left and right of them, their height, room below.
+AXIS, ENDS, CURVES, BELOW = 0.5, 0.78, 1.0, 0.32
+# Maps of one round are at least and at most so wide, the latter in a figure of 3.5; cells from ROOMY on hold their
+# number.
+NARROWEST, WIDEST, ROOMY = 0.55, 2.2, 0.3
+# The share of the width that the labels of models take at most.
+LABELS = 0.35
+# More rounds than this are a line without marks.
+MARKED = 25
+
+
+def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | None = None) -> Figure:
+    """Heat maps of the first, middle and last round, a row a run, above the means over rounds, and below these test
+    errors against the means where they were measured; ``width`` in inches.
+
+    All maps have one colour scale; rows and columns of a map are the clients of its round, in one order. Where the maps
+    would be too narrow the middle round is left out. Cells without a value are hatched. Bars are one standard error.
+
+    Raises:
+        FedscopeError: no result; results of different layers, which one axis cannot show.
+    """
+    if not results:
+        raise FedscopeError("there is no similarity to draw; give at least one result")
+    if len({result.layer for result in results}) > 1:
+        layers = ", ".join(dict.fromkeys(result.layer for result in results))
+        raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
+    most = 3 if _side(width, 3) >= NARROWEST else 2
+    shown = [chosen(result.rounds, most) for result in results]
+    columns = max(map(len, shown))
+    curves = any(len(result.rounds) > 1 for result in results)
+    errors = any(len(_comparable(result)) > 1 for result in results)
+    scale = scale_of([similarity.cka for rounds in shown for similarity in rounds])
+    with paper_style(width):
+        side = _side(width, columns)
+        named = [[[str(k) for k in similarity.client_ids] for similarity in rounds] for rounds in shown]
+        ids = max(room_for(names, side) for row in named for names in row)
+        remark = wrapped(_remark(results, curves, errors), width - 0.16, 0.9)
+        top = EDGE + (0.2 if title else 0.0)
+        row = TITLE + side + ids + LABEL
+        below = top + row * len(results) + (0.14 + CURVES + BELOW if curves else 0)
+        below += GAP + CURVES + BELOW if errors else 0
+        sheet = Sheet(width, below + LINE * len(remark) + EDGE, title)
+        for r, (result, rounds) in enumerate(zip(results, shown, strict=True)):
+            down = top + r * row + TITLE
+            for c, similarity in enumerate(rounds):
+                left = LEFT + c * (side + BETWEEN)
+                axes = sheet.axes(left, down, side, side)
+                image = _heat_map(axes, similarity.cka, scale, side)
+                axes.set_title(f"round {similarity.round}", fontsize=SMALL, pad=3)
+                if room_for(named[r][c], side):
+                    name_columns(axes, named[r][c], side)
+                sheet.text(left + side / 2, down + side + ids + 0.03, "client", ha="center", va="top", size=SMALL)
+            name = shortened(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
+            sheet.text(0.13, down + side / 2, name, ha="center", rotation=90, size=SMALL)
+            _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN) - BETWEEN + GAP, down, side)
+        lowest = below - BELOW
+        across = width - AXIS - ENDS
+        if errors:
+            _errors_over_similarity(sheet.axes(AXIS, lowest - CURVES, across, CURVES, ylabel=0.36), results)
+            lowest -= CURVES + GAP + BELOW
+        if curves:
+            axes = sheet.axes(AXIS, lowest - CURVES, across, CURVES, ylabel=0.36)
+            _means_over_rounds(axes, results)
+            label_ends(axes, CURVES)
+        return sheet.finished(remark, 0.08)
+
+
+def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) -> Figure:
+    """The matrix as a heat map, a row and a column a model, named where the names fit; ``width`` in inches."""
+    names = [shortened(label, int(LABELS * width / CHARACTER)) for label in result.labels]
+    with paper_style(width):
+        margin = max(map(len, names)) * CHARACTER + 0.1
+        side = width - margin - GAP - BAR - NUMBERS
+        below = room_for(names, side)
+        remark = wrapped(_remark([result], False, False), width - 0.16, 0.9)
+        top = EDGE + (0.2 if title else 0.04)
+        height = top + side + (below or margin) + 0.05 + LINE * len(remark) + EDGE
+        sheet = Sheet(width, height, title)
+        axes = sheet.axes(margin, top, side, side)
+        image = _heat_map(axes, result.cka, scale_of([result.cka]), side)
+        if below:
+            name_columns(axes, names, side, rows=True)
+        else:
+            # every so many, so that what stands is legible
+            at = list(range(0, len(names), -(-len(names) * 7 // int(72 * side))))
+            axes.set_xticks(at, [names[i] for i in at], fontsize=6, rotation=90)
+            axes.set_yticks(at, [names[i] for i in at], fontsize=6)
+        _bar(sheet, image, margin + side + GAP, top, side)
+        return sheet.finished(remark, 0.08)
+
+
+def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
+    """The first, the middle and the last of some rounds, each once; of two only the first and the last.
+
+    >>> chosen("abcd"), chosen("abcd", 2)
+    (['a', 'b', 'd'], ['a', 'd'])
+    """
+    middle = {(len(rounds) - 1) // 2} if most > 2 else set()
+    return [rounds[i] for i in sorted({0, len(rounds) - 1} | middle)]
+
+
+def _side(width: float, columns: int) -> float:
+    """Of a map, where there are so many side by side."""
+    room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1)
+    return min(room / columns, WIDEST * width / 3.5)
+
+
+def scale_of(matrices: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The colour scale of some matrices: 0 to 1, and in steps of 0.05 further where values are outside.
+
+    >>> scale_of([np.array([[1.0, -0.02], [-0.02, 1.0 + 1e-12]])])
+    (-0.05, 1.0)
+    """
+    every = np.concatenate([matrix[np.isfinite(matrix)] for matrix in matrices] or [np.zeros(0)])
+    low, high = (float(every.min()), float(every.max())) if every.size else (0.0, 1.0)
+    return min(0.0, math.floor(20 * low + 1e-6) / 20), max(1.0, math.ceil(20 * high - 1e-6) / 20)
+
+
+def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: float) -> Any:
+    """A matrix as a heat map of ``side`` inches, numbers in its cells where they fit; hatched where there is none."""
+    look = {"vmin": scale[0], "vmax": scale[1], "interpolation": "auto"}
+    image = heat_map(axes, matrix, SURFACE, hatched=True, bare=True, **look)
+    if side / len(matrix) >= ROOMY:
+        for (i, j), value in np.ndenumerate(matrix):
+            if np.isfinite(value):
+                dark = value < sum(scale) / 2
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", size=6, color="white" if dark else "black")
+    return image
+
+
+def _bar(sheet: Sheet, image: Any, left: float, top: float, side: float) -> None:
+    colour_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
+
+
+def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
+    """Mean CKA over rounds, a colour a run or, of one run, a colour a mean; with ``global`` dashed."""
+    for i, result in enumerate(results):
+        rounds = np.array([one.round for one in result.rounds], float)
+        name = shortened(result.run, 10) if len(results) > 1 else "between\nclients"
+        other = "_" if len(results) > 1 else "with\nglobal"
+        colours = COLOURS[i % len(COLOURS)], COLOURS[(i if len(results) > 1 else 1) % len(COLOURS)]
+        for kind, label, dash, marker, colour in (
+            ("mean", name, "-", "o", colours[0]),
+            ("mean_global", other, (0, (4, 1.5)), "s", colours[1]),
+        ):
+            values = np.array([getattr(one, kind) for one in result.rounds])
+            spread = np.array([getattr(one, f"{kind}_stderr") for one in result.rounds])
+            if kind == "mean_global" and not np.isfinite(values).any():
+                continue
+            look: dict[str, Any] = {"linestyle": dash, "color": colour, "linewidth": 0.9, "label": label}
+            look |= {"marker": marker if len(rounds) <= MARKED else "", "markersize": 2.4}
+            axes.plot(rounds, np.ma.masked_invalid(values), **look)
+            axes.errorbar(rounds, values, yerr=spread, fmt="none", ecolor=colour, elinewidth=0.8, label="_bars")
+            if kind == "mean":
+                crosses(axes, rounds, values, 0.04, color=GREY, label="_broken")
+    even(axes.xaxis, 6, integer=True)
+    even(axes.yaxis, 5, quarters=True)
+    axes.margins(x=0.03)
+    axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
+    axes.set_xlabel("round", labelpad=1)
+    axes.set_ylabel("mean CKA")
+
+
+def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA]) -> None:
+    """The test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
+    colour a run, and of one run alone the numbers of the first and the last round."""
+    for i, result in enumerate(results):
+        known = _comparable(result)
+        across, up = [one.mean for one in known], [100 * one.test_error for one in known]
+        name = shortened(result.run, 10) if len(results) > 1 else "_run"
+        look: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linewidth": 0.5, "label": name}
+        axes.plot(across, up, color=COLOURS[i % len(COLOURS)], **look)
+        for k in {0, len(known) - 1} if known and len(results) == 1 else ():
+            beside: dict[str, Any] = {"xytext": (3, 2), "textcoords": "offset points", "size": SMALL}
+            axes.annotate(str(known[k].round), (across[k], up[k]), color=COLOURS[i % len(COLOURS)], **beside)
+    even(axes.xaxis, 6, quarters=True)
+    even(axes.yaxis, 4, quarters=True)
+    axes.margins(x=0.06, y=0.12)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("mean CKA between clients", labelpad=1)
+    axes.set_ylabel("test error (%)")
+
+
+def _comparable(result: ClientCKA) -> list[RoundCKA]:
+    """The rounds with a finite mean CKA and a measured test error."""
+    return [one for one in result.rounds if math.isfinite(one.mean) and math.isfinite(one.test_error)]
+
+
+def _remark(results: Sequence[ClientCKA | ModelCKA], curves: bool, errors: bool) -> str:
+    attrs: Mapping[str, Any] = results[0].attrs
+    where = "outputs" if results[0].layer in ("", OUTPUT) else f"layer {results[0].layer}"
+    batches = int(attrs.get("batches", 1))
+    parts = [f"{attrs.get('estimator', '')} linear CKA of {where}".strip()]
+    if curves and batches > 1:
+        parts.append(f"bars: standard error over {batches} minibatches")
+    if curves and len(results) > 1:
+        parts.append("dashed: with global")
+    if errors:
+        numbers = ", numbers: first and last round" if len(results) == 1 else ""
+        parts.append(f"test error: of global, measured while training{numbers}")
+    matrices = [result.cka for result in results if hasattr(result, "cka")]
+    matrices += [one.cka for result in results if hasattr(result, "rounds") for one in result.rounds]
+    broken = sum(int(np.isnan(np.diagonal(matrix)).sum()) for matrix in matrices)
+    if broken:
+        parts.append("hatched, crosses: not defined" if curves else "hatched: not defined")
+    if "data" in attrs:
+        parts.append(measured_on(attrs))
+    return "; ".join(parts)

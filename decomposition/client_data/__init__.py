@@ -1,0 +1,1 @@
+"""What a federation looks like before anything is trained: who holds which samples."""

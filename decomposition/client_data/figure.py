@@ -1,0 +1,123 @@
+"""What clients hold: bubbles by class, sizes, and samples. Drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...landscape.drawing.paper import COLOURS, GREY, SMALL, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
+from ...landscape.drawing.ticks import even
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .result import ClientData
+
+# Inches. Room left of the panels, right of them, below the lower one; height of the upper one.
+LEFT, RIGHT, BOTTOM, SIZES = 0.56, 0.1, 0.36, 0.5
+#: so many clients can be told apart in a column of a paper
+CLIENTS = 100
+
+
+def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
+    """Above the clients' numbers of samples, below a bubble for each client and class, its area the number of samples.
+
+    Of more than 100 clients 100 are shown, evenly over their ids.
+    """
+    clients, classes = result.counts.shape
+    rows = np.unique(np.linspace(0, clients - 1, min(clients, CLIENTS)).round().astype(int))
+    counts = result.counts[rows]
+    with paper_style(width):
+        remarks = wrapped(_remark(result, len(rows)), width - 0.2, 0.86)
+        top = EDGE + (0.2 if title else 0.04) + (LINE if result.domains else 0)
+        across = width - LEFT - RIGHT
+        # a cell as high as it is wide, as far as a page allows
+        high = float(np.clip(across / len(rows) * classes, 1.2, 4.0))
+        sheet = Sheet(width, top + SIZES + 0.08 + high + BOTTOM + LINE * len(remarks) + EDGE, title)
+        upper = sheet.axes(LEFT, top, across, SIZES, ylabel=0.4)
+        lower = sheet.axes(LEFT, top + SIZES + 0.08, across, high, ylabel=0.4)
+        places = np.arange(len(rows))
+        upper.bar(places, result.sizes[rows], width=0.8, color=COLOURS[0], linewidth=0)
+        upper.set_ylabel("samples")
+        upper.set_xticks([])
+        _bubbles(lower, counts, across, high)
+        for axes in (upper, lower):
+            axes.set_xlim(-0.75, len(rows) - 0.25)
+        _name_clients(lower, rows)
+        _separate(upper, lower, result, rows)
+        return sheet.finished(remarks)
+
+
+def _bubbles(axes: Axes, counts: np.ndarray, across: float, high: float) -> None:
+    k, c = np.nonzero(counts)
+    # the largest bubble fills the smaller side of a cell, but is not smaller than can be seen; areas are in points²
+    cell = 72 * min(across / len(counts), high / counts.shape[1])
+    largest = max(cell, 5.0) * 1.1
+    axes.scatter(k, c, s=largest**2 * counts[k, c] / counts.max(), color=COLOURS[0], alpha=0.8, linewidths=0)
+    axes.set_ylim(-0.75, counts.shape[1] - 0.25)
+    axes.set_ylabel("class")
+    axes.set_xlabel("client")
+    even(axes.yaxis, 10, integer=True)
+
+
+def _name_clients(axes: Axes, rows: np.ndarray) -> None:
+    """Ids under the columns, as many as fit."""
+    step = max(1, -(-len(rows) // 10))
+    step = next(round_ for round_ in (1, 2, 5, 10, 20, 50, 100) if round_ >= step)
+    axes.set_xticks(np.arange(0, len(rows), step), [str(client) for client in rows[::step]])
+
+
+def _separate(upper: Axes, lower: Axes, result: ClientData, rows: np.ndarray) -> None:
+    """A line where the domain changes, and the domains' names above their clients."""
+    if not len(result.client_domains):
+        return
+    of = result.client_domains[rows]
+    borders = np.flatnonzero(np.diff(of)) + 1
+    for border in borders:
+        for axes in (upper, lower):
+            axes.axvline(border - 0.5, color=GREY, linewidth=0.5)
+    starts, ends = [0, *borders.tolist()], [*borders.tolist(), len(of)]
+    for start, end in zip(starts, ends, strict=True):
+        if of[start] >= 0:
+            name = shortened(result.domains[of[start]], 14)
+            place = ((start + end - 1) / 2, 1.04)
+            upper.text(*place, name, fontsize=SMALL, ha="center", va="bottom", transform=upper.get_xaxis_transform())
+
+
+def _remark(result: ClientData, shown: int) -> str:
+    clients = len(result.counts)
+    largest = int(result.counts.max())
+    parts = [f"areas are numbers of samples, the largest {largest:,}"]
+    if shown < clients:
+        parts.append(f"{shown} of {clients:,} clients, evenly over their ids")
+    if result.test.any():
+        parts.append("without the clients' own test parts")
+    parts.append(result.title)
+    return "; ".join(parts)
+
+
+def draw_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
+    """The first samples of some clients, a row each."""
+    if not result.images.size:
+        raise FedscopeError("samples of these data are no images, so there is nothing to look at")
+    clients, each, channels, height, wide = result.images.shape
+    with paper_style(width):
+        left, gap, top = 0.62, 0.03, EDGE + (0.24 if title else 0.04)
+        side = (width - left - EDGE - gap * (each - 1)) / each
+        tall = side * height / wide
+        figure_height = top + clients * (tall + gap) + EDGE
+        sheet = Sheet(width, figure_height, title)
+        for i, client in enumerate(result.shown):
+            down = top + i * (tall + gap)
+            sheet.text(left - 0.06, down + tall / 2, f"client {client}", ha="right", fontsize=SMALL)
+            for j in range(each):
+                axes = sheet.axes(left + j * (side + gap), down, side, tall)
+                picture = result.images[i, j]
+                shown = picture[0] if channels == 1 else picture.transpose(1, 2, 0)
+                axes.imshow(shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+                axes.set_axis_off()
+        return sheet.figure

@@ -1,0 +1,183 @@
+"""Models on a map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ...checkpoints.errors import spans
+from ...checkpoints.results import Table, TableResult
+from .shown_models import Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[np.float64]
+Method = Literal["tsne", "pca"]
+
+#: what the JSON file and --json say of a map besides the spreads
+MEASURES = ("method", "trustworthiness", "neighbours", "explained", "perplexity", "kl_divergence")
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding(TableResult):
+    """Client models, and the server's of the same rounds, in two dimensions.
+
+    Attributes:
+        points: which models they are.
+        places: x and y of each [n, 2]; with ``pca`` L2 distances, with ``tsne`` without a unit.
+        method: ``tsne`` or ``pca``.
+        trustworthiness: of the ``neighbours`` nearest models on the map, 1 where they are so in truth; models that
+            equal another one are left out.
+        spreads: (run, round, mean L2 distance of the round's clients to their mean), from the distances themselves.
+        explained: shares of the variance along x and y; None with ``tsne``.
+        perplexity, kl_divergence: of t-SNE, and what is left of what it minimises (nats); None with ``pca``.
+        attrs: provenance: runs, rounds, layers, seed, device, versions.
+    """
+
+    command = "disperse --embed"
+    suffixes = (".embedding.csv", ".embedding.json")
+    drawn = paged = (".embedding",)
+    format = "fedscope-embedding"
+    tables = (Table(".embedding.csv", {"run": str, "round": int, "which": str, "x": float, "y": float}),)
+
+    points: tuple[Point, ...]
+    places: Array
+    method: Method
+    trustworthiness: float
+    neighbours: int
+    spreads: tuple[tuple[str, int, float], ...]
+    explained: tuple[float, float] | None = None
+    perplexity: float | None = None
+    kl_divergence: float | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The runs' names, in the order they were given."""
+        return tuple(dict.fromkeys(point.run for point in self.points))
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds that are shown, of all runs, ascending."""
+        return tuple(sorted({point.round for point in self.points}))
+
+    def of(self, run: str, which: str | None = None) -> tuple[Array, tuple[Point, ...]]:
+        """The places [m, 2] of a run's clients, or of its ``global`` or ``averaged`` over rounds, and who they are."""
+        at = [
+            i
+            for i, point in enumerate(self.points)
+            if point.run == run and (point.is_client if which is None else point.which == which)
+        ]
+        return self.places[at], tuple(self.points[i] for i in at)
+
+    def rows(self) -> list[Any]:
+        """BASE.embedding.csv: a row a model."""
+        places = zip(self.points, self.places.tolist(), strict=True)
+        return [((point.run, point.round, point.which, x, y) for point, (x, y) in places)]
+
+    def head(self) -> dict[str, Any]:
+        """How the map was made and how good it is, the spreads and the clients' classes."""
+        labels: dict[str, dict[str, list[int]]] = {}
+        for point in self.points:
+            if point.labels:
+                labels.setdefault(point.run, {})[point.which] = list(point.labels)
+        return {**{name: getattr(self, name) for name in MEASURES}, "spreads": self._spreads(), "labels": labels}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        labels = head["labels"]
+        points = (
+            Point(row["run"], row["round"], row["which"], tuple(labels.get(row["run"], {}).get(row["which"], ())))
+            for row in tables[0]
+        )
+        measures = {name: head[name] for name in MEASURES}
+        measures["explained"] = None if measures["explained"] is None else tuple(measures["explained"])
+        return cls(
+            points=tuple(points),
+            places=np.array([(row["x"], row["y"]) for row in tables[0]]).reshape(-1, 2),
+            spreads=tuple((spread["run"], spread["round"], spread["mean"]) for spread in head["spreads"]),
+            attrs=head["attrs"],
+            **measures,
+        )
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """A panel a run on common axes, colours over rounds; ``width`` in inches."""
+        from .figure import draw_embedding
+
+        return draw_embedding(self, width, title)
+
+    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+        """The figure lies in BASE.embedding."""
+        return {".embedding": self.figure(width, title)}
+
+    def page(self, title: str | None = None) -> str:
+        """The same as a web page that tells round, client and its classes, and picks rounds out."""
+        from .page import draw_page
+
+        return draw_page(self, title)
+
+    def pages(self, title: str | None = None) -> dict[str, str]:
+        """The page lies beside it."""
+        return {".embedding": self.page(title)}
+
+    def summary(self) -> str:
+        """The map in words, and how far clients are from the mean of their round, run by run."""
+        how = {"pca": "PCA", "tsne": "t-SNE"}[self.method]
+        rounds = f"round{'s' if len(self.rounds) > 1 else ''} {spans(self.rounds)}"
+        words = f"{how} of {len(self.points):,} models of {', '.join(self.runs)}, {rounds}: "
+        if self.explained is not None:
+            words += f"{100 * sum(self.explained):.3g} % of the variance on the plane"
+        else:
+            words += f"perplexity {self.perplexity:.3g}, KL divergence {self.kl_divergence:.3g} nats"
+        words += f", trustworthiness {self.trustworthiness:.3f}"
+        return "\n".join([words, *map(self._distance_words, self.runs)])
+
+    def findings(self) -> dict[str, Any]:
+        """How many models, how good the map is, and the spreads."""
+        measures = {name: getattr(self, name) for name in MEASURES}
+        return {"models": len(self.points), **measures, "spreads": self._spreads()}
+
+    def _spreads(self) -> list[dict[str, Any]]:
+        return [{"run": run, "round": number, "mean": mean} for run, number, mean in self.spreads]
+
+    def _distance_words(self, run: str) -> str:
+        means = {number: f"{mean:.3g} in round {number}" for name, number, mean in self.spreads if name == run}
+        if not means:
+            return f"{run}: one client a round, so that there is no distance to a mean"
+        ends = sorted({min(means), max(means)})
+        return f"{run}: mean L2 distance of clients to their round's mean {', '.join(means[end] for end in ends)}"
+
+
+def axis_words(result: Embedding) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Labels of the axes of a PCA, long, shorter and shortest."""
+    shares = result.explained or (float("nan"), float("nan"))
+    first, second = (
+        (f"component {i}: $L_2$ distance ({100 * share:.0f} %)", f"component {i} ({100 * share:.0f} %)", f"PC {i}")
+        for i, share in enumerate(shares, start=1)
+    )
+    return first, second
+
+
+def remark(result: Embedding) -> str:
+    """Below the figure: the method, what the axes are, and how far neighbours are to be believed."""
+    trusted = f"trustworthiness {result.trustworthiness:.3f}"
+    where = rounds_words(result)
+    if result.method == "pca":
+        shares = result.explained or (float("nan"), float("nan"))
+        said = f"PCA: $L_2$ distances, {100 * sum(shares):.0f} % of the variance on this plane; {trusted}"
+    else:
+        said = f"t-SNE of $L_2$ distances: axes have no unit; perplexity {result.perplexity:.3g}, {trusted}"
+    return f"{said}{where}"
+
+
+def rounds_words(result: Embedding) -> str:
+    """Which layers, and which round where it is only one."""
+    layers = result.attrs.get("asked_layers")
+    said = f"; only {', '.join(layers)}" if layers else ""
+    return said + (f"; round {result.rounds[0]}" if len(result.rounds) == 1 else "")

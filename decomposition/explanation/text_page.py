@@ -1,0 +1,161 @@
+"""What a page says of itself, and the page as text and as Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..factors.result import Decomposition
+from .intervals import Reading, all_alike, broken, clients_differ, finite, read
+from .single_factors import SMALL
+from .statements import Evidence, Statement
+from .wording import alike, in_rounds, label, listed
+
+if TYPE_CHECKING:
+    from .result import Explanation
+
+SOURCE = (
+    "Claims: Zhou, Lin, Zhang and Tsang, Understanding and Improving Model Averaging in Federated Learning on "
+    "Heterogeneous Data. Numbers and verdicts: these runs."
+)
+# What each source of draws cannot show.
+DRAWS = {
+    "local": " are replays of local training from the recorded start, independent across clients: the covariance is 0 "
+    "by construction, and what the start itself varies is not seen",
+    "rounds": " are the last rounds of one cohort: drift counts as variance",
+    "runs": " are runs that differ in their seed; what is measured without draws, similarity, test losses and test "
+    "errors are of the first of them",
+}
+
+
+def notes_on(
+    result: Decomposition, known: Sequence[Evidence], statements: Sequence[Statement], early: int | None
+) -> Iterator[str]:
+    """What a page must say of itself: which rounds, samples and draws, what an interval is, and what is left out.
+
+    Args:
+        known: of every run.
+        early: the last early round, if it was given.
+    """
+    rounds = [one for run in result.runs for one in run.rounds]
+    for own in known:
+        parts = listed([f"{phase.name} is {phase.span}" for phase in own.phases])
+        yield f"{label(own.run)}: decomposed {in_rounds([one.round for one in own.rounds])}; {parts}."
+    usual = "with a tenth of the rounds, at least 5 and at most a third (--early sets it)"
+    yield (
+        f"Early training ends {'as given by --early' if early else usual}; in the paper it ends near round 40 of 400. "
+        "Halving what follows is our choice."
+    )
+    what = " and ".join(sorted({one.outputs for one in rounds}))
+    counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
+    whole = all(one.population for one in rounds)
+    samples = f"all {counts} samples of D" if whole else f"a sample of {counts} from the {result.split} split"
+    yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
+    kind = result.draws.partition(":")[0]
+    stand_ins = [own.stand_in for own in known if own.stand_in]
+    first = f" ({', '.join(stand_ins)})" if stand_ins else ""
+    yield f"Draws {result.draws}{DRAWS.get(kind, '')}{first}."
+    counted = sorted({one.count for one in rounds})
+    if any(all_alike(one) for one in rounds):
+        yield f"{alike(rounds)} What needs one is undecided."
+    elif all(one.independent and one.count > 2 for one in rounds):
+        degrees = " or ".join(str(count - 1) for count in counted)
+        over = "" if whole else ", with the error over samples added in quadrature"
+        yield (
+            f"± is half a 95 % interval over draws (t on {degrees} degrees of freedom){over}, unless its sentence says "
+            "otherwise. A verdict needs intervals that do not touch; among many intervals some miss."
+        )
+    elif not all(one.independent for one in rounds):
+        yield "The draws depend on each other, so no interval over draws exists, and what needs one is undecided."
+    else:
+        yield f"With R = {counted[0]} draws no interval over draws exists, and what needs one is undecided."
+    yield f"Small means below {SMALL:g} of what it is compared with; that is our threshold, not the paper's."
+    judged = {(one.claim, one.run) for one in statements}
+    for own in known:
+        name = label(own.run)
+        if clients_differ(own.rounds):
+            yield (
+                f"{name}: the clients differ between rounds. Intervals are over draws of the same clients; other "
+                "clients would give other numbers."
+            )
+        steps = [read(one, "server_step") for one in own.rounds]
+        if numbers := [one.round for one in steps if broken(one) and one.round is not None]:
+            yield f"{name}: what the server's step changes is not finite in {in_rounds(numbers)}."
+        if any(finite(step) for step in steps) and ("server-step", name) not in judged:
+            yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."
+        if ("better-than-clients", name) not in judged:
+            yield f"{name}: no model was measured on test data, so clients are not compared with their average."
+        elif ("averaging-over-rounds", name) not in judged:
+            yield f"{name}: no average over rounds was recorded beside the global model in these rounds."
+    seeds = "one partition" if kind == "runs" else "one seed and one partition"
+    which = "All of this is of" if len(result.runs) == 1 else "Each run is of"
+    yield f"{which} {seeds}: the intervals say nothing about others."
+
+
+def title(explanation: Explanation) -> str:
+    """Of the page."""
+    return f"What makes up the loss of the averaged model: {', '.join(explanation.runs)}"
+
+
+def sections(explanation: Explanation) -> Iterator[tuple[str, list[tuple[int, Statement]]]]:
+    """(heading, numbered statements) of each run, then of those between runs; no heading for a single run."""
+    numbered = list(enumerate(explanation.statements, start=1))
+    for run in explanation.runs:
+        own = [(number, one) for number, one in numbered if one.run == run]
+        yield run if len(explanation.runs) > 1 else "", own
+    rest = [(number, one) for number, one in numbered if one.run not in explanation.runs]
+    if rest:
+        yield "Between runs", rest
+
+
+def as_text(explanation: Explanation, width: int) -> str:
+    """Wrapped at `width` characters."""
+
+    def wrapped(words: str, indent: str, first: str | None = None) -> str:
+        # Numbers stay whole: what may not break is a no-break space until the lines are made.
+        kept = words.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
+        filled = textwrap.fill(
+            kept,
+            width,
+            initial_indent=indent if first is None else first,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        return filled.replace("\N{NO-BREAK SPACE}", " ")
+
+    lines = [title(explanation), ""]
+    for heading, statements in sections(explanation):
+        lines += [heading, ""] if heading else []
+        for number, one in statements:
+            lines.append(wrapped(f"{one.title}: {one.verdict.upper()}", "    ", f"{number:>2}. "))
+            lines.append(wrapped(" ".join(filter(None, [one.sentence, one.decide])), "    "))
+        lines.append("")
+    lines += [wrapped(note, "  ", "- ") for note in explanation.notes]
+    return "\n".join(lines)
+
+
+def as_markdown(explanation: Explanation, figure: str | None) -> str:
+    """With a table of all numbers at the end."""
+    lines = [f"# {title(explanation)}", ""]
+    for heading, statements in sections(explanation):
+        lines += [f"## {heading}", ""] if heading else []
+        for number, one in statements:
+            decide = f" *{one.decide}*" if one.decide else ""
+            lines += [f"{number}. **{one.title}: {one.verdict}.** {one.sentence}{decide}", ""]
+            lines += [f"{' ' * (len(str(number)) + 2)}Paper: {one.paper}", ""]
+    if figure is not None:
+        lines += [f"![The factors over rounds]({figure})", ""]
+    lines += ["## How to read this", ""]
+    lines += [*(f"- {note}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
+    lines += ["| statement | number | round | value | low | high |", "| --- | --- | --- | --- | --- | --- |"]
+    for number, one in enumerate(explanation.statements, start=1):
+        lines += [f"| {number} | {' | '.join(cells(reading))} |" for reading in one.readings]
+    return "\n".join(lines) + "\n"
+
+
+def cells(reading: Reading) -> list[str]:
+    """Name, round, value and interval; empty where one does not exist."""
+    numbers = ("" if value is None else f"{value:.6g}" for value in (reading.value, reading.low, reading.high))
+    return [reading.name, "" if reading.round is None else str(reading.round), *numbers]

@@ -1,1 +1,0 @@
-from .result import ClientData as ClientData

@@ -1,5 +1,0 @@
-"""How similar models are: linear CKA of their outputs or layers, between clients, over rounds."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,232 @@
+"""A client's local training: one loop, in flat parameter space, that every client method shares.
+
+The module's parameters are views of one vector ``w`` [P] and their gradients views of one vector ``g`` [P], so a
+method's correction is arithmetic on vectors (``g += c - c_i``), as it stands in the papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..checkpoints import FedscopeError, Weights
+from ..landscape.evaluation.replica import channels_last
+from .randomness import generator, torch_generator
+from .workbench import Objective, Workbench, mean_loss
+
+if TYPE_CHECKING:
+    from .building import Facts
+    from .methods import ClientMethod, ClientState, Pace, State
+
+Batch = tuple[Tensor, Tensor]
+
+#: Added to a task's draw. Mini-batch orders depend on the draw, and replays count it up from 1; dropout's other passes
+#: lie a million apart (see ``Workbench.begin``). A billion meets neither.
+BESIDE = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """One client's work in one round.
+
+    Attributes:
+        x, y: the training split, on the device; ``indices`` are the client's samples in it.
+        start: the model that was sent.
+        pace: this round's learning rate and epochs.
+        facts: of the federation's model.
+        draw: 1 for the recorded training, 2, 3, ... for replays with other mini-batch orders.
+        sent: what was sent beside the model, see :meth:`fedscope.training.methods.ClientMethod.share`.
+        surveyed: the cohort's average of what the clients' surveys gave.
+        state: what the client kept from its last participation, which was in round ``last``; empty and 0 before that.
+    """
+
+    round: int
+    client: int
+    x: Tensor
+    y: Tensor
+    indices: np.ndarray
+    start: Weights
+    pace: Pace
+    seed: int
+    facts: Facts
+    draw: int = 1
+    augment: str = "none"
+    sent: State = field(default_factory=dict)
+    surveyed: State = field(default_factory=dict)
+    state: ClientState = field(default_factory=dict)
+    last: int = 0
+    bench: Workbench | None = None
+    stop: Event | None = None
+
+    @property
+    def place(self) -> Workbench:
+        """The worker's bench; every task has one when it is worked on."""
+        assert self.bench is not None
+        return self.bench
+
+    @property
+    def objective(self) -> Objective:
+        """The mean loss of a batch."""
+        return mean_loss(self.facts.task)
+
+    def kept(self, name: str) -> np.ndarray:
+        """The vector [P] that the client kept under a name; zeros before its first participation."""
+        vector = self.state[name] if name in self.state else self.facts.zeros()
+        assert isinstance(vector, np.ndarray)
+        return vector
+
+    def beside(self, start: Weights, epochs: int) -> LocalTask:
+        """The same client's work on a model of its own, from another start, with orders that nothing else has."""
+        return replace(self, start=start, pace=self.pace._replace(epochs=epochs), draw=self.draw + BESIDE)
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """What a client returns.
+
+    Attributes:
+        weights: its model; samples: n_i; steps: K_i; loss: mean training loss over the steps.
+        reach: how far a constant unit gradient would have carried it, see :class:`fedscope.training.methods.Cohort`.
+        message: what it sends beside the model: arrays by name.
+        state: what it keeps for its next participation.
+    """
+
+    client: int
+    weights: Weights
+    samples: int
+    steps: int
+    loss: float
+    reach: float
+    message: State = field(default_factory=dict)
+    state: ClientState = field(default_factory=dict)
+
+
+class Stopped(Exception):
+    """Local training was told to stop; the round is not recorded."""
+
+
+def batches_an_epoch(task: LocalTask, method: ClientMethod) -> list[int]:
+    """The sizes of an epoch's mini-batches; the last one may be smaller.
+
+    Raises:
+        FedscopeError: a client of one sample, and a model that normalises over the batch.
+    """
+    whole, rest = divmod(len(task.indices), method.batch)
+    sizes = [method.batch] * whole + [rest] * (rest > 0)
+    if task.bench is not None and task.bench.batch_statistics and sizes[-1] == 1:
+        # BatchNorm has no deviation of one sample: it joins the batch before.
+        if len(sizes) == 1 or method.batch == 1:
+            raise FedscopeError(
+                f"client {task.client} has batches of one sample, which BatchNorm cannot normalise; give the client "
+                "more samples (fewer clients), a larger --batch, or use a model with GroupNorm"
+            )
+        sizes[-2:] = [sizes[-2] + 1]
+    return sizes
+
+
+def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
+    """The client's mini-batches of a round: every sample once an epoch, the last batch of an epoch may be smaller.
+
+    Orders depend on (run.seed, round, client, draw) alone.
+    """
+    order = generator(task.seed, "batches", round=task.round, client=task.client, draw=task.draw)
+    shifts = None
+    if task.augment != "none":
+        shifts = torch_generator(task.seed, "augment", round=task.round, client=task.client, draw=task.draw)
+    sizes = batches_an_epoch(task, method)
+    for _ in range(task.pace.epochs):
+        shuffled = torch.from_numpy(task.indices[order.permutation(len(task.indices))]).to(task.x.device)
+        for rows in torch.split(shuffled, sizes):
+            if task.stop is not None and task.stop.is_set():
+                raise Stopped
+            x = task.x[rows]
+            yield (crop_and_flip(x, shifts) if shifts is not None else x), task.y[rows]
+
+
+def full_gradient(task: LocalTask, method: ClientMethod) -> Tensor:
+    """The gradient of the client's whole objective at the model that was sent, weight decay included, [P].
+
+    The mean over all of the client's samples as they are (not augmented), in blocks of a batch.
+    """
+    bench, count = task.place, task.facts.task.count
+    bench.begin(task, pass_=1)
+    total = torch.zeros_like(bench.g)
+    rows = torch.from_numpy(task.indices).to(task.x.device)
+    for block in torch.split(rows, batches_an_epoch(task, method)):
+        if task.stop is not None and task.stop.is_set():
+            raise Stopped
+        bench.loss(task.objective, task.x[block], task.y[block])
+        total.add_(bench.g, alpha=count(task.y[block]) / count(task.y[rows]))
+    return total.add_(bench.w, alpha=method.weight_decay)
+
+
+def crop_and_flip(x: Tensor, shifts: torch.Generator, padding: int = 4) -> Tensor:
+    """Random crops of the zero-padded images and random flips, [n, c, h, w]; the usual CIFAR augmentation."""
+    n, _, h, w = x.shape
+    padded = functional.pad(x, (padding, padding, padding, padding))
+    rows = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(h)
+    columns = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(w)
+    flipped = torch.rand(n, 1, generator=shifts) < 0.5
+    columns = torch.where(flipped, columns.flip(1), columns)
+    sample = torch.arange(n, device=x.device)[:, None, None]
+    picked = padded[sample, :, rows.to(x.device)[:, :, None], columns.to(x.device)[:, None, :]]
+    return channels_last(picked.permute(0, 3, 1, 2))
+
+
+def local_sgd(
+    task: LocalTask,
+    method: ClientMethod,
+    *,
+    objective: Objective | None = None,
+    gradient: Callable[[Tensor, Tensor], float] | None = None,
+    correct: Callable[[Tensor, Tensor], Any] | None = None,
+    rate: Callable[[int, int], float] | None = None,
+    after_epoch: Callable[[int], Any] | None = None,
+) -> LocalUpdate:
+    """Mini-batch SGD from the model that was sent, as torch's ``SGD`` steps it.
+
+    g = gradient of the objective + weight_decay w, clipped to norm ``clip``, then corrected; v = momentum v + g;
+    w <- w - eta v, with v = 0 at the start of the round.
+
+    Args:
+        objective: what is minimised; the task's mean loss by default.
+        gradient: leaves a batch's gradient in the bench's ``g``, weight decay included, and the model as it was, and
+            returns the loss, given ``(x, y)``; by default that of ``objective``.
+        correct: changes ``g`` in place, given ``(w, g)``; after clipping.
+        rate: eta of local step k = 0, 1, ... of K, given ``(k, K)``; the round's constant rate by default.
+        after_epoch: called with the number of epochs that are done, after each.
+    """
+    bench = task.place
+    bench.begin(task)
+    w, g = bench.w, bench.g
+    velocity = torch.zeros_like(w) if method.momentum else None
+    total, steps = 0.0, 0
+    unit_velocity, reach = 0.0, 0.0
+    each = len(batches_an_epoch(task, method))
+    planned = task.pace.epochs * each
+    for x, y in batches(task, method):
+        if gradient is not None:
+            total += gradient(x, y)
+        else:
+            total += bench.decayed(objective or task.objective, x, y, method.weight_decay)
+        with torch.no_grad():
+            if method.clip:
+                g.mul_((method.clip / (g.norm() + 1e-12)).clamp(max=1.0))
+            if correct is not None:
+                correct(w, g)
+            direction = g if velocity is None else velocity.mul_(method.momentum).add_(g)
+            eta = task.pace.lr if rate is None else rate(steps, planned)
+            w.add_(direction, alpha=-eta)
+        unit_velocity = method.momentum * unit_velocity + 1
+        reach += eta * unit_velocity
+        steps += 1
+        if after_epoch is not None and steps % each == 0:
+            after_epoch(steps // each)
+    return LocalUpdate(task.client, bench.read(), len(task.indices), steps, total / max(steps, 1), reach)

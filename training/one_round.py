@@ -1,0 +1,278 @@
+"""The round loop, written once for every method: cohort, local training, server step, average over rounds, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ..checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
+from .building import Facts, facts_of
+from .config import Config
+from .dataset import Dataset
+from .engine import Engine, Trained
+from .local_training import LocalTask
+from .methods import Cohort, Exchange, History, Pace, State
+from .randomness import draw_cohort
+from .round_measures import MEASURED, Meter, OwnTests
+from .run_state import Memory, Position, next_start, state_of
+
+
+class Watcher(Protocol):
+    """Who watches a training: progress bars, logs, tests."""
+
+    def begin(self, rounds: int, size: int) -> None:
+        """Training begins; its rounds will take about ``size`` bytes, uncompressed."""
+
+    def client(self, round: int, done: int, of: int) -> None:
+        """One more client of a round has trained."""
+
+    def round(self, record: RoundRecord, of: int) -> None:
+        """A round has been recorded, durably."""
+
+
+class Unwatched:
+    """Nobody watches."""
+
+    def begin(self, rounds: int, size: int) -> None: ...
+    def client(self, round: int, done: int, of: int) -> None: ...
+    def round(self, record: RoundRecord, of: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A federation ready to play rounds. :meth:`play` depends on its arguments, the memory and the configuration alone.
+
+    ``x`` and ``y`` are the training split on the engine's device, held once for all clients and workers.
+    """
+
+    config: Config
+    partition: Partition
+    engine: Engine
+    facts: Facts
+    meter: Meter | None
+    x: torch.Tensor
+    y: torch.Tensor
+
+    @classmethod
+    def assemble(
+        cls, config: Config, data: Dataset, partition: Partition, engine: Engine, *, measured: bool = True
+    ) -> Federation:
+        """Put a federation together, its data moved to the engine's device once; replays are not ``measured``.
+
+        Raises:
+            FedscopeError: a method that needs to know the model's head, and a model in which none is known.
+        """
+        facts = facts_of(config, engine.module, data.classes, data.task)
+        train = data.samples("train")
+        x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
+        meter = None
+        if measured:
+            meter = Meter(
+                engine.module,
+                data.samples("test"),
+                client_samples=config.run.evaluate_clients,
+                seed=config.run.seed,
+                compute=engine.compute.exact,
+                own=None if partition.test is None else OwnTests(x, y, partition.test, engine, data.task),
+            )
+        return cls(config, partition, engine, facts, meter, x, y)
+
+    def pace(self, round: int) -> Pace:
+        """eta_t and epochs of round t: the client's schedule, then the average's exploration."""
+        client = self.config.client
+        return self.config.average.explore_pace(round, client.pace(round), client)
+
+    def cohort(self, round: int) -> np.ndarray:
+        """The ids of round t's clients, ascending."""
+        return draw_cohort(self.config.data.seed, round, self.config.data.clients, self.config.run.participation)
+
+    def tasks(
+        self,
+        round: int,
+        ids: Sequence[int] | np.ndarray,
+        start: Weights,
+        sent: State,
+        last: Mapping[int, int],
+        memory: Memory,
+        *,
+        draw: int = 1,
+    ) -> list[LocalTask]:
+        """A round's work, client by client; ``draw`` 1 is the recorded one.
+
+        Where the method surveys the cohort before it trains, that happens here.
+        """
+        states = memory.client_states({int(k): last[int(k)] for k in ids if int(k) in last})
+        tasks = [
+            LocalTask(
+                round=round,
+                client=int(k),
+                x=self.x,
+                y=self.y,
+                indices=self.partition.clients[int(k)],
+                start=start,
+                pace=self.pace(round),
+                seed=self.config.run.seed,
+                facts=self.facts,
+                draw=draw,
+                augment=self.config.data.augment,
+                sent=sent,
+                state=states.get(int(k), {}),
+                last=last.get(int(k), 0),
+            )
+            for k in ids
+        ]
+        if self.config.client.surveys:
+            surveyed = self.engine.survey(self.config.client, tasks, self.weights(ids))
+            tasks = [replace(task, surveyed=surveyed) for task in tasks]
+        return tasks
+
+    def weights(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """p of a cohort, [C]."""
+        return self.config.server.weights(np.array([len(self.partition.clients[int(k)]) for k in ids]))
+
+    def play(self, position: Position, memory: Memory, watcher: Watcher) -> tuple[RoundRecord, Position]:
+        """Play the round after ``position``: its full record, and where the federation stands then."""
+        config, t, began = self.config, position.round + 1, time.perf_counter()
+        ids = self.cohort(t)
+        sent = config.client.begin(position.start, self.facts) if position.sent is None else position.sent
+        tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
+        p = self.weights(ids)
+        trained = self.engine.train(config.client, tasks, p, lambda done, of: watcher.client(t, done, of))
+        clients, samples = trained.clients, trained.samples
+        cohort = Cohort(
+            round=t,
+            client_ids=ids,
+            samples=samples,
+            steps=trained.steps,
+            p=p,
+            clients=config.data.clients,
+            lr=self.pace(t).lr,
+            reach=trained.reach,
+            label_counts=self.partition.label_counts[ids],
+        )
+        global_, averaged, server, average, row = self._serve(position, clients, cohort, memory)
+        shared = config.client.share(
+            sent,
+            Exchange(
+                start=position.start,
+                clients=clients,
+                global_=global_,
+                cohort=cohort,
+                facts=self.facts,
+                message=trained.message,
+                surveyed=tasks[0].surveyed,
+            ),
+        )
+        start = next_start(config, t, global_, averaged, server)
+        metrics: dict[str, float | int | None] = {
+            "round": t,
+            "lr": self.pace(t).lr,
+            "participants": len(ids),
+            "train_loss": float(p @ trained.loss),
+        }
+        if self.meter is not None and (t % config.run.evaluate_every == 0 or t == config.run.rounds):
+            deployed = global_ if averaged is None else averaged
+            personal = config.client.personal and self.partition.test is not None
+            own = self._personal(tasks, trained, deployed) if personal else deployed
+            metrics |= self.meter.measure(global_, averaged, clients, ids, own)
+        else:
+            metrics |= dict.fromkeys(MEASURED, None)
+        model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
+        metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
+        metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
+        metrics["seconds"] = time.perf_counter() - began
+        state: dict[str, Any] = {**server}
+        state |= {name: part for name, part in (("sent", shared), ("average", average)) if part}
+        record = RoundRecord(
+            round=t,
+            start=position.start,
+            clients=clients,
+            global_=global_,
+            averaged=averaged,
+            client_ids=ids,
+            client_samples=samples,
+            client_steps=trained.steps,
+            client_loss=trained.loss,
+            weights=p,
+            state=state,
+            client_state=trained.states,
+            metrics=metrics,
+        )
+        window = config.average.window_size()
+        rows = {**position.recent, t: row}
+        return record, Position(
+            round=t,
+            start=start,
+            recent={s: rows[s] for s in sorted(rows) if s > t - window},
+            server=server,
+            sent=shared,
+            average=average,
+            last={**position.last, **dict.fromkeys(ids.tolist() if trained.states else (), t)},
+        )
+
+    def _serve(
+        self, position: Position, clients: Weights, cohort: Cohort, memory: Memory
+    ) -> tuple[Weights, Weights | None, State, Mapping[str, Any], Weights]:
+        """``global``, ``averaged``, the two states, and the row that later averages look back at."""
+        config, t = self.config, cohort.round
+        first = config.average.averages_first
+
+        def row(s: int) -> Weights:
+            return position.recent[s] if s in position.recent else memory.row(s, mean=first)
+
+        history = History(row, self.facts)
+        kept = position.average
+        server = config.server.init(position.start.parameters) if position.server is None else position.server
+        if first:
+            mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
+            found = config.average.average(kept, t, mean, history)
+            if found.weights is None:  # as without the average, to the last bit
+                served = config.server.step(server, position.start, clients, cohort)
+                target = mean
+            else:
+                target = found.weights
+                served = config.server.step(server, position.start, stack([target]), _one(cohort))
+            global_ = Weights(clients.layout, served.parameters, target.buffers)
+            return global_, None, served.state, {**found.state, "clients_mean": mean}, mean
+        served = config.server.step(server, position.start, clients, cohort)
+        global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort))
+        found = config.average.average(kept, t, global_, history)
+        return global_, found.weights, served.state, found.state, global_
+
+    def _personal(self, tasks: Sequence[LocalTask], trained: Trained, deployed: Weights) -> list[Weights]:
+        """Each client's own model after the round."""
+        client = self.config.client
+        after = {task.client: state_of(trained.states, i) for i, task in enumerate(tasks)}
+
+        def work(task: LocalTask) -> Weights:
+            return client.personalise(task, after[task.client])
+
+        return list(self.engine.each(work, [replace(task, start=deployed) for task in tasks]))
+
+
+def mean_buffers(clients: Weights, cohort: Cohort) -> dict[str, np.ndarray]:
+    """The clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone."""
+    only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
+    return weighted_mean(only_buffers, cohort.p, integer_from=int(cohort.samples.argmax())).buffers
+
+
+def _one(cohort: Cohort) -> Cohort:
+    """The cohort as if it were one client, which has the mean model."""
+    return replace(
+        cohort,
+        client_ids=cohort.client_ids[:1],
+        samples=cohort.samples.sum(keepdims=True),
+        steps=cohort.steps.max(keepdims=True),
+        p=np.ones(1),
+        reach=np.atleast_1d(cohort.p @ cohort.reach),
+        label_counts=cohort.label_counts.sum(axis=0, keepdims=True),
+    )
+
+
+def _size(state: State) -> int:
+    return sum(np.size(array) for array in state.values())

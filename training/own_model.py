@@ -1,0 +1,77 @@
+"""Architectures of the user's own code, named ``module:factory`` as servers and task queues name theirs."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..checkpoints import FedscopeError, FedscopeWarning
+from .architectures import Architecture
+from .own_code import Call, kind
+from .settings import setting
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Factory(Architecture):
+    """``mypkg.nets:resnet20``: what ``resnet20()`` of the module ``mypkg.nets`` returns, a class being called likewise.
+
+    ``mypkg.nets:resnet(20, width=1.5)`` gives it arguments, which are literals. The module is found in the current
+    folder, then in the environment. The factory knows shapes and classes by itself; whether they are the data's is seen
+    by the evaluator.
+
+    Raises:
+        FedscopeError: no way to write a factory; an argument that is no literal.
+
+    >>> Factory(path="torch.nn:Linear(64, 10, bias=False)").build((64,), 10)
+    Linear(in_features=64, out_features=10, bias=False)
+    """
+
+    path: str = setting("", "module:factory")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Call.parse("--model", self.path)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The module, freshly made; ``shape`` and ``classes`` are the factory's own business.
+
+        One in half precision is taken in float32, which a :class:`FedscopeWarning` says.
+
+        Raises:
+            FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it, no
+                ``nn.Module``, one whose parameters have no shape yet.
+        """
+        import torch
+        from torch import nn
+
+        call = Call.parse("--model", self.path)
+        made = call()
+        place = f"--model {self.path}: {call.spoken}"
+        if not isinstance(made, nn.Module):
+            raise FedscopeError(f"{place} returned {kind(made)}, not a torch.nn.Module; return the model itself")
+        _refuse_shapeless(made, place)
+        halves = {value.dtype for value in made.parameters()} & {torch.float16, torch.bfloat16}
+        if halves:
+            names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))
+            warnings.warn(
+                f"{place} returned a model in {names}, which is taken in float32 (--precision bf16 measures in less)",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+        return made.float() if halves else made
+
+
+def _refuse_shapeless(module: nn.Module, where: str) -> None:
+    """Refuse a lazy module, which gets its shapes from the first input it sees."""
+    from torch.nn.parameter import is_lazy
+
+    for name, values in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(values):
+            raise FedscopeError(
+                f"{where} returned a module whose {name} has no shape yet; name its sizes (nn.Linear for "
+                "nn.LazyLinear), or call it once on a sample before returning it"
+            )

@@ -1,0 +1,197 @@
+"""``train`` and ``resume``: a federation played to its end and recorded, interrupted at any moment, gone on with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied, versions
+from ..landscape.evaluation.compute import Compute
+from .building import (
+    build_module,
+    config_of,
+    data_of,
+    data_to_train_on,
+    facts_of,
+    initial_model,
+    module_of,
+    partition_of,
+    split_of,
+)
+from .config import Config
+from .engine import Engine, engine_on
+from .lineage import branch_of, complete_history
+from .one_round import Federation, Unwatched, Watcher
+from .own_task import learning, trained_task
+from .recording import disk_needed, record_round, refuse_small_disk
+from .run_checks import refuse_contradictions
+from .run_state import Position, RunMemory, position_after
+
+
+def train(
+    config: Config,
+    out: Path | str,
+    *,
+    force: bool = False,
+    keep_going: bool = False,
+    watcher: Watcher | None = None,
+    workers: int | None = None,
+    task: Any = None,
+) -> Run:
+    """Train a federation and record it in ``out``.
+
+    Args:
+        config: see :class:`fedscope.training.Config`; written into the run, resolved.
+        force: replace an existing run, and train although the disk is too small for what will be recorded.
+        keep_going: go on when a client's loss is no longer a number.
+        workers: worker threads, one a core by default; the results do not depend on it.
+        task: what is learnt, where ``config.model`` does not say it, or names code of the user's own: a name, a
+            :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
+            resuming and analyses need it again.
+
+    Raises:
+        FedscopeError: bad settings or data, an existing ``out``, a full disk, a client that diverges.
+        KeyboardInterrupt: passed on; every round that was complete is on disk, and :func:`resume` goes on.
+
+    >>> import tempfile
+    >>> config = Config.read({"data": {"clients": 4}, "run": {"rounds": 2, "participation": 0.5}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     train(config, f"{folder}/fma").rounds
+    (1, 2)
+    """
+    out = Path(out)
+    config, learnt = learning(config, task)
+    data = data_to_train_on(
+        config.data.name, learnt
+    )  # a mistake in what was typed comes before what lies at a default place
+    refuse_occupied(out, force)  # looked at again when the run is created
+    if config.data.augment != "none" and len(data.shape) != 3:
+        raise FedscopeError(
+            f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
+            f"{list(data.shape)}; leave it out"
+        )
+    config, compute = resolved(config, workers, data.name)
+    split = split_of(config, data)
+    module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
+    facts = facts_of(config, module, data.classes, learnt)
+    needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
+    if not force:
+        refuse_small_disk(needed, out)
+    info: dict[str, Any] = {
+        **made_with(config),
+        "layout": facts.layout.to_json(),
+        "clients": config.data.clients,
+        "classes": data.classes,
+        "data": data.describe(),
+    }
+    watcher = watcher or Unwatched()
+    with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
+        watcher.begin(config.run.rounds, needed)
+        engine = Engine(module, compute)
+        federation = Federation.assemble(config, data, split, engine)
+        play(federation, Position(0, initial_model(module)), writer, keep_going, watcher)
+    return Run.open(out)
+
+
+def resolved(config: Config, workers: int | None, data: str) -> tuple[Config, Compute]:
+    """The configuration as a run keeps it, and what it computes on.
+
+    Raises:
+        FedscopeError: a device that is not there, an engine that does not go with it.
+    """
+    compute = Compute(config.run.device, config.run.precision, workers)
+    return config.on(compute.device, engine_on(compute.device, config.run.engine), data), compute
+
+
+def made_with(config: Config) -> dict[str, Any]:
+    """What ``run.json`` says of when and on what a run was made."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "device": config.run.device,
+        "engine": config.run.engine,
+        "precision": config.run.precision,
+    }
+
+
+def resume(
+    path: Path | str,
+    *,
+    keep_going: bool = False,
+    watcher: Watcher | None = None,
+    workers: int | None = None,
+    task: Any = None,
+) -> Run:
+    """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
+
+    On a GPU that holds as far as the kernels are deterministic, which convolutions are asked to be.
+
+    Args:
+        task: the run's, where it is code of the user's own; see :func:`train`.
+
+    Raises:
+        FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
+    """
+    run = Run.open(path)
+    config = config_of(run)
+    if run.rounds and run.rounds[-1] >= config.run.rounds:
+        raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
+    split = partition_of(run)
+    data = data_of(run, trained_task(config, task, str(run.path)))
+    module = module_of(run)
+    compute = Compute(config.run.device, config.run.precision, workers)
+    engine_on(compute.device, config.run.engine)
+    engine = Engine(module, compute)
+    if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
+        with RunWriter.open(run.path) as writer:
+            complete_history(writer.run)
+    with RunWriter.open(run.path) as writer:
+        run = Run.open(path)  # what was there before the lock was ours may have grown
+        federation = Federation.assemble(config, data, split, engine)
+        position = Position(0, initial_model(module))
+        if run.rounds:
+            position = position_after(run, run.rounds[-1], config, federation.facts)
+            refuse_contradictions(run, run.rounds[-1])
+        if position.round and not keep_going:
+            last = run.round(position.round)
+            refuse_divergence(
+                str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
+            )
+        play(federation, position, writer, keep_going, watcher or Unwatched())
+    return Run.open(path)
+
+
+def play(federation: Federation, position: Position, writer: RunWriter, keep_going: bool, watcher: Watcher) -> None:
+    """Play and record all rounds after ``position``.
+
+    Raises:
+        FedscopeError: a client diverges (and not ``keep_going``); a full disk.
+    """
+    memory, config = RunMemory(writer.run), federation.config
+    while position.round < config.run.rounds:
+        record, position = federation.play(position, memory, watcher)
+        record_round(writer, record, position, config)
+        watcher.round(record, config.run.rounds)
+        if not keep_going:
+            lr = float(record.metrics["lr"] or 0)
+            refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
+        del record  # or the cohort would stay in memory beside the next one
+
+
+def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray, lr: float) -> None:
+    """Stop where a client's loss is no number.
+
+    Raises:
+        FedscopeError: names the round, the clients and the remedy.
+    """
+    lost = ids[~np.isfinite(losses)].tolist()
+    if lost:
+        whose = f"client {lost[0]}" if len(lost) == 1 else f"clients {', '.join(map(str, lost[:5]))}"
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        raise FedscopeError(
+            f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
+            f"recorded in {run}; use a smaller --lr, or --resume {run} --keep-going"
+        )
