@@ -58,9 +58,9 @@ from .questions.subsets import subsets as subsets
 from .questions.synergy import synergy as synergy
 from .questions.theory import theory as theory
 from .questions.updates import updates as updates
-from .training import Curves as Curves
 
 # models in motion
+from .training import Curves as Curves
 from .training import train as train
 
 __version__: str

@@ -21,6 +21,12 @@ settings.register_profile("fedscope", deadline=None, derandomize=True)
 settings.load_profile("fedscope")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def decoded_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Data sets are decoded into a folder of the tests' own, in their subprocesses too."""
+    os.environ["FEDSCOPE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @dataclass(frozen=True)
 class Small:
     """Three classes in six dimensions, and a network of one hidden layer, all in float64, so that a reference in plain

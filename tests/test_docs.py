@@ -27,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -260,10 +261,14 @@ def test_the_examples_in_the_help_texts_run(tour: Path, tmp_path: Path) -> None:
     alphas, betas = np.meshgrid(np.linspace(0, 1, 5), np.linspace(0, 1, 4), indexing="ij")
     values = {f"{split}_{what}": alphas + betas for split in ("tr", "te") for what in ("loss", "nll", "err")}
     bends, grid = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 1.0]]), np.stack([alphas, betas], axis=-1)
+    with h5py.File(folder / "surface.h5", "w") as surface:
+        surface["xcoordinates"], surface["ycoordinates"] = alphas[:, 0], betas[0]
+        surface["train_loss"] = alphas + betas
     np.savez(folder / "plane.npz", alphas=alphas[:, 0], betas=betas[0], grid=grid, bend_coordinates=bends, **values)
     for name in COMMANDS:
         if name == "export":
             shutil.copy(next(folder.glob("runs/*/figures/plane-*.nc")), folder / "figures" / "plane.nc")
+            (folder / "surface.h5").unlink()
         given = examples_of(name)
         assert given
         for text in given:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.pixels import Inputs, Pixels
 from ..landscape.evaluation.tasks import Task
-from .sample_arrays import blocks, channel_axis, check_split, digest, is_tokens, output_count, scaled
+from .sample_arrays import blocks, channel_axis, channels_at_end, check_split, digest, is_tokens, output_count, scaled
 
 if TYPE_CHECKING:
     from ..landscape import Samples
 
 Split = Literal["train", "test"]
+_Standardised = tuple[np.ndarray | Pixels, np.ndarray | Pixels, tuple[float, ...], tuple[float, ...]]
 SPLITS: tuple[Split, ...] = ("train", "test")
 #: what an .npz, or a loader of the user's own, may name
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -39,13 +42,23 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What was computed of a data set's arrays: their sha256, and what standardises them, one a channel."""
+
+    sha256: str
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A labelled data set with its two splits.
 
     Attributes:
         name: as given to ``--data``; ``path`` is the absolute path of its file or folder ("" for embedded data).
         x_train, x_test: float32, standardised, ``[n, c, h, w]`` or ``[n, d]``, or tokens, int64 ``[n, L]``; x_train
-            [0, ...] where there are test samples only.
+            [0, ...] where there are test samples only. Images that are stored as bytes stay so, as
+            :class:`~fedscope.landscape.evaluation.pixels.Pixels`, of which ``np.asarray`` makes the same numbers.
         y_train, y_test: int64, 0 <= y < ``classes``; of other tasks than classification int64 or float32 ``[n, ...]``.
         classes: how many outputs a model needs.
         sha256: of the arrays as they were stored, before scaling.
@@ -57,9 +70,9 @@ class Dataset:
 
     name: str
     path: str
-    x_train: np.ndarray
+    x_train: np.ndarray | Pixels
     y_train: np.ndarray
-    x_test: np.ndarray
+    x_test: np.ndarray | Pixels
     y_test: np.ndarray
     classes: int
     sha256: str
@@ -96,8 +109,6 @@ class Dataset:
         Raises:
             FedscopeError: the training split of data that hold test samples only.
         """
-        import torch
-
         from ..landscape import Samples
         from ..landscape.evaluation.replica import channels_last
 
@@ -109,11 +120,11 @@ class Dataset:
                 "needs them: give --split test, and no --normalization re-estimate"
             )
         x, y = (self.x_train, self.y_train) if split == "train" else (self.x_test, self.y_test)
-        tensor = torch.from_numpy(x)
-        if tensor.ndim == 4:
-            tensor = channels_last(tensor)
+        inputs: Inputs = x if isinstance(x, Pixels) else torch.from_numpy(x)
+        if isinstance(inputs, torch.Tensor) and inputs.ndim == 4:
+            inputs = channels_last(inputs)
         self._samples[split] = Samples(
-            x=tensor,
+            x=inputs,
             y=torch.from_numpy(y),
             classes=self.classes,
             name=self.name,
@@ -132,12 +143,13 @@ def standardised(
     others: Sequence[str] = (),
     task: Task = CLASSIFICATION,
     groups: Mapping[str, Groups] | None = None,
+    known: Known | None = None,
 ) -> Dataset:
     """Check raw arrays and make a data set of them.
 
-    Integer images are scaled to [0, 1] by their type's range; images get one mean and deviation a channel, float
-    vectors one a feature, integer vectors (flattened images) one in all. A deviation of 0 counts as 1. Tokens, integer
-    vectors of a task on sequences, and all targets are taken as they are.
+    Integer images are scaled to [0, 1] by their type's range (bytes when they are read); images get one mean and
+    deviation a channel, float vectors one a feature, integer vectors (flattened images) one in all. A deviation of 0
+    counts as 1. Tokens, integer vectors of a task on sequences, and all targets are taken as they are.
 
     Args:
         arrays: ``x_train, y_train, x_test, y_test``; x uint8 or float, ``[N,H,W]``, ``[N,H,W,c]``, ``[N,c,H,W]`` or
@@ -146,6 +158,7 @@ def standardised(
         others: names of arrays that were left unread, for the sentence that says what is there.
         task: what is learnt.
         groups: what else is known of the samples.
+        known: what was computed of the same arrays before, and is not computed again.
 
     Raises:
         FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
@@ -164,17 +177,12 @@ def standardised(
         from .own_data import as_they_are
 
         return as_they_are(name, path, arrays, inputs=True, task=task)
-    channels = channel_axis(name, arrays["x_train"].shape)
-    axes: tuple[int, ...] = (0, 2, 3) if arrays["x_train"].ndim > 2 else (0,)
-    if arrays["x_train"].ndim == 2 and np.issubdtype(arrays["x_train"].dtype, np.integer):
-        axes = (0, 1)
-    x_train = scaled(f"{name}: x_train", arrays["x_train"], channels)
-    x_test = scaled(f"{name}: x_test", arrays["x_test"], channel_axis(name, arrays["x_test"].shape))
-    refuse_other_shapes(name, x_train, x_test)
-    means, deviations = _moments(x_train, axes)
-    for x in (x_train, x_test):
-        x -= means.astype(np.float32)
-        x /= deviations.astype(np.float32)
+    stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
+    if all(x.dtype == np.uint8 for x in stored):
+        made: _Standardised = _as_bytes(name, stored, known)
+    else:
+        made = _as_floats(name, stored)
+    x_train, x_test, means, deviations = made
     return Dataset(
         name=name,
         path=path,
@@ -183,12 +191,41 @@ def standardised(
         x_test=x_test,
         y_test=y_test,
         classes=output_count(name, task, (), (y_train, y_test), arrays.get("classes")),
-        sha256=digest(arrays, ARRAYS),
-        means=tuple(means.ravel().tolist()),
-        deviations=tuple(deviations.ravel().tolist()),
+        sha256=digest(arrays, ARRAYS) if known is None else known.sha256,
+        means=means,
+        deviations=deviations,
         task=task,
         groups=groups or {},
     )
+
+
+def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
+    """Both splits standardised, with the means and deviations of the first."""
+    x_train, x_test = (
+        scaled(f"{name}: x_{split}", x, channel_axis(name, x.shape)) for split, x in zip(SPLITS, stored, strict=True)
+    )
+    refuse_other_shapes(name, x_train, x_test)
+    means, deviations = _moments(lambda: blocks(x_train), stored[0])
+    for x in (x_train, x_test):
+        x -= means.astype(np.float32)
+        x /= deviations.astype(np.float32)
+    return x_train, x_test, tuple(means.ravel().tolist()), tuple(deviations.ravel().tolist())
+
+
+def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _Standardised:
+    """Both splits as bytes, to be standardised when they are read: the same numbers."""
+    train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
+    first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
+    refuse_other_shapes(name, first, other)
+    if known is None:
+        last = 3 if train.ndim == 4 else None
+        found = _moments(lambda: (scaled(name, block, last) for block in blocks(train)), stored[0])
+        means, deviations = (tuple(values.ravel().tolist()) for values in found)
+    else:
+        means, deviations = known.means, known.deviations
+    in_float = np.asarray(means, np.float32), np.asarray(deviations, np.float32)
+    x_train, x_test = (Pixels(torch.from_numpy(x), *in_float) for x in (train, test))
+    return x_train, x_test, means, deviations
 
 
 def refuse_other_shapes(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
@@ -203,12 +240,24 @@ def refuse_other_shapes(name: str, x_train: np.ndarray, x_test: np.ndarray) -> N
         )
 
 
-def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation along ``axes`` in float64, shaped to be subtracted; a deviation of 0 counts as 1."""
-    count = prod(x.shape[axis] for axis in axes)
-    total = sum(block.sum(axis=axes, keepdims=True, dtype=np.float64) for block in blocks(x))
+def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation in float64, shaped to be subtracted; a deviation of 0 counts as 1.
+
+    One a channel of images, one a feature of rows of floats, one in all of rows of integers.
+
+    Args:
+        parts: the samples in blocks, scaled; asked for twice.
+        raw: as they were stored.
+    """
+    axes: tuple[int, ...] = (0, 2, 3) if raw.ndim > 2 else (0,)
+    if raw.ndim == 2 and np.issubdtype(raw.dtype, np.integer):
+        axes = (0, 1)
+    count, total = 0, np.zeros(())
+    for part in parts():
+        count += prod(part.shape[axis] for axis in axes)
+        total = total + part.sum(axis=axes, keepdims=True, dtype=np.float64)
     means = np.asarray(total / count)
-    squares = sum(((block - means) ** 2).sum(axis=axes, keepdims=True) for block in blocks(x))
+    squares = sum(((part - means) ** 2).sum(axis=axes, keepdims=True) for part in parts())
     deviations = np.sqrt(np.asarray(squares / count))
     deviations[deviations == 0] = 1
     return means, deviations

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..checkpoints import FedscopeError, Weights
+from ..landscape.evaluation.pixels import Inputs
 from ..landscape.evaluation.replica import channels_last
 from .randomness import generator, torch_generator
 from .workbench import Objective, Workbench, mean_loss
@@ -49,7 +50,7 @@ class LocalTask:
 
     round: int
     client: int
-    x: Tensor
+    x: Inputs
     y: Tensor
     indices: np.ndarray
     start: Weights

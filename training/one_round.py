@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
+from ..landscape.evaluation.pixels import Inputs
 from .building import Facts, facts_of
 from .config import Config
 from .dataset import Dataset
@@ -55,7 +56,7 @@ class Federation:
     engine: Engine
     facts: Facts
     meter: Meter | None
-    x: torch.Tensor
+    x: Inputs
     y: torch.Tensor
 
     @classmethod

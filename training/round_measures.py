@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..checkpoints import Weights
 from ..landscape import Evaluator, Samples, run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute
+from ..landscape.evaluation.pixels import Inputs
 from ..landscape.evaluation.replica import FlatModule
 from ..landscape.evaluation.tasks import Tally, Task
 from .engine import Engine
@@ -28,7 +29,7 @@ MEASURED = (
 class OwnTests:
     """The clients' own test parts (``data.client_test``)."""
 
-    x: Tensor
+    x: Inputs
     y: Tensor
     parts: tuple[np.ndarray, ...]
     engine: Engine

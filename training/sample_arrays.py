@@ -138,6 +138,11 @@ def scaled(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
     return np.moveaxis(in_float, 3, 1) if x.ndim == 4 else in_float
 
 
+def channels_at_end(x: np.ndarray, channels: int | None) -> np.ndarray:
+    """Images of bytes as [N, H, W, c] in C order, and writable, because a tensor will share their memory."""
+    return np.require(np.moveaxis(x, 1, 3) if x.ndim == 4 and channels == 1 else x, requirements=("C", "W"))
+
+
 def as_float32(place: str, x: np.ndarray) -> np.ndarray:
     """Numbers as float32, in C order.
 

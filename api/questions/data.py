@@ -137,7 +137,7 @@ def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, at
 def _images(dataset: Dataset, rows: np.ndarray, count: int) -> np.ndarray:
     """So many of a client's samples, evenly over its own, as they were before they were standardised; fewer repeat."""
     some = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
-    x = dataset.x_train[some]
+    x = np.asarray(dataset.x_train[some])
     if dataset.means:
         scale, middle = (np.array(values, np.float32)[:, None, None] for values in (dataset.deviations, dataset.means))
         x = x * scale + middle

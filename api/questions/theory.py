@@ -174,7 +174,7 @@ class Tasks:
             from ..decomposition.theory.tangent import tangent_kernel
             from ..decomposition.theory.theorem2 import client_bounds
 
-            round_, x = self.run.round(number), self.of_kernel(number).x
+            round_, x = self.run.round(number), self.of_kernel(number).x[:]
             kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
             return Bounds(client_bounds(kernel, members, round_.client_ids, round=number))
 

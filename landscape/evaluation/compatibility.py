@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from ...checkpoints import FedscopeError, Layout, Model
 from .known_tasks import is_own
+from .pixels import Inputs
 from .replica import Replica
 from .samples import Samples
 from .tasks import Task
@@ -62,7 +63,7 @@ def fits_module(layout: Layout, models: Sequence[Model]) -> None:
             raise FedscopeError(f"{model.label} does not fit the module: {difference}; build the module it was made by")
 
 
-def try_out(replica: Replica, data: Sequence[tuple[Samples, Tensor, Tensor]]) -> None:
+def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) -> None:
     """Refuse a module that does not fit the data (samples, inputs and targets as evaluated), or is no function of them.
 
     Raises:

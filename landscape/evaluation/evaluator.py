@@ -18,6 +18,7 @@ from torch.nn.modules.conv import _ConvNd
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from .compatibility import refuse_shapeless, try_out
 from .compute import CPU, Compute, Item, Result, run_in_workers
+from .pixels import Inputs, in_batches
 from .replica import Replica
 from .samples import Samples
 from .tasks import Tally
@@ -168,9 +169,9 @@ class Evaluator:
 
     def batches(self, part: int) -> Iterator[Tensor]:
         """The inputs of a data set as they are evaluated."""
-        return iter(torch.split(self._data[part][0], self.batch))
+        return in_batches(self._data[part][0], self.batch)
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Inputs) -> Inputs:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
         return self._first(1, self._idle[0])[0].prepare(x)
 
@@ -219,8 +220,8 @@ class Evaluator:
         """
         tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in range(models)]
         with torch.inference_mode():
-            for part, data in enumerate(self._data):
-                batches = zip(*(torch.split(tensor, batch) for tensor in data), strict=True)
+            for part, (inputs, targets) in enumerate(self._data):
+                batches = zip(in_batches(inputs, batch), torch.split(targets, batch), strict=True)
                 for number, (x, y) in enumerate(batches):
                     if stop.is_set():
                         raise InterruptedError("the evaluation was told to stop")
@@ -241,5 +242,5 @@ def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
         return GPU_BATCH
     if not any(isinstance(layer, _ConvNd) for layer in module.modules()):
         return LINEAR_BATCH
-    pixels = prod(samples.x.shape[2:]) if samples.x.dim() > 2 else samples.x[0].numel()
+    pixels = prod(samples.x.shape[2:]) if samples.x.dim() > 2 else prod(samples.x.shape[1:])
     return min(max(CONVOLUTION_BATCH, CONVOLUTION_PIXELS // max(1, pixels)), LINEAR_BATCH // 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -82,20 +82,24 @@ class Spanning:
         self, evaluator: Evaluator, module: nn.Module, bases: Sequence[Weights]
     ) -> dict[tuple[int, int], Tensor]:
         """The first layer's outputs by data set and batch, as many as there is room for."""
-        batches, room = [], OUTPUTS
-        for part in range(len(evaluator.parts)):
-            for batch, x in enumerate(evaluator.batches(part)):
-                room -= self._spanned.nbytes(x)
-                if room >= 0:
-                    batches.append((part, batch, x))
 
-        def task(item: tuple[int, int, Tensor], own: Spanned, stop: Event) -> Tensor:
-            return own.outputs(item[2])
+        def batches() -> Iterator[tuple[tuple[int, int], Tensor]]:
+            room = OUTPUTS
+            for part in range(len(evaluator.parts)):
+                for batch, x in enumerate(evaluator.batches(part)):
+                    room -= self._spanned.nbytes(x)
+                    if room < 0:
+                        return
+                    yield (part, batch), x
 
-        made = run_in_workers(
-            task, batches, make=lambda: Spanned(module, self.first, bases), workers=evaluator.compute.workers
+        def task(item: tuple[tuple[int, int], Tensor], own: Spanned, stop: Event) -> tuple[tuple[int, int], Tensor]:
+            return item[0], own.outputs(item[1])
+
+        return dict(
+            run_in_workers(
+                task, batches(), make=lambda: Spanned(module, self.first, bases), workers=evaluator.compute.workers
+            )
         )
-        return {(part, batch): outputs for (part, batch, _), outputs in zip(batches, made, strict=True)}
 
 
 def replaceable_layer(evaluator: Evaluator, module: nn.Module, bases: Sequence[Weights]) -> FirstLayer | None:

@@ -18,6 +18,7 @@ from .evaluator import Evaluator
 from .first_layer_groups import Spanning
 from .known_tasks import CLASSIFICATION, is_own
 from .normalization import Normalization
+from .pixels import in_batches
 from .replica import Replica
 from .samples import Samples
 
@@ -187,8 +188,8 @@ def statistics_identity(normalization: Normalization) -> dict[str, Any]:
 def data_identity(samples: Samples) -> dict[str, Any]:
     """Which samples: the data set by name and hash, the subset by the hash of its indices."""
     inputs = hashlib.sha256()
-    for block in torch.split(samples.x.detach(), 2048):
-        inputs.update(block.cpu().contiguous().numpy().tobytes())
+    for block in in_batches(samples.x, 2048):
+        inputs.update(block.detach().cpu().contiguous().numpy().tobytes())
     return {
         "name": samples.name,
         "split": samples.split,

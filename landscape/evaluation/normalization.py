@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...checkpoints import FedscopeError, Weights
+from .pixels import Inputs
 
 if TYPE_CHECKING:
     from .replica import Replica
@@ -65,7 +66,7 @@ class Normalization:
         buffers: Mapping[str, np.ndarray],
         policy: str,
         calibration: Samples | None,
-        prepare: Callable[[Tensor], Tensor],
+        prepare: Callable[[Inputs], Inputs],
     ) -> Normalization:
         """The policy for a module, ``none`` where its models keep no statistics; ``prepare`` is the evaluator's.
 
@@ -90,7 +91,7 @@ class Normalization:
                 f"re-estimated statistics need at least 2 samples, but got {len(calibration)}; "
                 "give --limit 2 or more, or more calibration samples"
             )
-        return cls(policy, prepare(calibration.x), calibration)
+        return cls(policy, prepare(calibration.x)[:], calibration)
 
 
 def statistics_of(module: nn.Module) -> list[_BatchNorm]:

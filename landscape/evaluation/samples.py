@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...checkpoints import FedscopeError
 from .known_tasks import CLASSIFICATION
+from .pixels import Inputs
 from .tasks import Task
 
 
@@ -18,7 +19,8 @@ class Samples:
     """One split of a labelled data set, or a subset of it.
 
     Attributes:
-        x: inputs as the module takes them, float32 [n, ...], or whole numbers (tokens).
+        x: inputs as the module takes them, float32 [n, ...], or whole numbers (tokens); images that are kept as
+            bytes as :class:`~fedscope.landscape.evaluation.pixels.Pixels`.
         y: targets as the task takes them, see :meth:`Task.check`. Of a classification labels, int64 [n],
             0 <= y < classes; whole numbers of other types are made int64.
         classes: number of classes, also those that no sample of this split has; of a regression the numbers in a
@@ -34,7 +36,7 @@ class Samples:
             that are no classes (several a sample, fractions).
     """
 
-    x: Tensor
+    x: Inputs
     y: Tensor
     classes: int
     name: str

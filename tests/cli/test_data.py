@@ -49,7 +49,7 @@ def test_counts_are_those_of_the_samples_and_the_images_theirs() -> None:
     assert result.shown == (0, 2, 5)
     assert result.images.shape == (3, 4, 1, 8, 8)
     assert 0 <= result.images.min() < result.images.max() <= 1
-    raw = np.clip(data.x_train * np.float32(data.deviations[0]) + np.float32(data.means[0]), 0, 1)
+    raw = np.clip(np.asarray(data.x_train) * np.float32(data.deviations[0]) + np.float32(data.means[0]), 0, 1)
     known = {image.tobytes() for image in raw.astype(np.float32)}
     assert all(image.tobytes() in known for image in result.images.reshape(-1, 1, 8, 8))
     assert result.numbers()["clients"][3]["samples"] == int(result.counts[3].sum())

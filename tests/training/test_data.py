@@ -217,7 +217,7 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
     data = load_data(f"folder:{tmp_path}")
     assert data.x_train.shape == (6, 3, 9, 9)
     assert data.y_train.tolist() == [0, 0, 0, 1, 1, 1]
-    pixels = data.x_train[:, 0, 0, 0] * data.deviations[0] + data.means[0]
+    pixels = np.asarray(data.x_train)[:, 0, 0, 0] * data.deviations[0] + data.means[0]
     np.testing.assert_allclose(pixels * 255, [0, 10, 20, 40, 50, 60], atol=1e-3)
 
 
@@ -231,7 +231,7 @@ def test_images_come_in_order_from_folders_below_and_through_links(tmp_path: Pat
     (tmp_path / "test" / "owl").symlink_to(tmp_path / "test" / "dog")
     data = load_data(f"folder:{tmp_path}")
     assert data.y_train.tolist() == [0] * 5 + [1] * 3 + [2] * 2
-    pixels = data.x_train[:, 0, 0, 0] * data.deviations[0] + data.means[0]
+    pixels = np.asarray(data.x_train)[:, 0, 0, 0] * data.deviations[0] + data.means[0]
     np.testing.assert_allclose(pixels * 255, [0, 10, 20, 120, 200, 40, 50, 60, 40, 50], atol=1e-3)
     (tmp_path / "train" / "emu").mkdir()
     with pytest.raises(FedscopeError, match=r"Found no valid file for the classes emu. Supported extensions are: .jpg"):

@@ -238,7 +238,7 @@ def test_pacs_keeps_its_domains_and_a_tenth_of_each_for_testing(tmp_path: Path) 
     assert domains.names == ("art_painting", "cartoon", "photo", "sketch")
     assert np.bincount(domains.test).tolist() == [2] * 4
     # every image has the brightness of its domain, class and number, so what belongs together can be read off
-    level = np.round((data.x_train[:, 0, 0, 0] * data.deviations[0] + data.means[0]) * 255).astype(int)
+    level = np.round((np.asarray(data.x_train)[:, 0, 0, 0] * data.deviations[0] + data.means[0]) * 255).astype(int)
     expected = {(10 * (2 * d + y) + i, d, y) for d in range(4) for y in range(2) for i in range(10)}
     assert set(zip(level.tolist(), domains.train.tolist(), data.y_train.tolist(), strict=True)) <= expected
     again = load_data(f"pacs:{tmp_path / 'PACS'}")
@@ -286,13 +286,14 @@ def test_digit5_has_five_domains_of_one_shape(tmp_path: Path) -> None:
     assert np.bincount(domain.train).tolist() == [30] * 5
     assert np.bincount(domain.test).tolist() == [3, 3, 2, 3, 3]
     pixels = np.round(
-        (data.x_train * np.array(data.deviations)[:, None, None] + np.array(data.means)[:, None, None]) * 255
+        (np.asarray(data.x_train) * np.array(data.deviations)[:, None, None] + np.array(data.means)[:, None, None])
+        * 255
     )
     # what has its size already keeps its pixels: grey ones three times, coloured ones as they are
     np.testing.assert_array_equal(pixels[:3], np.stack([made["MNIST"][0]] * 3, axis=1))
     np.testing.assert_array_equal(pixels[domain.train == 4][:3], made["MNIST_M"][0].transpose(0, 3, 1, 2))
     # a picture of one brightness keeps it when it is resized
-    test = data.x_test[domain.test == 2]
+    test = np.asarray(data.x_test)[domain.test == 2]
     assert np.ptp(test, axis=(0, 2, 3)).max() == 0
 
 
@@ -313,7 +314,7 @@ def test_femnist_knows_the_writer_of_every_image(tmp_path: Path) -> None:
     data = load_data(f"femnist:{tmp_path}")
     user = data.groups["user"]
     assert user.names == ("f0_11", "f1_02", "f5_01", "f9_07")
-    pixels = np.round((data.x_train * data.deviations[0] + data.means[0]) * 255).astype(int)[:, 0]
+    pixels = np.round((np.asarray(data.x_train) * data.deviations[0] + data.means[0]) * 255).astype(int)[:, 0]
     for number, writer in enumerate(user.names):
         for split, of, y in (("train", user.train, data.y_train), ("test", user.test, data.y_test)):
             expected = made.get(f"{split}/{writer}", (np.empty((0, 28, 28)), np.empty(0)))

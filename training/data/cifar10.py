@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, standardised
+from ..dataset import Dataset
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.cifar import read_batches
 from ..layouts.data_folder import located
 
@@ -16,11 +17,13 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``data_batch_1`` to ``data_batch_5`` and ``test_batch`` of the Python version, unpacked, in ``argument``."""
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
     files = located("cifar10", argument, [(name,) for name in names], inside=("cifar-10-batches-py",), source=SOURCE)
-    x_train, (y_train,) = read_batches(files[:-1], (b"labels",))
-    x_test, (y_test,) = read_batches(files[-1:], (b"labels",))
-    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
-    folder = files[0].parent
-    return standardised(f"cifar10:{folder}", str(folder), arrays, task=task)
+
+    def decode(room: Room) -> Decoded:
+        x_train, (y_train,) = read_batches(files[:-1], (b"labels",))
+        x_test, (y_test,) = read_batches(files[-1:], (b"labels",))
+        return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}, {}
+
+    return decoded_once("cifar10", files[0].parent, files, decode, task)
 
 
 PROVIDES = load

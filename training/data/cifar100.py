@@ -6,7 +6,8 @@ import numpy as np
 
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, Groups, standardised
+from ..dataset import Dataset, Groups
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.cifar import read_batches
 from ..layouts.data_folder import located
 
@@ -16,14 +17,17 @@ SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train`` and ``test`` of the Python version, unpacked, in ``argument``; the fine labels are learnt."""
     files = located("cifar100", argument, [("train",), ("test",)], inside=("cifar-100-python",), source=SOURCE)
-    arrays, coarse = {}, []
-    for split, path in zip(("train", "test"), files, strict=True):
-        arrays[f"x_{split}"], (arrays[f"y_{split}"], above) = read_batches([path], (b"fine_labels", b"coarse_labels"))
-        coarse.append(above.astype(np.int64))
-    names = tuple(str(number) for number in range(max(int(above.max()) for above in coarse) + 1))
-    groups = {"superclass": Groups(names, *coarse)}
-    folder = files[0].parent
-    return standardised(f"cifar100:{folder}", str(folder), arrays, task=task, groups=groups)
+
+    def decode(room: Room) -> Decoded:
+        arrays, coarse = {}, []
+        labels = (b"fine_labels", b"coarse_labels")
+        for split, path in zip(("train", "test"), files, strict=True):
+            arrays[f"x_{split}"], (arrays[f"y_{split}"], above) = read_batches([path], labels)
+            coarse.append(above.astype(np.int64))
+        names = tuple(str(number) for number in range(max(int(above.max()) for above in coarse) + 1))
+        return arrays, {"superclass": Groups(names, *coarse)}
+
+    return decoded_once("cifar100", files[0].parent, files, decode, task)
 
 
 PROVIDES = load

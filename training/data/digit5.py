@@ -10,7 +10,8 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, Groups, standardised
+from ..dataset import ARRAYS, Dataset, Groups
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.data_folder import located
 from ..layouts.images import resized
 from ..layouts.pickles import array_of, read_pickle
@@ -28,19 +29,21 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """
     names = [f"{domain}/{part}" for domain in DOMAINS for part in (*_PARTS, "test.pkl")]
     files = located("digit5", argument, [(name,) for name in names], inside=("digits",), source=SOURCE)
-    arrays: dict[str, list[np.ndarray]] = {key: [] for key in ("x_train", "y_train", "x_test", "y_test")}
-    domains: dict[str, list[np.ndarray]] = {"train": [], "test": []}
-    each = len(_PARTS) + 1
-    for i, path in enumerate(files):
-        split = "test" if i % each == each - 1 else "train"
-        x, y = read_part(path)
-        arrays[f"x_{split}"].append(x)
-        arrays[f"y_{split}"].append(y)
-        domains[split].append(np.full(len(y), i // each))
-    groups = {"domain": Groups(DOMAINS, *(np.concatenate(domains[split]) for split in ("train", "test")))}
-    joined = {key: np.concatenate(parts) for key, parts in arrays.items()}
-    folder = files[0].parents[2]
-    return standardised(f"digit5:{folder}", str(folder), joined, task=task, groups=groups)
+
+    def decode(room: Room) -> Decoded:
+        arrays: dict[str, list[np.ndarray]] = {key: [] for key in ARRAYS}
+        domains: dict[str, list[np.ndarray]] = {"train": [], "test": []}
+        each = len(_PARTS) + 1
+        for i, path in enumerate(files):
+            split = "test" if i % each == each - 1 else "train"
+            x, y = read_part(path)
+            arrays[f"x_{split}"].append(x)
+            arrays[f"y_{split}"].append(y)
+            domains[split].append(np.full(len(y), i // each))
+        groups = {"domain": Groups(DOMAINS, *(np.concatenate(domains[split]) for split in ("train", "test")))}
+        return {key: np.concatenate(parts) for key, parts in arrays.items()}, groups
+
+    return decoded_once("digit5", files[0].parents[2], files, decode, task)
 
 
 _PARTS = tuple(f"partitions/train_part{i}.pkl" for i in range(10))

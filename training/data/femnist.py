@@ -11,7 +11,8 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.hdf5 import reading
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, Groups, standardised
+from ..dataset import Dataset, Groups
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.data_folder import located
 
 SOURCE = "https://storage.googleapis.com/tff-datasets-public/fed_emnist.tar.bz2"
@@ -21,18 +22,20 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``fed_emnist_train.h5`` and ``fed_emnist_test.h5`` in the folder ``argument``; a user is a writer."""
     names = [("fed_emnist_train.h5",), ("fed_emnist_test.h5",)]
     files = located("femnist", argument, names, inside=("emnist_all",), source=SOURCE)
-    parts = [read_writers(path) for path in files]
-    writers = tuple(sorted(set(parts[0]) | set(parts[1])))
-    arrays: dict[str, np.ndarray] = {}
-    users = []
-    for split, part in zip(("train", "test"), parts, strict=True):
-        arrays[f"x_{split}"] = np.concatenate([x for x, _ in part.values()])
-        arrays[f"y_{split}"] = np.concatenate([y for _, y in part.values()])
-        numbers = np.searchsorted(writers, list(part))
-        users.append(np.repeat(numbers, [len(y) for _, y in part.values()]).astype(np.int64))
-    folder = files[0].parent
-    groups = {"user": Groups(writers, *users)}
-    return standardised(f"femnist:{folder}", str(folder), arrays, task=task, groups=groups)
+
+    def decode(room: Room) -> Decoded:
+        parts = [read_writers(path) for path in files]
+        writers = tuple(sorted(set(parts[0]) | set(parts[1])))
+        arrays: dict[str, np.ndarray] = {}
+        users = []
+        for split, part in zip(("train", "test"), parts, strict=True):
+            arrays[f"x_{split}"] = np.concatenate([x for x, _ in part.values()])
+            arrays[f"y_{split}"] = np.concatenate([y for _, y in part.values()])
+            numbers = np.searchsorted(writers, list(part))
+            users.append(np.repeat(numbers, [len(y) for _, y in part.values()]).astype(np.int64))
+        return arrays, {"user": Groups(writers, *users)}
+
+    return decoded_once("femnist", files[0].parent, files, decode, task)
 
 
 def read_writers(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:

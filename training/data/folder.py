@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, expanded, regular
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, standardised
+from ..dataset import Dataset
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.images import read_images
 from ..vision import torchvision_datasets
 
@@ -25,7 +27,8 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
                 "it needs train/<class>/ and test/<class>/ with images"
             )
     root = root.resolve()
-    arrays: dict[str, np.ndarray] = {}
+    labels: dict[str, np.ndarray] = {}
+    files: dict[str, list[Path]] = {}
     classes: dict[str, list[str]] = {}
     for split in ("train", "test"):
         _refuse_circles(f"--data folder:{argument}", root / split)
@@ -34,13 +37,20 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
         except OSError as error:
             raise FedscopeError(f"--data folder:{argument}: {error}") from error
         classes[split] = folder.classes
-        files = [regular(Path(path), "an image") for path, _ in folder.samples]
-        arrays[f"x_{split}"] = read_images(f"--data folder:{argument}", files)
-        arrays[f"y_{split}"] = np.asarray(folder.targets, dtype=np.int64)
+        files[split] = [regular(Path(path), "an image") for path, _ in folder.samples]
+        labels[f"y_{split}"] = np.asarray(folder.targets, dtype=np.int64)
     if classes["train"] != classes["test"]:
         differing = sorted(set(classes["train"]) ^ set(classes["test"]))
         raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {', '.join(differing)}")
-    return standardised(f"folder:{root}", str(root), arrays, task=task)
+
+    def decode(room: Room) -> Decoded:
+        x = {
+            f"x_{split}": read_images(f"--data folder:{argument}", some, partial(room, f"x_{split}"))
+            for split, some in files.items()
+        }
+        return {**x, **labels}, {}
+
+    return decoded_once("folder", root, [*files["train"], *files["test"]], decode, task)
 
 
 def _refuse_circles(place: str, root: Path) -> None:

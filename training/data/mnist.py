@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, standardised
-from ..layouts.idx import mnist_arrays
+from ..dataset import Dataset
+from ..layouts.idx import mnist_set
 
 SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz``, unpacked or not, in the folder ``argument``."""
-    folder, arrays = mnist_arrays("mnist", argument, SOURCE, ("MNIST/raw",))
-    return standardised(f"mnist:{folder}", str(folder), arrays, task=task)
+    return mnist_set("mnist", argument, SOURCE, ("MNIST/raw",), task)
 
 
 PROVIDES = load

@@ -3,6 +3,7 @@ domains: real feature skew."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, Groups, standardised
+from ..dataset import Dataset, Groups
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.data_folder import folders_of
 from ..layouts.images import images_in, read_images, subfolders
 
@@ -41,14 +43,21 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
             files += found
             labels += [label] * len(found)
             domains += [number] * len(found)
-    x, y, domain_of = read_images(place, files), np.array(labels), np.array(domains)
+    y, domain_of = np.array(labels), np.array(domains)
     test = np.zeros(len(y), dtype=bool)
     for number in range(len(DOMAINS)):
         rows = np.random.default_rng(number).permutation(np.flatnonzero(domain_of == number))
         test[rows[: round(TEST * len(rows))]] = True
-    arrays = {"x_train": x[~test], "y_train": y[~test], "x_test": x[test], "y_test": y[test]}
-    groups = {"domain": Groups(DOMAINS, domain_of[~test], domain_of[test])}
-    return standardised(f"pacs:{root}", str(root), arrays, task=task, groups=groups)
+
+    def decode(room: Room) -> Decoded:
+        x_train, x_test = (
+            read_images(place, [files[i] for i in np.flatnonzero(rows)], partial(room, which))
+            for which, rows in (("x_train", ~test), ("x_test", test))
+        )
+        groups = {"domain": Groups(DOMAINS, domain_of[~test], domain_of[test])}
+        return {"x_train": x_train, "y_train": y[~test], "x_test": x_test, "y_test": y[test]}, groups
+
+    return decoded_once("pacs", root, files, decode, task)
 
 
 def _root(place: str, argument: str) -> Path:

@@ -9,7 +9,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, reading, regular
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, standardised
+from ..dataset import Dataset
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.data_folder import located
 
 SOURCE = "http://ufldl.stanford.edu/housenumbers/"
@@ -18,11 +19,12 @@ SOURCE = "http://ufldl.stanford.edu/housenumbers/"
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train_32x32.mat`` and ``test_32x32.mat`` in the folder ``argument``; the label 10 is the digit 0."""
     files = located("svhn", argument, [("train_32x32.mat",), ("test_32x32.mat",)], inside=("SVHN",), source=SOURCE)
-    arrays: dict[str, np.ndarray] = {}
-    for split, path in zip(("train", "test"), files, strict=True):
-        arrays[f"x_{split}"], arrays[f"y_{split}"] = read_mat(path)
-    folder = files[0].parent
-    return standardised(f"svhn:{folder}", str(folder), arrays, task=task)
+
+    def decode(room: Room) -> Decoded:
+        (x_train, y_train), (x_test, y_test) = map(read_mat, files)
+        return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}, {}
+
+    return decoded_once("svhn", files[0].parent, files, decode, task)
 
 
 def read_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:

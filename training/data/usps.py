@@ -9,7 +9,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, reading, regular
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, standardised
+from ..dataset import Dataset
+from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.data_folder import located
 
 SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
@@ -19,11 +20,12 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``usps.bz2`` and ``usps.t.bz2`` in LIBSVM's format, packed or not, in the folder ``argument``."""
     names = [("usps.bz2", "usps"), ("usps.t.bz2", "usps.t")]
     files = located("usps", argument, names, inside=("USPS",), source=SOURCE)
-    arrays: dict[str, np.ndarray] = {}
-    for split, path in zip(("train", "test"), files, strict=True):
-        arrays[f"x_{split}"], arrays[f"y_{split}"] = read_libsvm(path)
-    folder = files[0].parent
-    return standardised(f"usps:{folder}", str(folder), arrays, task=task)
+
+    def decode(room: Room) -> Decoded:
+        (x_train, y_train), (x_test, y_test) = map(read_libsvm, files)
+        return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}, {}
+
+    return decoded_once("usps", files[0].parent, files, decode, task)
 
 
 def read_libsvm(path: Path) -> tuple[np.ndarray, np.ndarray]:

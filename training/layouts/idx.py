@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
+from ...landscape.evaluation.tasks import Task
+from ..dataset import ARRAYS, Dataset
+from .cache import Decoded, Room, decoded_once
 from .data_folder import located
 
 #: bytes of the head's first word: 0, 0, the type (8: unsigned bytes), the number of dimensions
@@ -37,8 +40,8 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(values, np.uint8).reshape(shape)
 
 
-def mnist_arrays(name: str, argument: str, source: str, inside: tuple[str, ...]) -> tuple[Path, dict[str, np.ndarray]]:
-    """The four arrays of a set in MNIST's layout, and the folder they are from.
+def mnist_set(name: str, argument: str, source: str, inside: tuple[str, ...], task: Task) -> Dataset:
+    """A set in MNIST's layout.
 
     Raises:
         FedscopeError: missing or damaged files.
@@ -51,5 +54,8 @@ def mnist_arrays(name: str, argument: str, source: str, inside: tuple[str, ...])
         inside=inside,
         source=source,
     )
-    arrays = dict(zip(("x_train", "y_train", "x_test", "y_test"), map(read_idx, files), strict=True))
-    return files[0].parent, arrays
+
+    def decode(room: Room) -> Decoded:
+        return dict(zip(ARRAYS, map(read_idx, files), strict=True)), {}
+
+    return decoded_once(name, files[0].parent, files, decode, task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,14 @@ from ...checkpoints import FedscopeError, reading, refuse_oversize
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")
 
 
-def read_images(place: str, files: Sequence[Path]) -> np.ndarray:
+def read_images(
+    place: str, files: Sequence[Path], room: Callable[[tuple[int, ...]], np.ndarray] | None = None
+) -> np.ndarray:
     """Images of one size as [N, H, W, 3] uint8; sizes are compared before anything is unpacked.
 
     Args:
         place: for sentences: ``--data folder:PATH``.
+        room: makes the array of a shape that is returned; by default in memory.
 
     Raises:
         FedscopeError: no image, a damaged one, images of two sizes.
@@ -38,7 +41,7 @@ def read_images(place: str, files: Sequence[Path]) -> np.ndarray:
                 width, height = image.size
                 if x is None:
                     refuse_oversize(place, len(files) * height * width * 3, stored)
-                    x = np.empty((len(files), height, width, 3), np.uint8)
+                    x = (room or _in_memory)((len(files), height, width, 3))
                 if (height, width) != x.shape[1:3]:
                     raise FedscopeError(
                         f"{place}: {path} has {width} x {height} pixels, the first image {x.shape[2]} x {x.shape[1]}; "
@@ -47,6 +50,10 @@ def read_images(place: str, files: Sequence[Path]) -> np.ndarray:
                 x[i] = np.asarray(image.convert("RGB"), dtype=np.uint8)
     assert x is not None, "there is an image"
     return x
+
+
+def _in_memory(shape: tuple[int, ...]) -> np.ndarray:
+    return np.empty(shape, np.uint8)
 
 
 def _size(path: Path) -> int:
