@@ -226,12 +226,12 @@ def few_digits() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of the command line build every figure but do not draw it: the file holds what would be drawn, as a digest
+    """Tests of commands and functions build every figure but do not draw it: the file holds what would be drawn, as a digest
     of all words, lines, areas and images, so that equal figures are equal files and others are not.
 
     Drawing takes a second a figure and is what the tests of figures are for; ``@pytest.mark.drawn`` asks for it.
     """
-    if not request.path.name.startswith("test_cli_") or request.node.get_closest_marker("drawn"):
+    if request.path.parent.name not in ("cli", "api") or request.node.get_closest_marker("drawn"):
         return
     from matplotlib.figure import Figure
 

@@ -169,6 +169,12 @@ def test_a_line_says_its_barrier_and_keeps_its_provenance(runs: Path, capsys: py
     assert 1.0 in line.beta
 
 
+def test_a_figure_is_drawn_only_where_a_test_asks_for_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Drawing is most of what commands cost, and took minutes of the suite unseen when these tests moved folders."""
+    said(capsys, "curves", "runs/fma", "--out", "here")
+    assert Path("here.pdf").read_bytes().startswith(b"%PDF sketch ")
+
+
 @pytest.mark.drawn
 @pytest.mark.parametrize("suffix", ["pt", "safetensors"])
 def test_a_plane_through_plain_files_is_the_one_through_the_run(
