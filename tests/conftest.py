@@ -214,7 +214,7 @@ def digits_read_once() -> Iterator[None]:
 def few_digits() -> Iterator[None]:
     """A fifth of the digits in their place, for modules that train many federations to compare them bit for bit."""
     from fedscope.training.data import digits
-    from fedscope.training.dataset import standardised
+    from fedscope.training.standardised import standardised
 
     whole = digits.load("")
     arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}
@@ -226,8 +226,8 @@ def few_digits() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of commands and functions build every figure but do not draw it: the file holds what would be drawn, as a digest
-    of all words, lines, areas and images, so that equal figures are equal files and others are not.
+    """Tests of commands and functions build every figure but do not draw it: the file holds a digest of all words,
+    lines, areas and images that would be drawn, so that equal figures are equal files and others are not.
 
     Drawing takes a second a figure and is what the tests of figures are for; ``@pytest.mark.drawn`` asks for it.
     """

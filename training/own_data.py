@@ -20,9 +20,19 @@ import numpy as np
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
-from .dataset import ARRAYS, SPLITS, Dataset, refuse_other_shapes
+from .dataset import ARRAYS, SPLITS, Dataset
 from .own_code import Call, kind, said
-from .sample_arrays import as_float32, as_tokens, channel_axis, check_split, digest, is_tokens, output_count, scaled
+from .sample_arrays import (
+    as_float32,
+    as_tokens,
+    channel_axis,
+    check_split,
+    digest,
+    is_tokens,
+    output_count,
+    refuse_other_shapes,
+    scaled,
+)
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 

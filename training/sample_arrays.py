@@ -180,3 +180,15 @@ def _labels(place: str, y: np.ndarray) -> np.ndarray:
             "from 0"
         )
     return y.astype(np.int64)
+
+
+def refuse_other_shapes(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
+    """Refuse splits that no one model takes.
+
+    Raises:
+        FedscopeError: samples of two shapes.
+    """
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise FedscopeError(
+            f"{name}: training samples have shape {list(x_train.shape[1:])}, test samples {list(x_test.shape[1:])}"
+        )

@@ -20,10 +20,11 @@ from fedscope.cli.main import run
 from fedscope.landscape import Plane
 from fedscope.landscape.evaluation import pixels
 from fedscope.landscape.evaluation.pixels import Pixels, in_batches
-from fedscope.training import dataset as datasets
+from fedscope.training import standardised as making
 from fedscope.training.building import load_data
-from fedscope.training.dataset import Dataset, standardised
+from fedscope.training.dataset import Dataset
 from fedscope.training.layouts import cache, idx
+from fedscope.training.standardised import standardised
 
 SHAPES = {"images": (9, 7), "colours": (6, 5, 3), "channels first": (3, 9, 9), "one channel": (9, 9, 1), "rows": (12,)}
 
@@ -108,17 +109,17 @@ def test_training_and_planes_from_bytes_are_those_from_floats(
     mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
     """Bit for bit, also where bytes are standardised for each model anew."""
-    as_bytes = datasets._as_bytes
+    as_bytes = making._as_bytes
     federation = ["--clients", "3", "--partition", "iid", "--rounds", "2", "--epochs", "1", "--participation", "1"]
     made = []
     for name, held, standardise in (
-        ("floats", 0, lambda name, stored, known: datasets._as_floats(name, stored)),
+        ("floats", 0, lambda name, stored, known: making._as_floats(name, stored)),
         ("bytes", 1 << 28, as_bytes),
         ("each", 0, as_bytes),
     ):
         monkeypatch.setenv("FEDSCOPE_CACHE", "off" if name == "floats" else str(tmp_path / "cache"))
         monkeypatch.setattr(pixels, "HELD", held)
-        monkeypatch.setattr(datasets, "_as_bytes", standardise)
+        monkeypatch.setattr(making, "_as_bytes", standardise)
         folder, plane = tmp_path / name, tmp_path / f"{name}-plane"
         words = ["--data", f"mnist:{mnist}", "--model", model, *federation, "--set", "data.client_test=0.2"]
         assert run(["train", "--method", "fma", *words, "--out", str(folder)]) == 0

@@ -14,7 +14,7 @@ from PIL import Image
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training import Config, load_data, train
-from fedscope.training.dataset import standardised
+from fedscope.training.standardised import standardised
 
 RNG = np.random.default_rng(0)
 Y = {"y_train": np.arange(20) % 4, "y_test": np.arange(8) % 4}

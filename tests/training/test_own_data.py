@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fedscope.training.dataset import standardised
+from fedscope.training.standardised import standardised
 
 X = np.linspace(-2, 2, 8 * 5, dtype=np.float32).reshape(8, 5)
 Y = np.arange(8) % 3

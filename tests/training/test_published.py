@@ -19,7 +19,7 @@ from scipy.io import savemat
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import load_data, partition
-from fedscope.training.dataset import standardised
+from fedscope.training.standardised import standardised
 
 RNG = np.random.default_rng(3)
 

@@ -7,7 +7,8 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, standardised
+from ..dataset import Dataset
+from ..standardised import standardised
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:

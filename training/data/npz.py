@@ -7,12 +7,14 @@ import warnings
 from ...checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import ARRAYS, Dataset, standardised
+from ..dataset import ARRAYS, Dataset
 from ..own_data import as_they_are
+from ..standardised import standardised
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
-    """``x_train, y_train, x_test, y_test``; see :func:`fedscope.training.dataset.standardised` for shapes and types.
+    """``x_train, y_train, x_test, y_test``, of the shapes and types of
+    :func:`~fedscope.training.standardised.standardised`.
 
     A file of ``x_test, y_test`` alone is taken as it is, because there are no training samples to standardise it by.
     """

@@ -20,7 +20,8 @@ import xxhash
 from ...checkpoints import FedscopeWarning, expanded, reading
 from ...landscape.evaluation.pixels import Pixels
 from ...landscape.evaluation.tasks import Task
-from ..dataset import SPLITS, Dataset, Groups, Known, standardised
+from ..dataset import SPLITS, Dataset, Groups, Known
+from ..standardised import standardised
 
 #: the folder of decoded data sets, where the environment names one, or ``off``; else ``~/.cache/fedscope``
 VARIABLE = "FEDSCOPE_CACHE"
@@ -50,7 +51,7 @@ def decoded_once(
         decode: the four arrays and the groups. Given a :data:`Room`, in which images may be put as they are decoded.
 
     Raises:
-        FedscopeError: what ``decode`` and :func:`~fedscope.training.dataset.standardised` refuse.
+        FedscopeError: what ``decode`` and :func:`~fedscope.training.standardised.standardised` refuse.
     """
     shown, state, place = f"{name}:{folder}", _state(files), _place(name, folder)
 

@@ -1,0 +1,142 @@
+"""A data set made of arrays: checked, and standardised by the training split's means and deviations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+import numpy as np
+import torch
+
+from ..checkpoints import FedscopeError
+from ..landscape.evaluation.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.pixels import Pixels
+from ..landscape.evaluation.tasks import Task
+from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
+from .own_data import as_they_are
+from .sample_arrays import (
+    blocks,
+    channel_axis,
+    channels_at_end,
+    check_split,
+    digest,
+    is_tokens,
+    output_count,
+    refuse_other_shapes,
+    scaled,
+)
+
+_Standardised = tuple[np.ndarray | Pixels, np.ndarray | Pixels, tuple[float, ...], tuple[float, ...]]
+
+
+def standardised(
+    name: str,
+    path: str,
+    arrays: Mapping[str, np.ndarray],
+    others: Sequence[str] = (),
+    task: Task = CLASSIFICATION,
+    groups: Mapping[str, Groups] | None = None,
+    known: Known | None = None,
+) -> Dataset:
+    """Check raw arrays and make a data set of them.
+
+    Integer images are scaled to [0, 1] by their type's range (bytes when they are read); images get one mean and
+    deviation a channel, float vectors one a feature, integer vectors (flattened images) one in all. A deviation of 0
+    counts as 1. Tokens, integer vectors of a task on sequences, and all targets are taken as they are.
+
+    Args:
+        arrays: ``x_train, y_train, x_test, y_test``; x uint8 or float, ``[N,H,W]``, ``[N,H,W,c]``, ``[N,c,H,W]`` or
+            ``[N,d]``; y whole numbers from 0, or targets of the task. ``classes``, one number, where no sample is of
+            the last ones.
+        others: names of arrays that were left unread, for the sentence that says what is there.
+        task: what is learnt.
+        groups: what else is known of the samples.
+        known: what was computed of the same arrays before, and is not computed again.
+
+    Raises:
+        FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
+            65,535 and the number of samples, NaN.
+    """
+    missing = [key for key in ARRAYS if key not in arrays]
+    if missing:
+        raise FedscopeError(
+            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
+            "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
+        )
+    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
+    if y_train.shape[1:] != y_test.shape[1:]:
+        raise FedscopeError(f"{name}: y_train has shape {list(y_train.shape)}, y_test {list(y_test.shape)}")
+    if is_tokens(arrays["x_train"], task):
+        return as_they_are(name, path, arrays, inputs=True, task=task)
+    stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
+    if all(x.dtype == np.uint8 for x in stored):
+        made: _Standardised = _as_bytes(name, stored, known)
+    else:
+        made = _as_floats(name, stored)
+    x_train, x_test, means, deviations = made
+    return Dataset(
+        name=name,
+        path=path,
+        x_train=x_train,
+        y_train=y_train,
+        x_test=x_test,
+        y_test=y_test,
+        classes=output_count(name, task, (), (y_train, y_test), arrays.get("classes")),
+        sha256=digest(arrays, ARRAYS) if known is None else known.sha256,
+        means=means,
+        deviations=deviations,
+        task=task,
+        groups=groups or {},
+    )
+
+
+def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
+    """Both splits standardised, with the means and deviations of the first."""
+    x_train, x_test = (
+        scaled(f"{name}: x_{split}", x, channel_axis(name, x.shape)) for split, x in zip(SPLITS, stored, strict=True)
+    )
+    refuse_other_shapes(name, x_train, x_test)
+    means, deviations = _moments(lambda: blocks(x_train), stored[0])
+    for x in (x_train, x_test):
+        x -= means.astype(np.float32)
+        x /= deviations.astype(np.float32)
+    return x_train, x_test, tuple(means.ravel().tolist()), tuple(deviations.ravel().tolist())
+
+
+def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _Standardised:
+    """Both splits as bytes, to be standardised when they are read: the same numbers."""
+    train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
+    first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
+    refuse_other_shapes(name, first, other)
+    if known is None:
+        last = 3 if train.ndim == 4 else None
+        found = _moments(lambda: (scaled(name, block, last) for block in blocks(train)), stored[0])
+        means, deviations = (tuple(values.ravel().tolist()) for values in found)
+    else:
+        means, deviations = known.means, known.deviations
+    in_float = np.asarray(means, np.float32), np.asarray(deviations, np.float32)
+    x_train, x_test = (Pixels(torch.from_numpy(x), *in_float) for x in (train, test))
+    return x_train, x_test, means, deviations
+
+
+def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation in float64, shaped to be subtracted; a deviation of 0 counts as 1.
+
+    One a channel of images, one a feature of rows of floats, one in all of rows of integers.
+
+    Args:
+        parts: the samples in blocks, scaled; asked for twice.
+        raw: as they were stored.
+    """
+    axes: tuple[int, ...] = (0, 2, 3) if raw.ndim > 2 else (0,)
+    if raw.ndim == 2 and np.issubdtype(raw.dtype, np.integer):
+        axes = (0, 1)
+    count, total = 0, np.zeros(())
+    for part in parts():
+        count += prod(part.shape[axis] for axis in axes)
+        total = total + part.sum(axis=axes, keepdims=True, dtype=np.float64)
+    means = np.asarray(total / count)
+    squares = sum(((part - means) ** 2).sum(axis=axes, keepdims=True) for part in parts())
+    deviations = np.sqrt(np.asarray(squares / count))
+    deviations[deviations == 0] = 1
+    return means, deviations
