@@ -61,6 +61,7 @@ from .questions.updates import updates as updates
 
 # models in motion
 from .training import Curves as Curves
+from .training import download as download
 from .training import train as train
 
 __version__: str

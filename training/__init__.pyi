@@ -22,6 +22,7 @@ from .curves import error_curves as error_curves
 from .curves import metrics_of as metrics_of
 from .dataset import Dataset as Dataset
 from .engine import Engine as Engine
+from .layouts.download import download as download
 from .lineage import config_at as config_at
 from .one_round import Federation as Federation
 from .own_data import taken_data as taken_data

@@ -86,6 +86,13 @@ def _run(federation: Any) -> Run | None:
     return open_run(federation, "")
 
 
+def name_of(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """The data set that a run or a configuration names, for :func:`fedscope.download`."""
+    run = _run(federation)
+    tables = (run.config or {}) if run is not None else _tables(federation, settings)
+    return str(tables.get("data", {}).get("name", "digits"))
+
+
 def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """A configuration's tables with others laid over them."""
     stored: Mapping[str, Mapping[str, Any]] = federation or {}

@@ -20,6 +20,7 @@ from ..options import Count, Output, output_options
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
 @click.option("--shown", type=Count(1), default=3, show_default=True, help="Of how many clients samples are shown.")
 @click.option("--samples", type=Count(1), default=8, show_default=True, help="How many of each.")
+@click.option("--download", is_flag=True, help="Fetch the files of a published data set that are missing.")
 @output_options
 def command(
     federation: Path | None,
@@ -29,14 +30,16 @@ def command(
     assignments: tuple[str, ...],
     shown: int,
     samples: int,
+    download: bool,
     output: Output,
 ) -> None:
     """What a federation looks like before anything is trained: samples by client and class, and a few to look at.
 
     CONFIG is a .toml as for train; without it, the defaults of train. Flags and --set count more.
     """
-    from ...questions.data import data
+    from ...questions.data import data, name_of
     from ..answering import answer
+    from ..fetching import fetch
 
     flags = {"name": name, "partition": partition, "clients": clients}
     given = {key: value for key, value in flags.items() if value is not None}
@@ -45,4 +48,6 @@ def command(
         from ...training.config import merge, read_assignments
 
         settings = merge(settings, read_assignments(assignments))
+    if download:
+        fetch(name_of(federation, settings))
     answer(data.prepare(federation, settings=settings, shown=shown, samples=samples), output)

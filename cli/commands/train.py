@@ -53,6 +53,7 @@ def _flags(function: Any) -> Any:
 @click.option("--force", is_flag=True, help="Replace an existing run; train although the disk is small.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on where a run stopped, exactly.")
 @click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, other method from there on.")
+@click.option("--download", is_flag=True, help="Fetch the files of a published data set that are missing.")
 @click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -63,6 +64,7 @@ def command(
     force: bool,
     resume: Path | None,
     from_: str | None,
+    download: bool,
     keep_going: bool,
     as_json: bool,
     **flags: str | None,
@@ -77,6 +79,7 @@ def command(
     from ...training import resume as resume_run
     from ...training import train as train_run
     from ...training.own_code import is_call
+    from ..fetching import fetch
     from ..progress import TrainingWatcher
 
     method = canonical_method(method) if method else None
@@ -86,7 +89,7 @@ def command(
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
-        if config or method or given or assignments or out or force or from_:
+        if config or method or given or assignments or out or force or from_ or download:
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going"
             )
@@ -100,6 +103,8 @@ def command(
             raise FedscopeError(
                 f"--from {from_} takes the settings of that run; leave {config} out, and use flags or --set"
             )
+        if download:
+            raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
         layers = (preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
         _say(_branched(from_, method, merge(*layers), out, how), as_json)
         return
@@ -112,6 +117,8 @@ def command(
         resolved = Config.read(merge(preset(method or "ima"), stored, chosen, *flags_given))
     except FedscopeError as error:
         raise FedscopeError(_placed(error, config, stored)) from None
+    if download:
+        fetch(resolved.data.name)
     out = out or Path("runs") / (method or resolved.title())
     with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out):
         run = train_run(resolved, out, watcher=watcher, **how)

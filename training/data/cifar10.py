@@ -8,15 +8,17 @@ from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset
 from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.cifar import read_batches
-from ..layouts.data_folder import located
+from ..layouts.data_folder import Remote, located
 
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+INSIDE = ("cifar-10-batches-py",)
+REMOTE = (Remote(SOURCE, "c58f30108f718f92721af3b95e74349a", unpacked="cifar-10-batches-py"),)
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``data_batch_1`` to ``data_batch_5`` and ``test_batch`` of the Python version, unpacked, in ``argument``."""
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    files = located("cifar10", argument, [(name,) for name in names], inside=("cifar-10-batches-py",), source=SOURCE)
+    files = located("cifar10", argument, [(name,) for name in names], inside=INSIDE, source=SOURCE, fetched=True)
 
     def decode(room: Room) -> Decoded:
         x_train, (y_train,) = read_batches(files[:-1], (b"labels",))

@@ -9,14 +9,16 @@ from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, Groups
 from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.cifar import read_batches
-from ..layouts.data_folder import located
+from ..layouts.data_folder import Remote, located
 
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
+INSIDE = ("cifar-100-python",)
+REMOTE = (Remote(SOURCE, "eb9058c3a382ffc7106e4002c42a8d85", unpacked="cifar-100-python"),)
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train`` and ``test`` of the Python version, unpacked, in ``argument``; the fine labels are learnt."""
-    files = located("cifar100", argument, [("train",), ("test",)], inside=("cifar-100-python",), source=SOURCE)
+    files = located("cifar100", argument, [("train",), ("test",)], inside=INSIDE, source=SOURCE, fetched=True)
 
     def decode(room: Room) -> Decoded:
         arrays, coarse = {}, []

@@ -5,14 +5,22 @@ from __future__ import annotations
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset
-from ..layouts.idx import mnist_set
+from ..layouts.idx import mnist_set, remote_files
 
 SOURCE = "https://github.com/zalandoresearch/fashion-mnist"
+INSIDE = ("FashionMNIST/raw", "fashion-mnist")
+REMOTE = remote_files(
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "25c81989df183df01b3e8a0aad5dffbe",
+    "bef4ecab320f06d8554ea6380940ec79",
+    "bb300cfdad3c16e7a12a480ee83cd310",
+)
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz``, unpacked or not, in the folder ``argument``."""
-    return mnist_set("fmnist", argument, SOURCE, ("FashionMNIST/raw", "fashion-mnist"), task)
+    return mnist_set("fmnist", argument, SOURCE, INSIDE, task)
 
 
 PROVIDES = load

@@ -11,14 +11,21 @@ from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset
 from ..layouts.cache import Decoded, Room, decoded_once
-from ..layouts.data_folder import located
+from ..layouts.data_folder import Remote, located
 
 SOURCE = "http://ufldl.stanford.edu/housenumbers/"
+INSIDE = ("SVHN",)
+REMOTE = (
+    Remote(f"{SOURCE}train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+    Remote(f"{SOURCE}test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
+)
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train_32x32.mat`` and ``test_32x32.mat`` in the folder ``argument``; the label 10 is the digit 0."""
-    files = located("svhn", argument, [("train_32x32.mat",), ("test_32x32.mat",)], inside=("SVHN",), source=SOURCE)
+    files = located(
+        "svhn", argument, [("train_32x32.mat",), ("test_32x32.mat",)], inside=INSIDE, source=SOURCE, fetched=True
+    )
 
     def decode(room: Room) -> Decoded:
         (x_train, y_train), (x_test, y_test) = map(read_mat, files)

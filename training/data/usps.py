@@ -11,15 +11,21 @@ from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset
 from ..layouts.cache import Decoded, Room, decoded_once
-from ..layouts.data_folder import located
+from ..layouts.data_folder import Remote, located
 
 SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
+INSIDE = ("USPS",)
+_FILES = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/"
+REMOTE = (
+    Remote(f"{_FILES}usps.bz2", "ec16c51db3855ca6c91edd34d0e9b197"),
+    Remote(f"{_FILES}usps.t.bz2", "8ea070ee2aca1ac39742fdd1ef5ed118"),
+)
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``usps.bz2`` and ``usps.t.bz2`` in LIBSVM's format, packed or not, in the folder ``argument``."""
     names = [("usps.bz2", "usps"), ("usps.t.bz2", "usps.t")]
-    files = located("usps", argument, names, inside=("USPS",), source=SOURCE)
+    files = located("usps", argument, names, inside=INSIDE, source=SOURCE, fetched=True)
 
     def decode(room: Room) -> Decoded:
         (x_train, y_train), (x_test, y_test) = map(read_libsvm, files)

@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints import FedscopeError, expanded
 
 #: the folder of data sets, where the environment names one; else ``data/`` here
 VARIABLE = "FEDSCOPE_DATA"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file of a data set where it is published.
+
+    Attributes:
+        url: of the file; md5: its checksum, as published.
+        unpacked: the folder in an archive that is kept of it; "" for a file that is kept itself.
+    """
+
+    url: str
+    md5: str
+    unpacked: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file's name.
+
+        >>> Remote("https://example.org/a/train.gz", "0").file
+        'train.gz'
+        """
+        return self.url.rpartition("/")[2]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What lies on disk of it, as fetched or unpacked by hand."""
+        return (self.unpacked,) if self.unpacked else (self.file, self.file.removesuffix(".gz").removesuffix(".bz2"))
 
 
 def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
@@ -19,7 +48,13 @@ def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
 
 
 def located(
-    name: str, argument: str, files: Sequence[Sequence[str]], *, inside: Sequence[str] = (), source: str
+    name: str,
+    argument: str,
+    files: Sequence[Sequence[str]],
+    *,
+    inside: Sequence[str] = (),
+    source: str,
+    fetched: bool = False,
 ) -> list[Path]:
     """The files of a data set, one for each entry of ``files``.
 
@@ -30,6 +65,7 @@ def located(
         files: of each file the names that it goes by, as with and without ``.gz``.
         inside: the folders that other programs put them into.
         source: where one gets them.
+        fetched: whether ``--download`` gets them, too.
 
     Raises:
         FedscopeError: a file that is missing everywhere; says where it was looked for, how it is called and where to
@@ -45,14 +81,15 @@ def located(
         if there and (best is None or there > best[0]):
             best = there, folder
     wanted = ", ".join(names[0] for names in files)
+    offer = ", or with --download," if fetched else ""
     if best is not None:
         lacking = [names[0] for names in files if not any((best[1] / known).is_file() for known in names)]
         raise FedscopeError(
             f"--data {name}: {best[1]} has {best[0]} of the {len(files)} files, but not {', '.join(lacking)}; get the "
-            f"rest from {source}"
+            f"rest from {source}" + (", or with --download" if fetched else "")
         )
     looked = ", ".join(map(str, folders))
     raise FedscopeError(
-        f"--data {name}: found no {wanted}; looked in {looked}. Get them from {source} and give the folder as "
+        f"--data {name}: found no {wanted}; looked in {looked}. Get them from {source}{offer} and give the folder as "
         f"--data {name}:PATH, or its parent in ${VARIABLE}"
     )

@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
 from ...landscape.evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset
 from .cache import Decoded, Room, decoded_once
-from .data_folder import located
+from .data_folder import Remote, located
 
 #: bytes of the head's first word: 0, 0, the type (8: unsigned bytes), the number of dimensions
 _BYTES = 8
@@ -40,19 +40,28 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(values, np.uint8).reshape(shape)
 
 
+#: the files of MNIST's layout: training images and labels, then test images and labels
+STEMS = tuple(f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+
+
+def remote_files(url: str, *sums: str) -> tuple[Remote, ...]:
+    """Where the four files of a set in MNIST's layout are published, with their md5."""
+    return tuple(Remote(f"{url}{stem}.gz", md5) for stem, md5 in zip(STEMS, sums, strict=True))
+
+
 def mnist_set(name: str, argument: str, source: str, inside: tuple[str, ...], task: Task) -> Dataset:
     """A set in MNIST's layout.
 
     Raises:
         FedscopeError: missing or damaged files.
     """
-    stems = [f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     files = located(
         name,
         argument,
-        [(f"{stem}.gz", stem, stem.replace("-idx", ".idx")) for stem in stems],
+        [(f"{stem}.gz", stem, stem.replace("-idx", ".idx")) for stem in STEMS],
         inside=inside,
         source=source,
+        fetched=True,
     )
 
     def decode(room: Room) -> Decoded:

@@ -1,0 +1,20 @@
+"""``--download``: fetch what is missing, and say it."""
+
+from __future__ import annotations
+
+import click
+
+
+def fetch(name: str) -> None:
+    """Fetch the files of a data set that are not there yet, with progress in megabytes.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.layouts.download.download` refuses.
+    """
+    from ..training.layouts.download import download
+    from .progress import progress
+
+    with progress(f"{name}, MB") as report:
+        fetched = download(name, report)
+    for path in fetched:
+        click.echo(f"fedscope: fetched {path}", err=True)
