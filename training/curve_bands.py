@@ -80,6 +80,10 @@ class Band:
             return float("nan"), float("nan"), 0
         return float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else float("nan"), len(means)
 
+    def each_reach(self, measure: Measure, target: float) -> dict[str, int | None]:
+        """The first round of each run with a target accuracy; None where it has none."""
+        return {curve.run: curve.reach(measure, target).round for curve in self.members}
+
     def rows(self) -> list[tuple[Any, ...]]:
         """``BASE.bands.csv``: a row a round and column of ``metrics.csv``, where all runs have a number."""
         made = []

@@ -8,7 +8,7 @@ import numpy as np
 
 from .curve_bands import Band
 from .curve_measures import MEASURES, TOTALS, USUAL, Measure
-from .run_curve import Curve, Reached
+from .run_curve import Curve
 
 
 def tails(measure: Measure, curves: Sequence[Band | Curve], last: int) -> str:
@@ -29,19 +29,28 @@ def tails(measure: Measure, curves: Sequence[Band | Curve], last: int) -> str:
             f"{measure.words}, after the last round{', mean ± deviation over seeds' * over_seeds}: {', '.join(parts)}"
         )
     of = f"{measure.words}{_whose(measure)}, mean ± deviation over "
-    of += f"seeds, of each one's last {last} measured rounds" if over_seeds else "the last measured rounds"
+    of += f"seeds, of each one's last measured rounds, {last} at most" if over_seeds else "the last measured rounds"
     return f"{of}: {', '.join(parts)}"
 
 
-def reached(measure: Measure, lines: Sequence[Curve], target: float) -> str:
-    """The first measured round with a target accuracy, and how many parameters were sent until then."""
+def reached(measure: Measure, curves: Sequence[Band | Curve], target: float) -> str:
+    """The first measured round with a target accuracy, and how many parameters were sent until then.
+
+    Of a band these are its mean's; each seed's round stands beside.
+    """
     parts = []
-    for line in lines:
+    for one in curves:
+        line, each = (one.curve, one.each_reach(measure, target)) if isinstance(one, Band) else (one, {})
         there = line.reach(measure, target)
+        seeds = f"; each seed {', '.join(str(t or 'not') for t in each.values())}" if len(each) > 1 else ""
         if there.round is None:
-            parts.append(f"{line.label} not reached in {int(line.round[-1])} rounds (best {100 * there.best:.1f} %)")
+            best = f"best {100 * there.best:.1f} %{seeds}"
+            parts.append(f"{one.label} not reached in {int(line.round[-1])} rounds ({best})")
         else:
-            parts.append(f"{line.label} {there.round}{_sent(there)}")
+            sent = f"{there.parameters_down:.3g} parameters to clients, {there.parameters_up:.3g} from them"
+            told = "" if np.isnan(there.parameters_down + there.parameters_up) else sent
+            beside = "; ".join(word for word in (told, seeds.removeprefix("; ")) if word)
+            parts.append(f"{one.label} {there.round}{f' ({beside})' if beside else ''}")
     accuracy = measure.words.replace("error", "accuracy")
     return f"rounds to {100 * target:g} % {accuracy}{_whose(measure)}: {', '.join(parts)}"
 
@@ -69,9 +78,3 @@ def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
 
 def _whose(measure: Measure) -> str:
     return " of the deployed model" if measure.is_deployed else ""
-
-
-def _sent(there: Reached) -> str:
-    if np.isnan(there.parameters_down + there.parameters_up):
-        return ""
-    return f" ({there.parameters_down:.3g} parameters to clients, {there.parameters_up:.3g} from them)"

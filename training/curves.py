@@ -186,7 +186,7 @@ class Curves(TableResult):
         told = [measure_of(name) for name in self._told]
         said = [tails(measure, self._tailed, self.last) for measure in told]
         if self.target is not None:
-            said += [reached(measure, self.lines, self.target) for measure in self._reachable()]
+            said += [reached(measure, self._tailed, self.target) for measure in self._reachable()]
         return "\n".join(said)
 
     @property
@@ -226,6 +226,9 @@ class Curves(TableResult):
                 measure.name: {line.run: asdict(line.reach(measure, self.target)) for line in self.lines}
                 for measure in self._reachable()
             }
+            for band in self.bands:
+                for measure in self._reachable():
+                    where[measure.name][band.label]["seeds"] = band.each_reach(measure, self.target)
             said["target"] = {"accuracy": self.target, "reached": where}
         return said
 

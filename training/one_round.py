@@ -81,7 +81,7 @@ class Federation:
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 compute=engine.compute.exact,
-                own=None if partition.test is None else Parts.of(train, partition.test, engine),
+                own=None if partition.test is None else Parts.of(train, partition.test, engine, (x, y)),
                 domains=Domains.of(data, engine, averages=method_name(config.average) != "none"),
             )
         return cls(config, partition, engine, facts, meter, x, y)

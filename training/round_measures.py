@@ -52,11 +52,13 @@ class Parts:
     batch: int
 
     @classmethod
-    def of(cls, samples: Samples, parts: Sequence[np.ndarray], engine: Engine) -> Parts:
-        """Of a split, brought to the engine's device."""
+    def of(
+        cls, samples: Samples, parts: Sequence[np.ndarray], engine: Engine, there: tuple[Inputs, Tensor] | None = None
+    ) -> Parts:
+        """Of a split, brought to the engine's device, or ``there`` already."""
         device = engine.compute.device
-        batch = default_batch(engine.module, samples, device)
-        return cls(samples.x.to(device), samples.y.to(device), tuple(parts), engine, samples.task, batch)
+        x, y = there or (samples.x.to(device), samples.y.to(device))
+        return cls(x, y, tuple(parts), engine, samples.task, default_batch(engine.module, samples, device))
 
     def errors(self, ids: Sequence[int] | np.ndarray, models: Weights | list[Weights]) -> np.ndarray:
         """The mean error on each of these parts, [K]: NaN of an empty one, and where the task has no error.

@@ -14,7 +14,7 @@ from ..options import Count, Output, output_options
     "curves",
     epilog="Example:  fedscope curves runs/fma runs/ima --smooth 7 --out figures/fma-ima    "
     "Other columns:  fedscope curves runs/ima --measure train_loss --measure test_accuracy --last 100    "
-    "Seeds:  fedscope curves runs/fma runs/fma-1 runs/ima runs/ima-1 --bands --target 0.9",
+    "Rounds to 90 %:  fedscope curves runs/fma runs/ima --target 0.9",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(

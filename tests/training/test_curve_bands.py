@@ -109,6 +109,16 @@ def test_sums_over_rounds_are_drawn_and_told(seeds: Any) -> None:
     assert curves.summary().splitlines()[0] == "parameters from clients, in all, after the last round: fma-0 60"
 
 
+def test_the_target_of_a_band_is_its_means_beside_each_seeds(seeds: Any) -> None:
+    curves = Curves.of(seeds([0.5, 0.2, 0.2], [0.5, 0.5, 0.1], [0.5, 0.5, 0.3]), bands=True, target=0.8)
+    assert curves.summary().splitlines()[-1] == (
+        "rounds to 80 % test accuracy of the deployed model: fma 3 (30 parameters to clients, 60 from them; each seed "
+        "2, 3, not)"
+    )
+    told = curves.numbers()["target"]["reached"]["test_error"]["fma"]
+    assert (told["round"], told["seeds"]) == (3, {"fma-0": 2, "fma-1": 3, "fma-2": None})
+
+
 # --- seeds ---
 
 
@@ -133,8 +143,8 @@ def test_seeds_are_one_line_with_their_mean_and_deviation(seeds: Any, tmp_path: 
     told = curves.numbers()["test_accuracy"]["fma"]
     assert (told["mean"], told["deviation"], told["seeds"]) == pytest.approx((tails.mean(), tails.std(ddof=1), 3))
     assert curves.summary() == (
-        "test accuracy of the deployed model, mean ± deviation over seeds, of each one's last 2 measured rounds: fma "
-        f"{100 * tails.mean():.1f} ± {100 * tails.std(ddof=1):.1f} % (3 seeds), ima-0 25.0 % (1 seed)"
+        "test accuracy of the deployed model, mean ± deviation over seeds, of each one's last measured rounds, 2 at "
+        f"most: fma {100 * tails.mean():.1f} ± {100 * tails.std(ddof=1):.1f} % (3 seeds), ima-0 25.0 % (1 seed)"
     )
     curves = replace(curves, attrs={"versions": {}})
     assert [path.name for path in curves.save(tmp_path / "c")] == ["c.curves.csv", "c.curves.json", "c.bands.csv"]
