@@ -250,3 +250,24 @@ def test_domains_are_drawn_of_the_deployed_model_and_come_back(tmp_path: Path, s
     table.write_text(table.read_text().replace("test_error_photo", "photo", 1))
     with pytest.raises(FedscopeError, match=r"c\.curves\.csv is not a table of `fedscope curves`"):
         Curves.load(tmp_path / "c")
+
+
+def test_the_command_and_the_function_give_the_same_bands(
+    seeds: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedscope
+    from fedscope.cli.main import run
+
+    names = [one.name for one in seeds([0.5, 0.2], [0.4, 0.1])]
+    monkeypatch.chdir(tmp_path)
+    for words in ([], ["--redraw"], ["--force"]):  # the table of means is there each time
+        assert run(["curves", *names, "--bands", "--target", "0.8", "--out", "m", "--json", *words]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert sorted(said.pop("files")) == ["m.bands.csv", "m.curves.csv", "m.curves.json", "m.pdf", "m.png"]
+        asked = fedscope.curves(names, bands=True, target=0.8)
+        assert asked.numbers() == said
+        assert said["test_error"]["fma"]["seeds"] == 2
+    asked.save("n")
+    assert Path("n.bands.csv").read_bytes() == Path("m.bands.csv").read_bytes()
+    assert run(["curves", *names, "--bands"]) == 0
+    assert Path("fma-0/figures/curves-fma-0-fma-1-bands.bands.csv").exists()
