@@ -11,17 +11,21 @@ import numpy as np
 from .errors import FedscopeError, nearest
 from .weights import Entry, Layout
 
-KNOWN = '"all", "none", "every:N", "last:N" or a list of rounds'
+KNOWN = '"all", "none", "every:N", "last:N" or a list of rounds, as "1,20,last"'
+#: in :attr:`Policy.rounds`, the last round of the run
+LAST = 0
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Which rounds' models are recorded: ``record.clients`` and ``record.globals``.
+    """Which rounds' models are recorded, ``record.clients`` and ``record.globals``, or measured, ``run.evaluate_all``.
 
     >>> [t for t in range(1, 11) if Policy.parse("every:4").keeps(t, 10)]
     [4, 8]
     >>> [t for t in range(1, 11) if Policy.parse("last:2").keeps(t, 10)]
     [9, 10]
+    >>> [t for t in range(1, 11) if Policy.parse("1,4,last").keeps(t, 10)]
+    [1, 4, 10]
     """
 
     kind: Literal["all", "none", "every", "last", "rounds"]
@@ -30,7 +34,7 @@ class Policy:
 
     @classmethod
     def parse(cls, value: object, place: str = "record.clients") -> Policy:
-        """Read ``"all"``, ``"none"``, ``"every:N"``, ``"last:N"`` or a list of rounds.
+        """Read ``"all"``, ``"none"``, ``"every:N"``, ``"last:N"``, or rounds, as a list or as ``"1,20,last"``.
 
         Raises:
             FedscopeError: anything else; names the value, ``place`` and what is known.
@@ -40,8 +44,12 @@ class Policy:
                 if not isinstance(round, int) or isinstance(round, bool) or round < 1:
                     raise FedscopeError(f"{place} names round {round!r}; rounds are whole numbers from 1 on")
             return cls("rounds", rounds=tuple(sorted(set(value))))
+        what = "recording policy" if place.startswith("record.") else "choice of rounds"
         if not isinstance(value, str):
-            raise FedscopeError(f"{place} = {value!r} is not a recording policy; give {KNOWN}")
+            raise FedscopeError(f"{place} = {value!r} is not a {what}; give {KNOWN}")
+        numbers = [part.strip() for part in value.split(",")]
+        if all(part == "last" or (part.isascii() and part.isdecimal() and int(part) > 0) for part in numbers):
+            return cls("rounds", rounds=tuple(sorted({LAST if part == "last" else int(part) for part in numbers})))
         word, colon, number = value.partition(":")
         if word in ("all", "none") and not colon:
             return cls("all" if word == "all" else "none")
@@ -50,7 +58,7 @@ class Policy:
                 raise FedscopeError(f'{place} = "{value}" needs a whole number from 1 on, as in "{word}:10"')
             return cls("every" if word == "every" else "last", int(number))
         hint = nearest(word, ("all", "none", "every", "last"))
-        raise FedscopeError(f'{place} = "{value}" is not a recording policy{hint or ";"} give {KNOWN}')
+        raise FedscopeError(f'{place} = "{value}" is not a {what}{hint or ";"} give {KNOWN}')
 
     def keeps(self, round: int, rounds_total: int) -> bool:
         """Whether the policy keeps this round of a run of so many."""
@@ -64,7 +72,7 @@ class Policy:
             case "last":
                 return round > rounds_total - self.count
             case "rounds":
-                return round in self.rounds
+                return round in self.rounds or (LAST in self.rounds and round == rounds_total)
 
 
 def size_on_disk(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,11 +33,30 @@ COLUMNS = (
     "parameters_up",
 )
 
-#: the last column: of the row before it, as eight hexadecimal digits
+#: columns that only some runs have, behind the others: of data with domains, and where ``run.evaluate_all`` is set
+FURTHER = re.compile(
+    r"(averaged_)?(test_error_[A-Za-z0-9_.-]{1,80}|domain_error_(mean|std))|all_client_test_error_(mean|std|worst)"
+)
+
+#: the last column: of the row before it, as eight hexadecimal digits; further columns' names count as before the row
 CHECK = "crc32"
-HEAD = ",".join((*COLUMNS, CHECK)) + "\n"
 
 Metrics = Mapping[str, float | int | None]
+
+
+def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """The columns beside :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
+
+    >>> further([{"lr": 0.1}, {"lr": 0.1, "test_error_photo": 0.2, "note": 1}])
+    ('test_error_photo',)
+    """
+    found = dict.fromkeys(name for names in metrics for name in names if name not in COLUMNS)
+    return tuple(name for name in found if FURTHER.fullmatch(name))
+
+
+def head_of(more: Sequence[str] = ()) -> str:
+    """The first line of a table with these further columns."""
+    return ",".join((*COLUMNS, *more, CHECK)) + "\n"
 
 
 def to_json(metrics: Metrics) -> str:
@@ -53,15 +73,18 @@ def from_json(text: str) -> dict[str, float | int | None]:
     return {name: math.nan if value is None else value for name, value in json.loads(text).items()}
 
 
-def to_row(round: int, metrics: Metrics) -> str:
+def to_row(round: int, metrics: Metrics, more: Sequence[str] = ()) -> str:
     """One line of ``metrics.csv``; what does not apply, or is no number, is empty.
+
+    Args:
+        more: the table's further columns.
 
     >>> to_row(3, {"lr": 0.1}).split(",")[:3], to_row(3, {"lr": 0.1})[-9:]
     (['3', '0.1', ''], '6ca80a1e\\n')
     """
     values = {**metrics, "round": round}
-    row = ",".join(_cell(values.get(name)) for name in COLUMNS)
-    return f"{row},{_sum(row)}\n"
+    row = ",".join(_cell(values.get(name)) for name in (*COLUMNS, *more))
+    return f"{row},{_sum(row, more)}\n"
 
 
 def write_table(path: Path, rows: Iterable[tuple[int, Metrics]]) -> None:
@@ -69,10 +92,14 @@ def write_table(path: Path, rows: Iterable[tuple[int, Metrics]]) -> None:
     _write(path, _table(rows))
 
 
-def append_row(path: Path, round: int, metrics: Metrics) -> None:
-    """Add a round. Not fsynced: a row that is lost in a crash is mended from the round's file."""
+def append_row(path: Path, round: int, metrics: Metrics, more: Sequence[str] = ()) -> None:
+    """Add a round. Not fsynced: a row that is lost in a crash is mended from the round's file.
+
+    Args:
+        more: the further columns that the table has.
+    """
     with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(to_row(round, metrics))
+        file.write(to_row(round, metrics, more))
 
 
 def read_table(path: Path) -> dict[int, dict[str, float]]:
@@ -93,13 +120,14 @@ def read_table(path: Path) -> dict[int, dict[str, float]]:
     names = _cells(head)
     if not names:  # nothing is left of the table
         return {}
-    if names[-1] == CHECK and head + "\n" != HEAD:
+    more = tuple(names[len(COLUMNS) : -1])
+    if names[-1] == CHECK and (head + "\n" != head_of(more) or further([more]) != more):
         return {}
     rows: dict[int, dict[str, float]] = {}
     for line in lines:
         if names[-1] == CHECK:
             line, _, found = line.rpartition(",")
-            if found != _sum(line):
+            if found != _sum(line, more):
                 continue
         try:
             cells = _cells(line)
@@ -117,22 +145,25 @@ def to_arrays(
 ) -> dict[str, np.ndarray]:
     """Each column over ``rounds``, float64, NaN where empty: from the table's rows, else from ``of(round)``."""
     known = [rows[t] if t in rows else of(t) for t in rounds]
-    arrays = {name: np.array([_float(row.get(name)) for row in known], dtype=np.float64) for name in COLUMNS}
+    names = (*COLUMNS, *further(known))
+    arrays = {name: np.array([_float(row.get(name)) for row in known], dtype=np.float64) for name in names}
     arrays["round"] = np.array(rounds, dtype=np.float64)
     return arrays
 
 
-def mend_table(path: Path, rounds: Sequence[int], of: Callable[[int], Metrics]) -> bool:
-    """Rebuild ``metrics.csv`` from the round files if it says anything else; returns whether it did."""
-    expected = _table((t, of(t)) for t in rounds)
-    if path.is_file() and path.stat().st_size == len(expected) and path.read_bytes() == expected.encode():
-        return False
-    _write(path, expected)
-    return True
+def mend_table(path: Path, rounds: Sequence[int], of: Callable[[int], Metrics]) -> tuple[str, ...]:
+    """Rebuild ``metrics.csv`` from the round files if it says anything else; returns its further columns."""
+    rows = [(t, of(t)) for t in rounds]
+    expected = _table(rows)
+    if not (path.is_file() and path.stat().st_size == len(expected) and path.read_bytes() == expected.encode()):
+        _write(path, expected)
+    return further(metrics for _, metrics in rows)
 
 
 def _table(rows: Iterable[tuple[int, Metrics]]) -> str:
-    return HEAD + "".join(to_row(round, metrics) for round, metrics in rows)
+    rows = list(rows)
+    more = further(metrics for _, metrics in rows)
+    return head_of(more) + "".join(to_row(round, metrics, more) for round, metrics in rows)
 
 
 def _write(path: Path, text: str) -> None:
@@ -147,8 +178,9 @@ def _cells(line: str) -> list[str]:
         return [""]
 
 
-def _sum(row: str) -> str:
-    return f"{zlib.crc32(row.encode()):08x}"
+def _sum(row: str, more: Sequence[str] = ()) -> str:
+    """With the further columns' names, so that a changed one makes none of its numbers another's."""
+    return f"{zlib.crc32(row.encode(), zlib.crc32(','.join(more).encode())):08x}"
 
 
 def _float(value: float | int | None) -> float:

@@ -37,6 +37,7 @@ class Head:
         models: which of ``start``, ``global`` and ``averaged`` there are.
         has_mean: whether the state of the average over rounds holds the clients' mean.
         client_states: the names of what clients keep.
+        all_client_test_error: [N], where it was measured.
     """
 
     columns: dict[str, np.ndarray | None]
@@ -45,6 +46,7 @@ class Head:
     has_clients: bool
     has_mean: bool
     client_states: tuple[str, ...]
+    all_client_test_error: np.ndarray | None
 
 
 def read_head(file: RoundFile, number: int, population: int | None) -> Head:
@@ -69,6 +71,7 @@ def read_head(file: RoundFile, number: int, population: int | None) -> Head:
         has_clients="clients" in there,
         has_mean="average" in states and "clients_mean" in file.names("state/average"),
         client_states=tuple(file.names("client_state")) if "client_state" in there else (),
+        all_client_test_error=_errors(file, population) if "all_client_test_error" in there else None,
     )
 
 
@@ -80,6 +83,14 @@ def _column(file: RoundFile, name: str) -> np.ndarray:
     if column.dtype.kind == "u" and len(column) and column.max() > np.iinfo(np.int64).max:
         raise file.gate.damaged(f"{name} has {column.max()}, which is too large")
     return np.asarray(column, dtype=dtype)
+
+
+def _errors(file: RoundFile, population: int | None) -> np.ndarray:
+    errors = file.array("all_client_test_error", "f")
+    if errors.ndim != 1 or len(errors) != (len(errors) if population is None else population):
+        of = "" if population is None else f" of {population}"
+        raise file.gate.damaged(f"all_client_test_error has shape {errors.shape}, not one number a client{of}")
+    return np.asarray(errors, np.float64)
 
 
 def _refuse_another_round(file: RoundFile, number: int) -> None:

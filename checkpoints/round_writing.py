@@ -34,6 +34,7 @@ class RoundRecord:
         state: the server's, arrays, models or mappings of them by name.
         client_state: by name, what this round's clients keep: models or vectors [C, P], or arrays [C, ...].
         metrics: numbers by column of ``metrics.csv``.
+        all_client_test_error: [N], of every client of the run on its own test part; NaN of one without.
     """
 
     round: int
@@ -49,6 +50,7 @@ class RoundRecord:
     state: State = field(default_factory=dict)
     client_state: Mapping[str, Weights | np.ndarray] = field(default_factory=dict)
     metrics: Mapping[str, float | int | None] = field(default_factory=dict)
+    all_client_test_error: np.ndarray | None = None
 
 
 def write_round(
@@ -74,6 +76,9 @@ def write_round(
         for name, dtype in _COLUMNS.items():
             values = np.asarray(getattr(record, name), dtype=dtype)
             sums.add(file.create_dataset(name, data=values), values)
+        if record.all_client_test_error is not None:
+            values = np.asarray(record.all_client_test_error, dtype="f8")
+            sums.add(file.create_dataset("all_client_test_error", data=values), values)
         for name, model in zip(MODELS, models, strict=True):
             if model is not None:
                 _write_model(file.create_group(name), model, sums)

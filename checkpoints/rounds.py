@@ -106,6 +106,14 @@ class Round:
         return dict(self._head.metrics)
 
     @property
+    def all_client_test_error(self) -> np.ndarray | None:
+        """The error of every client of the run on its own test part, [N], NaN of one without; None where not measured.
+
+        Measured in the rounds that ``run.evaluate_all`` asks for.
+        """
+        return self._head.all_client_test_error
+
+    @property
     def models(self) -> tuple[str, ...]:
         """Which of ``start``, ``global`` and ``averaged`` were recorded."""
         return self._head.models

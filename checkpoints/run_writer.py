@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from .durable import WriterLock, disk_is_full, sweep_temporaries, sync
 from .errors import DiskFullError, FedscopeError
-from .metrics import append_row, mend_table
+from .metrics import append_row, further, mend_table
 from .partition import Partition
 from .round_writing import RoundRecord, write_round
 from .run_folders import create_run
@@ -24,6 +24,7 @@ class RunWriter:
         self.path = run.path
         self.last = run.rounds[-1] if run.rounds else 0
         self._compression = _compression(run.config)
+        self._further: tuple[str, ...] = ()  # columns of metrics.csv
 
     @classmethod
     def create(
@@ -69,7 +70,7 @@ class RunWriter:
             for part in KEPT_PARTS:
                 writer.forget(part, run.rounds)
             if not run.is_foreign or (path / "metrics.csv").exists():
-                mend_table(path / "metrics.csv", run.rounds, lambda t: run.round(t).metrics)
+                writer._further = mend_table(path / "metrics.csv", run.rounds, lambda t: run.round(t).metrics)
         except BaseException:
             writer.close()
             raise
@@ -103,7 +104,16 @@ class RunWriter:
         with _room(self):
             write_round(round_path(self.path, record.round), record, self._compression, self.run.layout)
             self.last = record.round
-            append_row(self.path / "metrics.csv", record.round, record.metrics)
+            self._add_row(record)
+
+    def _add_row(self, record: RoundRecord) -> None:
+        table = self.path / "metrics.csv"
+        if set(further([record.metrics])) <= set(self._further):
+            append_row(table, record.round, record.metrics, self._further)
+            return
+        # the first round that has such columns: of a run, or after a branch's history
+        run = Run.open(self.path)
+        self._further = mend_table(table, run.rounds, lambda t: run.round(t).metrics)
 
     def keep(self, record: RoundRecord, part: str) -> None:
         """Keep what a resume needs of a round and its file leaves out; call it before the round's :meth:`write`.

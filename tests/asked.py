@@ -5,6 +5,7 @@ from __future__ import annotations
 # One command of every result, with --out m and each file that it would write there beside its main one.
 ASKED = {
     "curves": ("curves runs/fma", "curves.csv pdf png"),
+    "curves-target": ("curves runs/fma --measure test_accuracy --target 0.3", "curves.csv pdf png"),
     "data": ("data runs/fma", "counts.csv pdf samples.pdf"),
     "line": ("line runs/fma@1 runs/fma@2 --points 3 --split test", "pdf png"),
     "line-clients": ("line runs/fma@2 --clients --points 3 --split test", "pdf png"),

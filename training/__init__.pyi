@@ -16,10 +16,7 @@ from .config import recorded_tables as recorded_tables
 from .curve_measures import MEASURES as MEASURES
 from .curve_measures import USUAL as USUAL
 from .curve_measures import measure_of as measure_of
-from .curves import Curve as Curve
 from .curves import Curves as Curves
-from .curves import error_curves as error_curves
-from .curves import metrics_of as metrics_of
 from .dataset import Dataset as Dataset
 from .engine import Engine as Engine
 from .layouts.download import download as download
@@ -32,6 +29,9 @@ from .registry import canonical_method as canonical_method
 from .registry import preset as preset
 from .registry import presets as presets
 from .replays import Replayer as Replayer
+from .run_curve import Curve as Curve
+from .run_curve import error_curves as error_curves
+from .run_curve import metrics_of as metrics_of
 from .splitting import partition as partition
 from .training_loop import resume as resume
 from .training_loop import train as train

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .curves import Curve, Curves
+    from .curve_bands import Band
+    from .curves import Curves
+    from .run_curve import Curve
+
+#: a unit stays with the word before it
+_TIED = "\N{NO-BREAK SPACE}("
+#: letters of an axis label that a panel has room for
+_LETTERS = 24
 
 #: a mean over clients that is drawn into another panel, dotted: with its deviation as a band, or alone
 BESIDE = {"test_error": ("client_error_mean", True), "client_test_error_mean": ("client_error_mean", False)}
@@ -30,6 +38,9 @@ def draw_curves(
     averaged round on (filled dot), and that of its ``global`` goes on thin behind it. A mean over clients has a band of
     one deviation. The clients' mean error on the test set is dotted: in the panel of the test error with its band, in
     that of the error on their own test parts without.
+
+    Runs that differ in their seed alone are one line, their mean, in a band of one deviation over the seeds; there is
+    no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it.
     """
     with paper_style(width):
         from matplotlib.figure import Figure
@@ -38,13 +49,18 @@ def draw_curves(
         panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
         marks: set[str] = set()
         for axes, measure in zip(panels, measures, strict=True):
-            for i, curve in enumerate(curves.runs):
+            for i, curve in enumerate(curves.lines):
                 look = look_of(i)
-                marks |= _draw(axes, curve, measure, look, smoothing) | _beside(axes, curve, measure, look, smoothing)
+                if curves.bands:
+                    marks |= _draw(axes, curve, measure, look, smoothing, curves.bands[i])
+                else:
+                    marks |= _draw(axes, curve, measure, look, smoothing)
+                    marks |= _beside(axes, curve, measure, look, smoothing)
+            marks |= _target(axes, curves, measure)
             _scale(axes, measure, curves)
         panels[-1].set_xlabel("round")
         even(panels[-1].xaxis, "auto", integer=True)
-        last = max(int(curve.round[-1]) for curve in curves.runs)
+        last = max(int(curve.round[-1]) for curve in curves.lines)
         panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
         handles = _handles(curves, marks)
         figure.legend(handles=handles, loc="outside upper center", ncols=_columns(handles, width), frameon=False)
@@ -53,18 +69,24 @@ def draw_curves(
         return figure
 
 
-def _draw(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int) -> set[str]:
+def _draw(
+    axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int, seeds: Band | None = None
+) -> set[str]:
     """A run's line; returns what has to be explained besides it."""
     x, y = _line(curve, measure, smoothing)
     if not len(x):
         return set()
     axes.plot(x, y, zorder=3, marker="." if len(x) == 1 else None, **look)
-    if measure.deviation is not None:
-        _band(axes, curve, measure, x, y, look["color"], smoothing)
-        return {"band"}
-    averaged = curve.values.get(f"averaged_{measure.column}")
-    if averaged is None or np.isnan(averaged).all():
-        return set()
+    marks: set[str] = set()
+    if seeds is not None and seeds.seeds > 1:
+        _band(axes, curve, seeds.deviation(measure), measure, x, y, look["color"], smoothing)
+        marks.add("seeds")
+    elif seeds is None and measure.deviation is not None:
+        _band(axes, curve, curve.deviation(measure), measure, x, y, look["color"], smoothing)
+        marks.add("band")
+    averaged = curve.averaged(measure.column)
+    if averaged is None:
+        return marks
     begin = curve.round[~np.isnan(averaged)][0]
     at = int(np.searchsorted(x, begin))
     axes.plot(x[at], y[at], "o", color=look["color"], markersize=3.5, zorder=4)
@@ -72,13 +94,29 @@ def _draw(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoo
     x, y = _smooth(curve.round, _shown(measure, curve.values[measure.column]), smoothing)
     own = slice(max(int(np.searchsorted(x, begin)) - 1 - smoothing, 0), None)
     axes.plot(x[own], y[own], color=look["color"], linewidth=0.8, alpha=0.6, zorder=2.5)
-    return {"dot", "global"}
+    return marks | {"dot", "global"}
+
+
+def _target(axes: Axes, curves: Curves, measure: Measure) -> set[str]:
+    """The target, in a panel whose curves can reach it."""
+    if curves.target is None or not measure.is_reachable:
+        return set()
+    level = 100 * (curves.target if measure.is_accuracy else 1 - curves.target)
+    axes.axhline(level, color="0.4", linestyle=(0, (4, 2)), linewidth=0.6, zorder=1.5)
+    marks = {"target"}
+    for i, curve in enumerate(curves.lines):
+        first = curve.reach(measure, curves.target).round
+        if first is not None:
+            at = 100 * curve.series(measure)[curve.round == first]
+            axes.plot([first], at, "o", mfc="white", mec=look_of(i)["color"], markersize=4, zorder=5)
+            marks.add("reached")
+    return marks
 
 
 def _beside(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int) -> set[str]:
     """The clients' mean error on the test set, in the panel of another error."""
     name, band = BESIDE.get(measure.column, ("", False))
-    if name not in curve.values:
+    if not name:
         return set()
     clients = measure_of(name.replace("error", "accuracy") if measure.is_accuracy else name)
     x, y = _line(curve, clients, smoothing)
@@ -86,18 +124,25 @@ def _beside(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], sm
         return set()
     axes.plot(x, y, color=look["color"], linestyle=":", linewidth=0.8, zorder=2)
     if band:
-        _band(axes, curve, clients, x, y, look["color"], smoothing)
+        _band(axes, curve, curve.deviation(clients), clients, x, y, look["color"], smoothing)
     return {"clients and band"} if band else {"clients"}
 
 
 def _band(
-    axes: Axes, curve: Curve, measure: Measure, x: np.ndarray, y: np.ndarray, colour: str, smoothing: int
+    axes: Axes,
+    curve: Curve,
+    deviation: np.ndarray,
+    measure: Measure,
+    x: np.ndarray,
+    y: np.ndarray,
+    colour: str,
+    smoothing: int,
 ) -> None:
-    assert measure.deviation is not None
-    deviation = 100 * curve.values[measure.deviation][np.isin(curve.round, x)]
+    """One deviation about a line; ``deviation`` is over the curve's rounds, as it was measured."""
+    around = (100 if measure.is_share else 1) * deviation[np.isin(curve.round, x)]
     if smoothing and len(x) >= smoothing:
-        deviation = smooth(deviation, smoothing)
-    axes.fill_between(x, y - deviation, y + deviation, color=colour, alpha=0.15, linewidth=0, zorder=1)
+        around = smooth(around, smoothing)
+    axes.fill_between(x, y - around, y + around, color=colour, alpha=0.15, linewidth=0, zorder=1)
 
 
 def _handles(curves: Curves, marks: set[str]) -> list[Any]:
@@ -105,7 +150,8 @@ def _handles(curves: Curves, marks: set[str]) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [Line2D([], [], **look_of(i), label=literal(curve.run)) for i, curve in enumerate(curves.runs)]
+    names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
+    handles: list[Any] = [Line2D([], [], **look_of(i), label=literal(name)) for i, name in enumerate(names)]
     grey = "0.4"
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
@@ -113,6 +159,9 @@ def _handles(curves: Curves, marks: set[str]) -> list[Any]:
         "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
         "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),
         "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d."),
+        "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d. over seeds"),
+        "target": Line2D([], [], color=grey, linestyle=(0, (4, 2)), linewidth=0.6, label="target accuracy"),
+        "reached": Line2D([], [], mfc="white", mec=grey, marker="o", markersize=4, linestyle="none", label="reached"),
     }
     return handles + [handle for mark, handle in others.items() if mark in marks]
 
@@ -147,7 +196,8 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
 
 def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
     nats = set(curves.attrs.get("tasks", ())) <= {None, "classification", "sequences"}
-    axes.set_ylabel(measure.label if nats else measure.label.replace(" (nats)", ""))
+    label = measure.label if nats else measure.label.replace(" (nats)", "")
+    axes.set_ylabel(fill(label.replace(" (", _TIED), _LETTERS, break_long_words=False).replace(_TIED, " ("))
     if not measure.is_loss:
         if not measure.is_accuracy:
             axes.set_ylim(bottom=0)

@@ -1,13 +1,15 @@
-"""What ``curves`` can draw: every column of ``metrics.csv``, its name on an axis, its scale, and how it is smoothed."""
+"""What ``curves`` can draw: every column of ``metrics.csv`` and sums over rounds, its name on an axis, its scale, and
+how it is smoothed."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..checkpoints import FedscopeError, nearest
-from ..checkpoints.metrics import COLUMNS
+from ..checkpoints.metrics import COLUMNS, FURTHER
 
 #: in the order of ``BASE.curves.csv``, where a new column comes last
 _FIRST = (
@@ -15,6 +17,13 @@ _FIRST = (
     *("client_error_mean", "client_error_std"),
 )
 MEASURES = (*_FIRST, *(column for column in COLUMNS if column not in (*_FIRST, "round")))
+
+#: what is no column: the sum of one over the rounds until then
+TOTALS = {f"parameters_{way}_total": f"parameters_{way}" for way in ("down", "up")}
+
+#: the means that a deviation stands beside, ``..._mean`` and ``..._std``
+MEANS = ("client_error", "client_test_error", "all_client_test_error", "domain_error", "averaged_domain_error")
+_STDS = tuple(f"{name}_std" for name in MEANS)
 
 #: what is drawn where nothing is asked for
 USUAL = ("test_loss", "test_error")
@@ -34,7 +43,15 @@ _LABELS = {
     "seconds": "seconds a round",
     "parameters_down": "parameters to clients",
     "parameters_up": "parameters from clients",
+    "parameters_down_total": "parameters to clients, in all",
+    "parameters_up_total": "parameters from clients, in all",
+    "all_client_test_error_mean": "own-test error of all clients (%)",
+    "all_client_test_error_std": "s.d. of own-test error of all clients (%)",
+    "all_client_test_error_worst": "worst own-test error of all clients (%)",
+    "domain_error_mean": "mean error over domains (%)",
+    "domain_error_std": "s.d. of error over domains (%)",
 }
+_DOMAIN = re.compile(r"test_error_(.+)")
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,7 @@ class Measure:
     @property
     def is_accuracy(self) -> bool:
         """Whether 1 less the column is drawn; a deviation is that of error and accuracy alike."""
-        return self.name != self.column and not self.column.endswith("_std")
+        return self.name != self.column and self.column not in _STDS
 
     @property
     def is_share(self) -> bool:
@@ -60,19 +77,36 @@ class Measure:
         return "error" in self.column
 
     @property
+    def is_reachable(self) -> bool:
+        """Whether it leaves an accuracy that a curve can reach."""
+        return self.is_share and self.column not in _STDS
+
+    @property
     def is_loss(self) -> bool:
         """Whether its axis is logarithmic."""
-        return self.column.endswith("_loss")
+        return self.column.endswith("_loss") and not self.is_share
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether it is the averaged model's where there is one."""
+        return self.column in USUAL or self.column.startswith(("test_error_", "domain_error_"))
 
     @property
     def deviation(self) -> str | None:
-        """The column of the deviation over clients that belongs to a mean over them."""
-        return self.column.removesuffix("_mean") + "_std" if self.column.endswith("_mean") else None
+        """The column of the deviation over clients or domains that belongs to a mean over them."""
+        name = self.column.removesuffix("_mean")
+        return f"{name}_std" if name in MEANS else None
 
     @property
     def label(self) -> str:
         """On an axis, with the unit."""
-        label = _LABELS.get(self.column, self.column.replace("_", " "))
+        before, column = "", self.column
+        if column not in _LABELS and column.startswith("averaged_"):
+            before, column = "averaged ", column.removeprefix("averaged_")
+        if domain := _DOMAIN.fullmatch(column):
+            kind = "accuracy" if self.name != self.column else "error"
+            return f"{before}test {kind}, {domain[1]} (%)"
+        label = before + _LABELS.get(column, column.replace("_", " "))
         return label.replace("error", "accuracy") if self.name != self.column else label
 
     @property
@@ -82,7 +116,8 @@ class Measure:
 
 
 def measure_of(name: str) -> Measure:
-    """A measure by name: a column of ``metrics.csv``, or an error column with ``accuracy`` in the place of ``error``.
+    """A measure by name: a column of ``metrics.csv``, an error column with ``accuracy`` in the place of ``error``, or
+    one of :data:`TOTALS`.
 
     Raises:
         FedscopeError: another name; says which there are.
@@ -90,11 +125,12 @@ def measure_of(name: str) -> Measure:
     >>> measure_of("client_test_accuracy_mean")
     Measure(name='client_test_accuracy_mean', column='client_test_error_mean')
     """
-    column = name.replace("accuracy", "error")
-    if column not in MEASURES:
+    column = name.replace("accuracy", "error", 1)
+    known = (*MEASURES, *TOTALS)
+    if column not in known and not FURTHER.fullmatch(column):
         raise FedscopeError(
-            f"--measure {name} is no column of metrics.csv{nearest(name, MEASURES) or ';'} there are "
-            f"{', '.join(MEASURES)}, and accuracy for error"
+            f"--measure {name} is no column of metrics.csv{nearest(name, known) or ';'} there are "
+            f"{', '.join(known)}, those of domains and of all clients where a run has them, and accuracy for error"
         )
     return Measure(name, column)
 

@@ -1,64 +1,30 @@
-"""``curves``: loss, error and client spread over rounds, of one or several runs."""
+"""``curves``: loss, error and client spread over rounds, of one or several runs, or of several seeds of each."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
-from ..checkpoints.foreign_files import RESULT, read_json
-from ..checkpoints.metrics import read_table, to_arrays
+from ..checkpoints.foreign_files import RESULT, read_json, read_text
+from ..checkpoints.metrics import further
 from ..checkpoints.results import Table, TableResult, number
-from ..checkpoints.results.tables import AGAIN, write_csv
-from ..decomposition.factors.result import ErrorCurve
+from ..checkpoints.results.result import of_installed
+from ..checkpoints.results.tables import AGAIN, beside, write_csv
+from .curve_bands import COLUMNS, Band, seeds_of
 from .curve_measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
+from .curve_words import reached, tails, unmeasured
+from .run_curve import Curve, metrics_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True)
-class Curve:
-    """One run's measures over its rounds; errors are shares (0 to 1), NaN where nothing was measured."""
-
-    run: str
-    round: np.ndarray
-    values: dict[str, np.ndarray]
-
-    def deployed(self, measure: str) -> np.ndarray:
-        """The measure of the model that a user would deploy: ``averaged`` where there is one, else ``global``."""
-        averaged = self.values[f"averaged_{measure}"]
-        return np.where(np.isnan(averaged), self.values[measure], averaged)
-
-    def series(self, measure: Measure) -> np.ndarray:
-        """A measure over rounds: of the deployed model where it is its test loss or error, else as it was recorded."""
-        values = self.deployed(measure.column) if measure.column in USUAL else self.values[measure.column]
-        return 1 - values if measure.is_accuracy else values
-
-    def measured(self, measure: Measure) -> tuple[np.ndarray, np.ndarray]:
-        """The rounds in which there is a number, and the numbers."""
-        values = self.series(measure)
-        there = ~np.isnan(values)
-        return self.round[there], values[there]
-
-    def tail(self, measure: str = "test_error", last: int = 10) -> tuple[float, float, int]:
-        """Mean and deviation (n - 1) of a measure over its last measured rounds, and how many these are.
-
-        The deviation is over rounds of one run, so it says how steady the run is, not how sure the mean is.
-
-        Args:
-            measure: a column of ``metrics.csv``; ``test_loss`` and ``test_error`` are the deployed model's.
-            last: of how many measured rounds, at most.
-        """
-        values = self.measured(measure_of(measure))[1][-last:]
-        if not len(values):
-            return float("nan"), float("nan"), 0
-        return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan"), len(values)
+_NAMED = ("run", "round")
 
 
 @dataclass(frozen=True)
@@ -72,10 +38,13 @@ class Curves(TableResult):
         last: of how many measured rounds mean and deviation are told.
         smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
             :func:`fedscope.training.curve_measures.smooth`); 0 for none.
+        target: the accuracy that a curve is to reach.
+        bands: runs that differ in their seed alone, where these are one line.
     """
 
     command = "curves"
     suffixes = (".curves.csv", ".curves.json")
+    derived = (".bands.csv",)
     tables = (Table(".curves.csv", {"run": str, "round": int, **dict.fromkeys(MEASURES, number)}),)
 
     runs: tuple[Curve, ...]
@@ -83,26 +52,44 @@ class Curves(TableResult):
     measures: tuple[str, ...] = ()
     last: int = 10
     smooth: int = 0
+    target: float | None = None
+    bands: tuple[Band, ...] = ()
 
     @classmethod
-    def of(cls, runs: Sequence[Run], **asked: Any) -> Self:
+    def of(cls, runs: Sequence[Run], *, bands: bool = False, **asked: Any) -> Self:
         """What was measured while training; ``attrs`` names the runs' tasks where one has another than the usual.
 
+        Args:
+            bands: whether runs that differ in their seed alone are one line.
+
         Raises:
-            FedscopeError: a run without rounds; one given twice. That nothing was measured is said when it is drawn.
+            FedscopeError: a run without rounds; one given twice; ``bands`` of runs of one seed each. That nothing was
+                measured is said when it is drawn.
         """
         curves = []
         for run in runs:
             run.round("last")  # says that there is none
             metrics = metrics_of(run)
-            curves.append(Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in MEASURES}))
+            columns = (*MEASURES, *further([metrics]))
+            curves.append(Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in columns}))
         if len({curve.run for curve in curves}) < len(curves):
             curves = [Curve(str(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
                 names = ", ".join(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
-        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, **asked)
+        grouped = seeds_of(runs, curves) if bands else ()
+        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, bands=grouped, **asked)
+
+    @property
+    def lines(self) -> tuple[Curve, ...]:
+        """What is drawn and told: a curve a run, or with bands the means over seeds."""
+        return tuple(band.curve for band in self.bands) if self.bands else self.runs
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of ``BASE.curves.csv``, behind run and round: all of ``metrics.csv``."""
+        return (*MEASURES, *further(curve.values for curve in self.runs))
 
     def rows(self) -> list[Any]:
         """BASE.curves.csv: a row a run and round, empty where nothing was measured."""
@@ -110,7 +97,7 @@ class Curves(TableResult):
             [
                 (curve.run, number, *(None if np.isnan(value) else float(value) for value in values))
                 for curve in self.runs
-                for number, *values in zip(curve.round.tolist(), *(curve.values[m] for m in MEASURES), strict=True)
+                for number, *values in zip(curve.round.tolist(), *map(curve.column, self.columns), strict=True)
             ]
         ]
 
@@ -122,10 +109,21 @@ class Curves(TableResult):
         """Write the table, then the provenance; returns their paths. Floats survive."""
         table, head = self.paths(base)
         table.parent.mkdir(parents=True, exist_ok=True)
-        write_csv(table, tuple(self.tables[0].columns), self.rows()[0])
+        write_csv(table, ("run", "round", *self.columns), self.rows()[0])
         with write_durably(head) as temporary:
             temporary.write_text(json.dumps(self.head(), indent=1) + "\n", encoding="utf-8")
-        return [table, head]
+        return [table, head, *self.derive(base)]
+
+    def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
+        """With bands ``BASE.bands.csv``: mean and deviation over the seeds of every column, and how many they are."""
+        path = beside(Path(base), ".bands.csv")
+        if not self.bands:
+            if again:
+                path.unlink(missing_ok=True)  # of a result that this one has replaced
+            return []
+        if again or not path.exists():
+            write_csv(path, COLUMNS, [row for band in self.bands for row in band.rows()])
+        return [path]
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
@@ -141,7 +139,11 @@ class Curves(TableResult):
         attrs = read_json(head, "a result of `fedscope curves`", AGAIN, RESULT)
         if not isinstance(attrs, dict) or "versions" not in attrs:
             raise FedscopeError(f"{head} is no result of `fedscope curves`: it does not say its versions; {AGAIN}")
-        return cls.of_tables(attrs, cls.tables[0].read(table, cls.command))
+        lines = read_text(table, "a table of `fedscope curves`", AGAIN, RESULT, errors="replace")
+        names = lines.partition("\n")[0].strip().split(",")
+        known = cls.tables[0]
+        columns = {**known.columns, **dict.fromkeys(further([names]), number)}
+        return cls.of_tables(attrs, replace(known, columns=columns).read(table, cls.command))
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
@@ -153,26 +155,43 @@ class Curves(TableResult):
             Curve(
                 run,
                 np.array([row["round"] for row in own]),
-                {name: np.array([row[name] for row in own], np.float64) for name in MEASURES},
+                {name: np.array([row[name] for row in own], np.float64) for name in own[0] if name not in _NAMED},
             )
             for run, own in rows.items()
         )
         return cls(tuple(curves), head)
+
+    def to_pandas(self) -> Any:
+        """Its table as a data frame.
+
+        Raises:
+            FedscopeError: pandas is not installed.
+        """
+        frame = of_installed("pandas", "frames").DataFrame(self.rows()[0], columns=[*_NAMED, *self.columns])
+        return frame.astype(dict.fromkeys(self.columns, "float64"))
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """A panel a measure over rounds; see :mod:`fedscope.training.curve_figure`.
 
         Raises:
             FedscopeError: a measure that does not exist or has no numbers, a run without any of them; a window that is
-                too short or longer than what was measured.
+                too short or longer than what was measured; a target, and no measure that leaves an accuracy.
         """
         from .curve_figure import draw_curves
 
         return draw_curves(self, self.drawable(), width, title, self.smooth)
 
     def summary(self) -> str:
-        """Every measure's mean and deviation over the last rounds of every run."""
-        return "\n".join(self._sentence(measure_of(name)) for name in self._told)
+        """Every measure's mean and deviation over the last rounds of every run, and where a target is reached."""
+        told = [measure_of(name) for name in self._told]
+        said = [tails(measure, self._tailed, self.last) for measure in told]
+        if self.target is not None:
+            said += [reached(measure, self._tailed, self.target) for measure in self._reachable()]
+        return "\n".join(said)
+
+    @property
+    def _tailed(self) -> tuple[Band | Curve, ...]:
+        return self.bands or self.runs
 
     @property
     def _told(self) -> tuple[str, ...]:
@@ -181,70 +200,49 @@ class Curves(TableResult):
         losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
         return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
-    def _sentence(self, measure: Measure) -> str:
-        deployed, parts = " of the deployed model" if measure.column in USUAL else "", []
-        for curve in self.runs:
-            mean, deviation, count = curve.tail(measure.name, self.last)
-            if not count:
-                parts.append(f"{curve.run} not measured")
-                continue
-            digits, scale, unit = (".1f", 100, " %") if measure.is_share else (".3g", 1, "")
-            spread = f" ± {scale * deviation:{digits}}" if count > 1 else ""
-            few = ", all that were measured" if count < self.last else ""
-            rounds = f"{count} round{'s' if count > 1 else ''}{few}"
-            parts.append(f"{curve.run} {scale * mean:{digits}}{spread}{unit} ({rounds})")
-        return f"{measure.words}{deployed}, mean ± deviation over the last measured rounds: {', '.join(parts)}"
+    def _reachable(self) -> list[Measure]:
+        """The measures told of that leave an accuracy.
+
+        Raises:
+            FedscopeError: there is none.
+        """
+        found = [measure for measure in map(measure_of, self._told) if measure.is_reachable]
+        if not found:
+            raise FedscopeError(
+                f"--target {self.target:g} is an accuracy, and {' and '.join(self._told)} leaves none; ask for an "
+                "error or an accuracy too, as --measure test_accuracy"
+            )
+        return found
 
     def findings(self) -> dict[str, Any]:
-        """The same by measure and run."""
-        names = ("mean", "deviation", "rounds")
-        return {
-            measure: {curve.run: dict(zip(names, curve.tail(measure, self.last), strict=True)) for curve in self.runs}
+        """The same by measure and run; with bands by what their runs are called together."""
+        names = ("mean", "deviation", "seeds" if self.bands else "rounds")
+        said: dict[str, Any] = {
+            measure: {one.label: dict(zip(names, one.tail(measure, self.last), strict=True)) for one in self._tailed}
             for measure in self._told
         }
+        if self.target is not None:
+            where = {
+                measure.name: {line.run: asdict(line.reach(measure, self.target)) for line in self.lines}
+                for measure in self._reachable()
+            }
+            for band in self.bands:
+                for measure in self._reachable():
+                    where[measure.name][band.label]["seeds"] = band.each_reach(measure, self.target)
+            said["target"] = {"accuracy": self.target, "reached": where}
+        return said
 
     def drawable(self) -> tuple[Measure, ...]:
         """The measures that are drawn, checked; raises as :meth:`figure`."""
         asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
-        counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.runs]
+        counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]
         drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))
-        for curve, own in zip(self.runs, counts, strict=True):
+        for curve, own in zip(self.lines, counts, strict=True):
             if not any(own):
-                raise FedscopeError(_unmeasured((curve,), asked))
+                raise FedscopeError(unmeasured((curve,), asked))
             refuse_smoothing(self.smooth, curve.run, min(count for count in own if count))
         if drawn != asked and self.measures not in ((), USUAL):  # of what nobody asked for, what there is will do
-            raise FedscopeError(_unmeasured(self.runs, [measure for measure in asked if measure not in drawn]))
+            raise FedscopeError(unmeasured(self.lines, [measure for measure in asked if measure not in drawn]))
+        if self.target is not None:
+            self._reachable()
         return drawn
-
-
-def _unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
-    have = [m for m in MEASURES if any(m in c.values and not np.isnan(c.values[m]).all() for c in curves)]
-    runs, columns = " and ".join(curve.run for curve in curves), " or ".join(measure.column for measure in asked)
-    lacks = f"{runs} {'has' if len(curves) == 1 else 'have'} no numbers of {columns}"
-    if have:
-        lacks += f", only of {', '.join(have)}; ask for one of these with --measure"
-    else:
-        lacks += ": nothing was measured while it was recorded"
-    if not any(measure.column in USUAL for measure in asked):
-        return lacks
-    run = curves[0].run if len(curves) == 1 else "RUN"
-    return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
-        f"fedscope plane {run} --trajectory --model NAME --data NAME"
-    )
-
-
-def metrics_of(run: Run) -> dict[str, np.ndarray]:
-    """As :meth:`Run.metrics`, but a run of another program may lack the table: its rounds have the numbers."""
-    return to_arrays(run.rounds, read_table(run.path / "metrics.csv"), lambda t: run.round(t).metrics)
-
-
-def error_curves(run: Run) -> tuple[ErrorCurve, ...]:
-    """The test errors that were measured while training, as figures of other analyses draw them."""
-    metrics = metrics_of(run)
-    curves = []
-    for label, column in (("global", "test_error"), ("averaged", "averaged_test_error")):
-        there = ~np.isnan(metrics[column])
-        if there.any():
-            rounds, error = metrics["round"][there].astype(int), metrics[column][there]
-            curves.append(ErrorCurve(label, tuple(rounds.tolist()), tuple(error.tolist())))
-    return tuple(curves)

@@ -15,12 +15,14 @@ from ..landscape.evaluation.pixels import Inputs
 from .building import Facts, facts_of
 from .config import Config
 from .dataset import Dataset
-from .engine import Engine, Trained
+from .engine import Engine
 from .local_training import LocalTask
 from .methods import Cohort, Exchange, History, Pace, State
+from .own_models import OwnModels
 from .randomness import draw_cohort
-from .round_measures import MEASURED, Meter, OwnTests
-from .run_state import Memory, Position, next_start, state_of
+from .registry import method_name
+from .round_measures import ALL_MEASURED, Domains, Meter, Parts, of_all
+from .run_state import Memory, Position, next_start
 
 
 class Watcher(Protocol):
@@ -79,7 +81,8 @@ class Federation:
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 compute=engine.compute.exact,
-                own=None if partition.test is None else OwnTests(x, y, partition.test, engine, data.task),
+                own=None if partition.test is None else Parts.of(train, partition.test, engine, (x, y)),
+                domains=Domains.of(data, engine, averages=method_name(config.average) != "none"),
             )
         return cls(config, partition, engine, facts, meter, x, y)
 
@@ -102,10 +105,11 @@ class Federation:
         memory: Memory,
         *,
         draw: int = 1,
+        surveyed: bool = True,
     ) -> list[LocalTask]:
         """A round's work, client by client; ``draw`` 1 is the recorded one.
 
-        Where the method surveys the cohort before it trains, that happens here.
+        Where the method surveys the cohort before it trains, that happens here, unless nobody trains.
         """
         states = memory.client_states({int(k): last[int(k)] for k in ids if int(k) in last})
         tasks = [
@@ -127,9 +131,9 @@ class Federation:
             )
             for k in ids
         ]
-        if self.config.client.surveys:
-            surveyed = self.engine.survey(self.config.client, tasks, self.weights(ids))
-            tasks = [replace(task, surveyed=surveyed) for task in tasks]
+        if self.config.client.surveys and surveyed:
+            found = self.engine.survey(self.config.client, tasks, self.weights(ids))
+            tasks = [replace(task, surveyed=found) for task in tasks]
         return tasks
 
     def weights(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -176,13 +180,17 @@ class Federation:
             "participants": len(ids),
             "train_loss": float(p @ trained.loss),
         }
-        if self.meter is not None and (t % config.run.evaluate_every == 0 or t == config.run.rounds):
-            deployed = global_ if averaged is None else averaged
-            personal = config.client.personal and self.partition.test is not None
-            own = self._personal(tasks, trained, deployed) if personal else deployed
-            metrics |= self.meter.measure(global_, averaged, clients, ids, own)
-        else:
-            metrics |= dict.fromkeys(MEASURED, None)
+        everybody = None
+        if self.meter is not None:
+            own = OwnModels(self, t, global_ if averaged is None else averaged, trained.states, ids)
+            metrics |= dict.fromkeys(self.meter.columns, None)
+            if t % config.run.evaluate_every == 0 or t == config.run.rounds:
+                metrics |= self.meter.measure(global_, averaged, clients, ids, own.of_cohort(tasks))
+            if config.run.evaluates_all():
+                metrics |= dict.fromkeys(ALL_MEASURED, None)
+            if config.run.evaluates_all(t) and self.meter.own is not None:
+                everybody = own.errors_of_all(self.meter.own, sent, position.last, memory)
+                metrics |= of_all(everybody)
         model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
         metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
         metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
@@ -203,6 +211,7 @@ class Federation:
             state=state,
             client_state=trained.states,
             metrics=metrics,
+            all_client_test_error=everybody,
         )
         window = config.average.window_size()
         rows = {**position.recent, t: row}
@@ -244,16 +253,6 @@ class Federation:
         global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort))
         found = config.average.average(kept, t, global_, history)
         return global_, found.weights, served.state, found.state, global_
-
-    def _personal(self, tasks: Sequence[LocalTask], trained: Trained, deployed: Weights) -> list[Weights]:
-        """Each client's own model after the round."""
-        client = self.config.client
-        after = {task.client: state_of(trained.states, i) for i, task in enumerate(tasks)}
-
-        def work(task: LocalTask) -> Weights:
-            return client.personalise(task, after[task.client])
-
-        return list(self.engine.each(work, [replace(task, start=deployed) for task in tasks]))
 
 
 def mean_buffers(clients: Weights, cohort: Cohort) -> dict[str, np.ndarray]:

@@ -57,6 +57,7 @@ def kept_parts(record: RoundRecord, config: Config) -> Iterator[tuple[str, Round
     """What a resume needs of the rest, in parts that are needed for different times; nothing after the last round."""
     clients, globals_ = policies(record, config)
     nothing = replace(record, start=None, clients=None, global_=None, averaged=None, state={}, client_state={})
+    nothing = replace(nothing, all_client_test_error=None)
     if record.round == config.run.rounds:
         return
     if not globals_:

@@ -10,7 +10,7 @@ from typing import Any
 from ..asking.given_runs import RunLike, identity, open_run
 from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
-from ..checkpoints import Run
+from ..checkpoints import FedscopeError, Run
 from ..training.curves import Curves
 
 
@@ -21,6 +21,8 @@ def curves(
     measures: Sequence[str] = (),
     last: int = 10,
     smooth: int = 0,
+    target: float | None = None,
+    bands: bool = False,
 ) -> Question[Curves]:
     """Loss, error and client spread over rounds, as they were measured while training.
 
@@ -33,16 +35,25 @@ def curves(
             ``test_loss`` and ``test_error`` by default.
         last: of how many measured rounds, the last ones, mean and deviation are told.
         smooth: window of a Savitzky-Golay smoothing in rounds, for the figure; 0 for none.
+        target: an accuracy, 0 to 1: which measured round is the first with it, as measured and not smoothed, and
+            how many parameters were sent until then. Of the errors and accuracies among ``measures``.
+        bands: draw runs that differ in their seed alone (``run.seed``, ``data.seed``) as one line, their mean, in a
+            band of one standard deviation over the seeds (n - 1), in the rounds that all of them have; its
+            numbers lie in ``BASE.bands.csv``.
 
     Raises:
         FedscopeError: a run without rounds, or given twice; a measure that does not exist or has no numbers; a window
-            that does not fit.
+            that does not fit; a target that is no accuracy, or of measures that leave none; bands of one seed each.
     """
     at_least("last", last, 1)
+    if target is not None and not 0 < target <= 1:
+        percent = f"; for {target:g} % give --target {target / 100:g}" if 1 < target <= 100 else ""
+        raise FedscopeError(f"--target {target:g} is no accuracy greater than 0 and at most 1{percent}")
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     opened = [open_run(run, "") for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
-    asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth}
-    measured = Curves.of(opened, **asked)
+    asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
+    measured = Curves.of(opened, bands=bands, **asked)
+    asked["bands"] = measured.bands
     measured.drawable()
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
     runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
@@ -52,5 +63,5 @@ def curves(
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files
         return replace(results[0], **asked)
 
-    name = "-".join(["curves", *(run.name for run in opened), *names])
+    name = "-".join(["curves", *(run.name for run in opened), *names, *(["bands"] if bands else [])])
     return Question(opened[0].path / "figures", name, (part,), join)

@@ -13,7 +13,8 @@ from ..options import Count, Output, output_options
 @click.command(
     "curves",
     epilog="Example:  fedscope curves runs/fma runs/ima --smooth 7 --out figures/fma-ima    "
-    "Other columns:  fedscope curves runs/ima --measure train_loss --measure test_accuracy --last 100",
+    "Other columns:  fedscope curves runs/ima --measure train_loss --measure test_accuracy --last 100    "
+    "Rounds to 90 %:  fedscope curves runs/fma runs/ima --target 0.9",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -32,6 +33,17 @@ from ..options import Count, Output, output_options
     help="Of how many measured rounds, the last ones, mean and deviation are printed.",
 )
 @click.option("--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing, for the figure.")
+@click.option(
+    "--target",
+    type=float,
+    metavar="ACCURACY",
+    help="0.8: the first round with 80 %, and how many parameters were sent until then.",
+)
+@click.option(
+    "--bands",
+    is_flag=True,
+    help="Draw runs that differ in their seed alone as one line, their mean, with a band of one s.d. over seeds.",
+)
 @output_options
 def command(runs: tuple[Path, ...], output: Output, **settings: Any) -> None:
     """Loss, error and client spread over rounds, as they were measured while training.

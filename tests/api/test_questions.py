@@ -24,6 +24,7 @@ THREE = ["runs/fma@1", "runs/fma@2", "runs/fma@2/client-0"]
 #: the command of the same name in ASKED, asked from Python
 FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "curves": lambda: fedscope.curves(RUN),
+    "curves-target": lambda: fedscope.curves(RUN, measures="test_accuracy", target=0.3),
     "data": lambda: fedscope.data(RUN),
     "line": lambda: fedscope.line(THREE[:2], points=3),
     "line-clients": lambda: fedscope.line(ROUND, clients=True, points=3),

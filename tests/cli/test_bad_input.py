@@ -142,6 +142,16 @@ CASES = [
     ("curves runs/few --measure averaged_test_loss", "few has no numbers of averaged_test_loss, only of train_loss,"),
     ("curves runs/ima runs/ima", "runs/ima, runs/ima: a run is given twice; give each once"),
     ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
+    (
+        "curves runs/ima --target 80",
+        "--target 80 is no accuracy greater than 0 and at most 1; for 80 % give --target 0.8",
+    ),
+    ("curves runs/ima --target 0", "--target 0 is no accuracy greater than 0 and at most 1\n"),
+    (
+        "curves runs/ima --measure train_loss --target 0.8",
+        "--target 0.8 is an accuracy, and train_loss leaves none; ask for an error or an accuracy too, as --measure te",
+    ),
+    ("curves runs/ima --bands", "--bands needs runs that differ in their seed alone, and ima is one run; train others"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima\n"),  # no --rounds
     ("decompose runs/ima@2/global", "give runs/ima (and --rounds 2)"),
     ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),

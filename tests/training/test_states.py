@@ -24,7 +24,7 @@ SMALL = {
     "data": {"clients": 5, "client_test": 0.2},
     "model": {"hidden": [8]},
     "client": {"epochs": 1},
-    "run": {"rounds": 6, "participation": 0.6, "evaluate_clients": 20},
+    "run": {"rounds": 6, "participation": 0.6, "evaluate_clients": 20, "evaluate_all": "every:2"},
 }
 #: settings that let a method do something in six rounds, and cheaply
 OWN: dict[str, Any] = {

@@ -1,0 +1,80 @@
+"""What is said of curves: means over the last rounds, where they reach a target, and what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .curve_bands import Band
+from .curve_measures import MEASURES, TOTALS, USUAL, Measure
+from .run_curve import Curve
+
+
+def tails(measure: Measure, curves: Sequence[Band | Curve], last: int) -> str:
+    """A measure's mean over the last measured rounds, with its deviation over these rounds, or of bands over seeds."""
+    parts, over_seeds, total = [], any(isinstance(one, Band) for one in curves), measure.column in TOTALS
+    for one in curves:
+        mean, deviation, count = one.tail(measure.name, last)
+        if not count:
+            parts.append(f"{one.label} not measured")
+            continue
+        digits, scale, unit = (".1f", 100, " %") if measure.is_share else (".3g", 1, "")
+        spread = f" ± {scale * deviation:{digits}}" if count > 1 else ""
+        few = ", all that were measured" if count < last and not over_seeds else ""
+        what = f" ({count} {'seed' if over_seeds else 'round'}{'s' if count > 1 else ''}{few})"
+        parts.append(f"{one.label} {scale * mean:{digits}}{spread}{unit}{'' if total and not over_seeds else what}")
+    if total:
+        return (
+            f"{measure.words}, after the last round{', mean ± deviation over seeds' * over_seeds}: {', '.join(parts)}"
+        )
+    of = f"{measure.words}{_whose(measure)}, mean ± deviation over "
+    of += f"seeds, of each one's last measured rounds, {last} at most" if over_seeds else "the last measured rounds"
+    return f"{of}: {', '.join(parts)}"
+
+
+def reached(measure: Measure, curves: Sequence[Band | Curve], target: float) -> str:
+    """The first measured round with a target accuracy, and how many parameters were sent until then.
+
+    Of a band these are its mean's; each seed's round stands beside.
+    """
+    parts = []
+    for one in curves:
+        line, each = (one.curve, one.each_reach(measure, target)) if isinstance(one, Band) else (one, {})
+        there = line.reach(measure, target)
+        seeds = f"; each seed {', '.join(str(t or 'not') for t in each.values())}" if len(each) > 1 else ""
+        if there.round is None:
+            best = f"best {100 * there.best:.1f} %{seeds}"
+            parts.append(f"{one.label} not reached in {int(line.round[-1])} rounds ({best})")
+        else:
+            sent = f"{there.parameters_down:.3g} parameters to clients, {there.parameters_up:.3g} from them"
+            told = "" if np.isnan(there.parameters_down + there.parameters_up) else sent
+            beside = "; ".join(word for word in (told, seeds.removeprefix("; ")) if word)
+            parts.append(f"{one.label} {there.round}{f' ({beside})' if beside else ''}")
+    accuracy = measure.words.replace("error", "accuracy")
+    return f"rounds to {100 * target:g} % {accuracy}{_whose(measure)}: {', '.join(parts)}"
+
+
+def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
+    """That runs have no numbers of what is asked for, and what they have."""
+    names = dict.fromkeys(name for curve in curves for name in (*MEASURES, *curve.values))
+    have = [name for name in names if any(not np.isnan(curve.column(name)).all() for curve in curves)]
+    runs, columns = (
+        " and ".join(curve.run for curve in curves),
+        " or ".join(TOTALS.get(measure.column, measure.column) for measure in asked),
+    )
+    lacks = f"{runs} {'has' if len(curves) == 1 else 'have'} no numbers of {columns}"
+    if have:
+        lacks += f", only of {', '.join(have)}; ask for one of these with --measure"
+    else:
+        lacks += ": nothing was measured while it was recorded"
+    if not any(measure.column in USUAL for measure in asked):
+        return lacks
+    run = curves[0].run if len(curves) == 1 else "RUN"
+    return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
+        f"fedscope plane {run} --trajectory --model NAME --data NAME"
+    )
+
+
+def _whose(measure: Measure) -> str:
+    return " of the deployed model" if measure.is_deployed else ""
