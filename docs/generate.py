@@ -276,11 +276,10 @@ def data_parts() -> Iterator[str]:
     rows = []
     for name in names("partitions"):
         partition = find("partitions", name)
-        given = [str(key.default) for key in fields(partition) if key.default is not None]
-        optional = "".join(f"[,{key.name}]" for key in fields(partition) if key.default is None)
-        written = f"`{name}:{','.join(given)}{optional}`" if given else f"`{name}`"
-        limits = "; ".join(f"{key.name}: {key.metadata['doc']}, {range_of(key)}" for key in fields(partition))
-        rows.append([written, first_line(partition), limits or DASH])
+        limits = "; ".join(
+            ", ".join(filter(None, [f"{key.name}: {key.metadata['doc']}", range_of(key)])) for key in fields(partition)
+        )
+        rows.append([f"`{partition.form()}`", first_line(partition), limits or DASH])
     yield "### data.partition\n\n" + table(["written", "split", "behind the colon"], rows)
 
 

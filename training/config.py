@@ -5,7 +5,6 @@ Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused wi
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from .methods import AverageMethod, ClientMethod, ServerMethod
 from .registry import METHOD_SECTIONS, Shelf, canonical, find, method_name, names
 from .settings import Settings, setting
 from .splitting import parse_partition
+from .words import value_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class DataConfig(Settings):
     name: str = setting("digits", "digits, a published set such as cifar10, npz:PATH or folder:PATH")
     partition: str = setting(
         "shards:2",
-        "iid, shards:c,size, pathological:c, dirichlet:a, dirichlet-clients:a, pachinko, natural or domains:m",
+        "iid, shards:c,size, pathological:c, dirichlet:a, dirichlet-clients:a, pachinko, natural, domains:m or "
+        "flwr:NAME,key=value",
     )
     clients: int = setting(50, "N, the number of clients", least=1)
     client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)
@@ -38,6 +39,14 @@ class DataConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "partition", parse_partition(self.partition).written())
+
+    def resolved(self) -> DataConfig:
+        """With what the partition's own package says of parameters that were not given.
+
+        Raises:
+            FedscopeError: what :meth:`fedscope.training.splitting.Partitioner.resolved` refuses.
+        """
+        return replace(self, partition=parse_partition(self.partition).resolved().written())
 
 
 @dataclass(frozen=True)
@@ -247,22 +256,8 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
         section, dot, key = place.strip().partition(".")
         if not (equals and dot and section and key):
             raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
-        try:
-            value = tomllib.loads(f"value = {word.strip()}")["value"]
-        except (ValueError, RecursionError):
-            value = _loose_number(word.strip())
-        tables.setdefault(section, {})[key] = value
+        tables.setdefault(section, {})[key] = value_of(word)
     return tables
-
-
-def _loose_number(word: str) -> Any:
-    """``.05``, ``1.`` and ``007`` are numbers to people, though not to TOML; all else is a string."""
-    for number in (int, float):
-        try:
-            return number(word)
-        except ValueError:
-            continue
-    return word
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -25,10 +25,29 @@ class Partitioner(Settings):
 
     Attributes:
         needs_classes: whether it looks at the samples' classes.
+        takes: what may follow behind the colon, where the fields do not say it.
     """
 
     section: ClassVar[str] = "data.partition"
     needs_classes: ClassVar[bool] = True
+    takes: ClassVar[str] = ""
+
+    def resolved(self) -> Self:
+        """With values that only another package knows; as it is where there are none.
+
+        Raises:
+            FedscopeError: the other package is not installed, or refuses a value.
+        """
+        return self
+
+    @classmethod
+    def form(cls) -> str:
+        """How it is written, with its defaults, and what may follow in brackets.
+
+        >>> find("partitions", "shards").form(), find("partitions", "iid").form()
+        ('shards:2[,size]', 'iid')
+        """
+        return cls().written() + (cls.takes or "".join(f"[,{key.name}]" for key in fields(cls) if key.default is None))
 
     def written(self) -> str:
         """As it is written in a configuration, with the values that were left out: ``dirichlet:0.1``.

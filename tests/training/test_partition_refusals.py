@@ -126,6 +126,7 @@ WITHOUT = {
     "dirichlet": "dirichlet:0.1",
     "dirichlet-clients": "dirichlet-clients:0.1",
     "domains": "domains:20,iid",
+    "flwr": "flwr:IidPartitioner",  # more in test_flwr.py
     "iid": "iid",
     "natural": "natural",
     "pachinko": "pachinko:0.1,10",
