@@ -271,6 +271,28 @@ def test_every_client_has_one_domain_and_a_domain_all_its_samples(each: int, ins
     np.testing.assert_array_equal(np.sort(np.concatenate(split.clients)), np.arange(900))
 
 
+@settings(max_examples=40, deadline=None)
+@given(each=st.integers(3, 8), seed=st.integers(0, 5))
+def test_inside_a_domain_clients_are_what_the_split_inside_promises(each: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    domain, labels = random.permutation(np.repeat(np.arange(3), [300, 200, 100])), random.integers(0, 5, 600)
+
+    def counts(inside: str) -> np.ndarray:
+        text = f"domains:{each},{inside}"
+        return partition(text, labels, 5, 3 * each, seed=seed, groups={"domain": domain}).label_counts
+
+    assert ((counts("pathological:2") > 0).sum(1) == 2).all()
+    for own, least in zip(counts("dirichlet:0.05").sum(1).reshape(3, each), (300, 200, 100), strict=True):
+        assert own.min() >= min(10, least // each)
+        assert own.sum() == least
+    for own in counts("dirichlet-clients:0.1").sum(1).reshape(3, each):
+        assert own.max() - own.min() <= 1
+    # a domain's labels sorted and cut into one piece a client: the pieces' labels, in some order
+    pieces = [piece for d in range(3) for piece in np.array_split(np.sort(labels[domain == d]), each)]
+    made = Counter(tuple(np.bincount(piece, minlength=5).tolist()) for piece in pieces)
+    assert Counter(map(tuple, counts("shards:1").tolist())) == made
+
+
 @settings(max_examples=20, deadline=None)
 @given(clients=st.integers(1, 60), seed=st.integers(0, 5))
 def test_pachinko_clients_have_equal_sizes_and_all_samples(clients: int, seed: int) -> None:
