@@ -133,11 +133,26 @@ rounds{seeds}. Own test parts: mean error over the cohort's clients, each on the
 not train on, with the model it would use itself; ± its deviation from client to client."""
 
 
+DATA_HEAD = """\
+`--data NAME` reads files as they are distributed (`NAME:PATH` says where they are); how they lie on the disk is in \
+[Your own data](howto/own-data.md)."""
+
+PARTITIONS_HEAD = """\
+`--partition` splits the training samples over the clients; written as below, with the values that it has when none \
+are given, in brackets what may be added. A run keeps all values. Every sample is one client's at most, every client \
+has some, and the same `data.seed` gives the same split whatever the method. `data.client_test` sets a share of each \
+client's own samples aside."""
+
+
 def methods_page() -> str:
     """What there is, what it changes, keeps and sends; and what it does on real data in a few rounds."""
     parts = [WRITTEN, "# Methods", METHODS_HEAD]
     for shelf, title in (("clients", "Clients"), ("servers", "Servers"), ("averages", "Averages over rounds")):
         parts.append(f"## {title}\n\n{features(shelf)}")  # type: ignore[arg-type]
+    parts += [
+        f"## Data\n\n{DATA_HEAD}\n\n{data_table()}",
+        f"## Partitions\n\n{PARTITIONS_HEAD}\n\n{partitions_table()}",
+    ]
     parts.append(f"## What FedSA sees\n\n{DIAGNOSIS}")
     for name, title in (("mnist", "MNIST"), ("cifar10", "CIFAR-10")):
         path = DOCS / "results" / f"{name}.csv"
@@ -271,17 +286,38 @@ def section_part(section: str, settings: type[Any]) -> Iterator[str]:
 
 def data_parts() -> Iterator[str]:
     """What `data.name` and `data.partition` can be."""
-    rows = [[f"`{name}`", first_line(sys.modules[find("data", name).__module__])] for name in names("data")]
-    yield "### data.name\n\n" + table(["name", "data set"], rows)
+    yield f"### data.name\n\n{data_table()}"
     rows = []
     for name in names("partitions"):
         partition = find("partitions", name)
-        given = [str(key.default) for key in fields(partition) if key.default is not None]
-        optional = "".join(f"[,{key.name}]" for key in fields(partition) if key.default is None)
-        written = f"`{name}:{','.join(given)}{optional}`" if given else f"`{name}`"
-        limits = "; ".join(f"{key.name}: {key.metadata['doc']}, {range_of(key)}" for key in fields(partition))
-        rows.append([written, first_line(partition), limits or DASH])
+        limits = [
+            ", ".join(filter(None, [f"{key.name}: {key.metadata['doc']}", range_of(key)])) for key in fields(partition)
+        ]
+        rows.append([f"`{partition.form()}`", first_line(partition), "; ".join(limits) or DASH])
     yield "### data.partition\n\n" + table(["written", "split", "behind the colon"], rows)
+
+
+def data_table() -> str:
+    """Every data set on the shelf, and what its module says it is."""
+    return table(["`--data`", "data set"], [[*written_and_told("data", name)] for name in names("data")])
+
+
+def partitions_table() -> str:
+    """Every partition on the shelf, what it does, and what its module says of it."""
+    rows = []
+    for name in names("partitions"):
+        kind = find("partitions", name)
+        rows.append([f"`{kind.form()}`", first_line(kind), written_and_told("partitions", name)[1]])
+    return table(["`--partition`", "split", "source, or in other words"], rows)
+
+
+def written_and_told(shelf: Shelf, name: str) -> tuple[str, str]:
+    """How a thing is written, and the rest of its module's first sentence: "``name:PATH``: what it is."."""
+    line = first_line(sys.modules[find(shelf, name).__module__])
+    written, colon, told = line.partition("`: ")
+    if not (line.startswith("`") and colon):
+        written, told = f"`{name}", line
+    return f"{written}`", told[:1].upper() + told[1:]
 
 
 def shelf_parts(section: str) -> Iterator[str]:

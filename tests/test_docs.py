@@ -341,6 +341,12 @@ def test_every_setting_is_in_the_reference() -> None:
         assert [name for name in names(shelf) if not re.search(rf"`{name}\b", text)] == []
 
 
+def test_every_data_set_and_partition_is_among_the_methods() -> None:
+    lines = (DOCS / "methods.md").read_text(encoding="utf-8").splitlines()
+    for shelf in ("data", "partitions"):
+        assert [name for name in names(shelf) if not any(re.match(rf"\| `{name}[`:\[]", line) for line in lines)] == []
+
+
 def test_every_command_is_explained_in_the_index() -> None:
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if name != "train" and f"`fedscope {name}" not in text] == []

@@ -5,7 +5,6 @@ Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused wi
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig
 from .settings import Settings
+from .words import value_of
 
 
 @dataclass(frozen=True)
@@ -194,22 +194,8 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
         section, dot, key = place.strip().partition(".")
         if not (equals and dot and section and key):
             raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
-        try:
-            value = tomllib.loads(f"value = {word.strip()}")["value"]
-        except (ValueError, RecursionError):
-            value = _loose_number(word.strip())
-        tables.setdefault(section, {})[key] = value
+        tables.setdefault(section, {})[key] = value_of(word)
     return tables
-
-
-def _loose_number(word: str) -> Any:
-    """``.05``, ``1.`` and ``007`` are numbers to people, though not to TOML; all else is a string."""
-    for number in (int, float):
-        try:
-            return number(word)
-        except ValueError:
-            continue
-    return word
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

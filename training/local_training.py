@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ..checkpoints import FedscopeError, Weights
 from ..landscape.evaluation.pixels import Inputs
-from ..landscape.evaluation.replica import channels_last
 from .randomness import generator, torch_generator
 from .workbench import Objective, Workbench, mean_loss
 
@@ -169,16 +167,23 @@ def full_gradient(task: LocalTask, method: ClientMethod) -> Tensor:
 
 
 def crop_and_flip(x: Tensor, shifts: torch.Generator, padding: int = 4) -> Tensor:
-    """Random crops of the zero-padded images and random flips, [n, c, h, w]; the usual CIFAR augmentation."""
-    n, _, h, w = x.shape
-    padded = functional.pad(x, (padding, padding, padding, padding))
+    """Random crops of the zero-padded images and random flips, [n, c, h, w]; the usual CIFAR augmentation.
+
+    out[i, :, a, b] = padded[i, :, r_i + a, k_i + b], mirrored in b where f_i, with r_i, k_i uniform in
+    {0, ..., 2 padding} and f_i a coin's throw, drawn for all images at once. Channels last in memory.
+    """
+    n, c, h, w = x.shape
     rows = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(h)
     columns = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(w)
     flipped = torch.rand(n, 1, generator=shifts) < 0.5
     columns = torch.where(flipped, columns.flip(1), columns)
-    sample = torch.arange(n, device=x.device)[:, None, None]
-    picked = padded[sample, :, rows.to(x.device)[:, :, None], columns.to(x.device)[:, None, :]]
-    return channels_last(picked.permute(0, 3, 1, 2))
+    height, width = h + 2 * padding, w + 2 * padding
+    padded = x.new_zeros(n, height, width, c)
+    padded[:, padding : padding + h, padding : padding + w] = x.permute(0, 2, 3, 1)
+    # one flat index of pixels: a third of the time of an index by image, row and column
+    pixels = (torch.arange(n)[:, None] * height + rows)[:, :, None] * width + columns[:, None, :]
+    picked = padded.view(-1, c).index_select(0, pixels.flatten().to(x.device))
+    return picked.view(n, h, w, c).permute(0, 3, 1, 2)
 
 
 def local_sgd(

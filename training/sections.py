@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from ..checkpoints import FedscopeError, Policy
@@ -19,7 +19,8 @@ class DataConfig(Settings):
     name: str = setting("digits", "digits, a published set such as cifar10, npz:PATH or folder:PATH")
     partition: str = setting(
         "shards:2",
-        "iid, shards:c,size, pathological:c, dirichlet:a, dirichlet-clients:a, pachinko, natural or domains:m",
+        "iid, shards:c,size, pathological:c, dirichlet:a, dirichlet-clients:a, pachinko, natural, domains:m or "
+        "flwr:NAME,key=value",
     )
     clients: int = setting(50, "N, the number of clients", least=1)
     client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)
@@ -29,6 +30,14 @@ class DataConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "partition", parse_partition(self.partition).written())
+
+    def resolved(self) -> DataConfig:
+        """With what the partition's own package says of parameters that were not given.
+
+        Raises:
+            FedscopeError: what :meth:`fedscope.training.splitting.Partitioner.resolved` refuses.
+        """
+        return replace(self, partition=parse_partition(self.partition).resolved().written())
 
 
 @dataclass(frozen=True)

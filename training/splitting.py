@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Partition
+from ..checkpoints import FedscopeError, FedscopeWarning, Partition
 from .randomness import generator
 from .registry import find, method_name
 from .settings import Settings
@@ -24,10 +25,29 @@ class Partitioner(Settings):
 
     Attributes:
         needs_classes: whether it looks at the samples' classes.
+        takes: what may follow behind the colon, where the fields do not say it.
     """
 
     section: ClassVar[str] = "data.partition"
     needs_classes: ClassVar[bool] = True
+    takes: ClassVar[str] = ""
+
+    def resolved(self) -> Self:
+        """With values that only another package knows; as it is where there are none.
+
+        Raises:
+            FedscopeError: the other package is not installed, or refuses a value.
+        """
+        return self
+
+    @classmethod
+    def form(cls) -> str:
+        """How it is written, with its defaults, and what may follow in brackets.
+
+        >>> find("partitions", "shards").form(), find("partitions", "iid").form()
+        ('shards:2[,size]', 'iid')
+        """
+        return cls().written() + (cls.takes or "".join(f"[,{key.name}]" for key in fields(cls) if key.default is None))
 
     def written(self) -> str:
         """As it is written in a configuration, with the values that were left out: ``dirichlet:0.1``.
@@ -118,9 +138,26 @@ def partition(
         client_test: the share of each client's own samples set aside as its test part.
         groups: what else is known of the samples; see :meth:`Partitioner.split`.
 
+    A client with too few samples to set one aside has no test part, and a warning says so.
+
     Raises:
-        FedscopeError: more clients than samples; a split that leaves a client without samples.
+        FedscopeError: no clients, or more than samples; labels that are none of the classes; groups of another number
+            of samples; a split that leaves a client without samples.
     """
+    labels = np.asarray(labels)
+    if clients < 1:
+        raise FedscopeError(f"data.clients = {clients} is out of range: it must be at least 1")
+    if strange := set(np.unique(labels).tolist()) - set(range(classes)):
+        raise FedscopeError(
+            f"the training samples have the label {min(strange)}, but there are {classes} classes, counted from 0; "
+            "correct the labels, or the number of classes"
+        )
+    for kind, of in groups.items():
+        if len(of) != len(labels):
+            raise FedscopeError(
+                f"there are {len(labels)} labels of training samples, but the {kind} of {len(of)}; give both of the "
+                "same samples"
+            )
     if clients > len(labels):
         raise FedscopeError(
             f"data.clients = {clients} is more than the {len(labels)} training samples; use fewer clients"
@@ -140,6 +177,14 @@ def partition(
             aside.append(np.sort(mixed[:held]))
             kept.append(mixed[held:])
         parts, test = kept, tuple(aside)
+        if poor := [str(k) for k, part in enumerate(test) if not len(part)]:
+            few, more = ", ".join(poor[:3]), ", ..." if len(poor) > 3 else ""
+            warnings.warn(
+                f"data.client_test = {client_test:g} sets nothing aside for {len(poor)} of {clients} clients, which "
+                f"have too few samples ({few}{more}); they have no test part, take fewer clients or a larger share",
+                FedscopeWarning,
+                stacklevel=2,
+            )
     sorted_parts = tuple(np.sort(part).astype(np.int64) for part in parts)
     counts = np.stack([np.bincount(labels[part], minlength=classes) for part in sorted_parts])
     return Partition(clients=sorted_parts, test=test, label_counts=counts)

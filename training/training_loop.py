@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ def train(
             f"{list(data.shape)}; leave it out"
         )
     config, compute = resolved(config, workers, data.name)
+    config = replace(config, data=config.data.resolved())
     split = split_of(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     facts = facts_of(config, module, data.classes, learnt)

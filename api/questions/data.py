@@ -118,7 +118,7 @@ def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Parti
 
     config, task = learning(Config.read(tables), None)
     dataset = data_to_train_on(config.data.name, task)
-    return dataset, split_of(config, dataset), config.data
+    return dataset, split_of(config, dataset), config.data.resolved()
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:

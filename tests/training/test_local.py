@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
@@ -104,6 +106,46 @@ def test_crops_and_flips_are_windows_of_the_padded_image() -> None:
     many = crop_and_flip(x[:1].expand(400, -1, -1, -1), torch.Generator().manual_seed(0), padding=2)
     distinct = {tuple(image.reshape(-1).tolist()) for image in many}
     assert len(distinct) == 50  # 25 windows, each as it is and flipped
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9)),
+    padding=st.integers(0, 4),
+    seed=st.integers(0, 99),
+    last=st.booleans(),
+)
+def test_augmentation_is_a_crop_and_a_flip_of_each_image(
+    shape: tuple[int, int, int, int], padding: int, seed: int, last: bool
+) -> None:
+    """Image by image, with the same three draws."""
+    x = torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    found = crop_and_flip(x, torch.Generator().manual_seed(seed), padding)
+    draws = torch.Generator().manual_seed(seed)
+    n, _, h, w = shape
+    tops, lefts = (torch.randint(0, 2 * padding + 1, (n, 1), generator=draws) for _ in range(2))
+    flips = torch.rand(n, 1, generator=draws) < 0.5
+    for image, top, left, flip, out in zip(x.numpy(), tops, lefts, flips, found, strict=True):
+        padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
+        crop = padded[:, int(top) : int(top) + h, int(left) : int(left) + w]
+        np.testing.assert_array_equal(out, crop[:, :, ::-1] if flip else crop)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("change", [{"round": 5}, {"client": 8}, {"seed": 1}, {"draw": 2}])
+def test_augmentation_depends_on_seed_round_client_draw_and_epoch(small: Any, change: dict[str, int]) -> None:
+    """Of 12 equal images a batch shows the draws alone, whatever the order."""
+    image = torch.arange(64, dtype=torch.float32).reshape(1, 1, 8, 8).expand(12, -1, -1, -1)
+
+    def seen(**changes: int) -> list[bytes]:
+        task = replace(small.task(indices=np.arange(12), **changes), x=image, y=torch.zeros(12), augment="crop-flip")
+        return [x.numpy().tobytes() for x, _ in batches(task, SGD(batch=12))]
+
+    first, second = seen()
+    assert first != second
+    assert seen() == [first, second]
+    assert not {first, second} & set(seen(**change))
 
 
 def test_batch_statistics_are_trained_and_returned(close: Any) -> None:

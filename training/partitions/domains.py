@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,6 +40,10 @@ class Domains(Partitioner):
     def written(self) -> str:
         """``domains:20,shards:2``."""
         return f"domains:{self.each},{parse_partition(self.inside).written()}"
+
+    def resolved(self) -> Self:
+        """With the split inside resolved."""
+        return replace(self, inside=parse_partition(self.inside).resolved().written())
 
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]

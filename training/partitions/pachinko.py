@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...checkpoints import FedscopeError
 from ..settings import setting
 from ..splitting import Partitioner, group_of
 from .dirichlet_clients import by_counts, drawn, equal_sizes
@@ -30,10 +31,16 @@ class Pachinko(Partitioner):
         """See :class:`fedscope.training.splitting.Partitioner`.
 
         Raises:
-            FedscopeError: data that do not know their superclasses.
+            FedscopeError: data that do not know their superclasses; a class in two of them.
         """
         above = group_of(groups, "superclass", "pachinko")
-        present, first, left = np.unique(labels, return_index=True, return_counts=True)
+        present, first, which, left = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+        if len(astray := np.flatnonzero(above != above[first][which])):
+            label, one, other = labels[astray[0]], above[first][which[astray[0]]], above[astray[0]]
+            raise FedscopeError(
+                f"data.partition = {self.written()!r}: class {label} lies in superclasses {one} and {other}; give each "
+                "class one superclass"
+            )
         trees = [np.flatnonzero(above[first] == number) for number in np.unique(above)]
         counts = np.zeros((clients, len(present)), dtype=np.int64)
         for client, size in zip(random.permutation(clients), equal_sizes(len(labels), clients), strict=True):
@@ -41,7 +48,8 @@ class Pachinko(Partitioner):
             leaves = [random.dirichlet(np.full(len(tree), self.leaf)) for tree in trees]
             shares = drawn(root, np.array([left[tree].sum() for tree in trees]), size, random)
             for tree, leaf, share in zip(trees, leaves, shares, strict=True):
-                counts[client, tree] = drawn(leaf, left[tree], int(share), random)
+                if share:  # most clients have few of the superclasses
+                    counts[client, tree] = drawn(leaf, left[tree], int(share), random)
             left = left - counts[client]
         return by_counts(labels, counts, random)
 

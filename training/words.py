@@ -1,0 +1,45 @@
+"""Values as people type them: as in TOML, and more loosely."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+
+def value_of(word: str) -> Any:
+    """A value written as in TOML; what is none is a number as people write them, or a string.
+
+    >>> value_of("[1, 2]"), value_of("true"), value_of(".05"), value_of("last:5")
+    ([1, 2], True, 0.05, 'last:5')
+    """
+    try:
+        return tomllib.loads(f"value = {word.strip()}")["value"]
+    except (ValueError, RecursionError):
+        return _loose_number(word.strip())
+
+
+def word_of(value: Any) -> str:
+    """A value as :func:`value_of` reads it.
+
+    >>> [word_of(value) for value in (True, 0.5, "label", (1, 2), "1")]
+    ['true', '0.5', 'label', '[1, 2]', '"1"']
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_quoted, value))}]"
+    return _quoted(value) if isinstance(value, str) and value_of(value) != value else str(value)
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else word_of(value)
+
+
+def _loose_number(word: str) -> Any:
+    """``.05``, ``1.`` and ``007`` are numbers to people, though not to TOML; all else is a string."""
+    for number in (int, float):
+        try:
+            return number(word)
+        except ValueError:
+            continue
+    return word
