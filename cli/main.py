@@ -22,6 +22,10 @@ SECTIONS = {
         "curves": "Loss, error and spread over rounds, as measured in training.",
         "demo": "All of it on the embedded digits, in a minute.",
     },
+    "Repeat an experiment": {
+        "recipes": "The papers' set-ups: what each shows, and what was published.",
+        "sweep": "Train a run for every combination of settings and seeds.",
+    },
     "See losses in weight space": {
         "line": "Losses between two models, or all pairs of a round's clients.",
         "plane": "Losses on the plane through three models, or near many.",

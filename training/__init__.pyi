@@ -25,6 +25,10 @@ from .one_round import Federation as Federation
 from .own_data import taken_data as taken_data
 from .own_task import given_task as given_task
 from .randomness import draw_cohort as draw_cohort
+from .recipe import Recipe as Recipe
+from .recipe import recipe as recipe
+from .recipe import recipe_names as recipe_names
+from .recipe import tables_of as tables_of
 from .registry import canonical_method as canonical_method
 from .registry import preset as preset
 from .registry import presets as presets
@@ -32,6 +36,10 @@ from .replays import Replayer as Replayer
 from .run_curve import Curve as Curve
 from .run_curve import error_curves as error_curves
 from .run_curve import metrics_of as metrics_of
+from .setup import Setup as Setup
 from .splitting import partition as partition
+from .sweeps.sweep import Sweep as Sweep
+from .sweeps.sweep import sweep as sweep
+from .sweeps.sweep import train_plan as train_plan
 from .training_loop import resume as resume
 from .training_loop import train as train

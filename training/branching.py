@@ -16,7 +16,7 @@ from .own_task import refuse_without_classes, trained_task
 from .recording import disk_needed, refuse_small_disk
 from .registry import method_name
 from .run_state import Position, RunMemory, position_after
-from .training_loop import made_with, play, resolved
+from .training_loop import made_with, play, refuse_until, resolved
 
 
 def branch(
@@ -30,6 +30,7 @@ def branch(
     watcher: Watcher | None = None,
     workers: int | None = None,
     task: Any = None,
+    until: int | None = None,
 ) -> Run:
     """Go on from a round of a recorded run in a run of its own, with other methods or settings.
 
@@ -39,6 +40,7 @@ def branch(
     Args:
         changes: nested tables laid over the run's configuration.
         task: the run's, where it is code of the user's own.
+        until: as in :func:`fedscope.training.train`.
 
     Raises:
         FedscopeError: changed data or model, no round left to play, an incomplete history, and all that ``train``
@@ -49,6 +51,7 @@ def branch(
     if out.resolve() == run.path.resolve():
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
     config = branched_config(run, round, changes)
+    refuse_until(until, round)
     learnt = trained_task(config, task, str(run.path))
     refuse_without_classes(config, learnt)
     data, module = data_of(run, learnt), module_of(run)
@@ -78,7 +81,7 @@ def branch(
         copy_history(run, round, out)
     with RunWriter.open(out) as writer:
         watcher.begin(config.run.rounds, needed)
-        play(federation, position, writer, keep_going, watcher)
+        play(federation, position, writer, keep_going, watcher, until)
     return Run.open(out)
 
 

@@ -20,6 +20,7 @@ from .own_code import is_call, is_there
 from .own_data import load_own
 from .own_model import Factory
 from .own_task import recorded_task
+from .pooling import pooled, tested_on_parts
 from .randomness import generator
 from .registry import find, method_name, names
 from .splitting import partition
@@ -126,6 +127,8 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
             f"{run.path}: the data set {recorded['name']} has changed since the run was trained "
             f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file"
         )
+    if (run.config or {}).get("data", {}).get("pool"):
+        return tested_on_parts(pooled(data), partition_of(run))
     return data
 
 
@@ -150,6 +153,19 @@ def partition_of(run: Run) -> Partition:
     return run.partition
 
 
+def laid_out(config: Config, data: Dataset) -> tuple[Dataset, Partition]:
+    """A data set as a configuration uses it, and which samples each client has.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.splitting.partition` refuses.
+    """
+    if not config.data.pool:
+        return data, split_of(config, data)
+    together = pooled(data)
+    split = split_of(config, together)
+    return tested_on_parts(together, split), split
+
+
 def split_of(config: Config, data: Dataset) -> Partition:
     """Which samples each client of a configuration has.
 
@@ -165,6 +181,7 @@ def split_of(config: Config, data: Dataset) -> Partition:
         config.data.clients,
         seed=config.data.seed,
         client_test=config.data.client_test,
+        share=config.data.share,
         groups={kind: groups.train for kind, groups in data.groups.items()},
     )
 

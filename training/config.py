@@ -88,6 +88,11 @@ class Config:
                 f"run.evaluate_all = {self.run.evaluate_all!r} tests clients on their own test parts, but "
                 "data.client_test = 0 sets none aside; give --set data.client_test=0.25"
             )
+        if self.data.pool and not self.data.client_test:
+            raise FedscopeError(
+                "data.pool = true leaves no test samples but the clients' own test parts, and data.client_test = 0 "
+                "sets none aside; give --set data.client_test=0.25"
+            )
         config = replace(self, client=self.client.settle(self))
         config = replace(config, server=config.server.settle(config))
         return replace(config, average=config.average.settle(config))
@@ -196,6 +201,20 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
             raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
         tables.setdefault(section, {})[key] = value_of(word)
     return tables
+
+
+def methods_in(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of nested tables the choices of methods and of a model alone.
+
+    >>> methods_in({"client": {"method": "fedprox", "mu": 0.1}, "run": {"rounds": 3}})
+    {'client': {'method': 'fedprox'}}
+    """
+    merged = merge(*layers)
+    return {
+        section: {selector: merged[section][selector]}
+        for section, (_, selector, _) in METHOD_SECTIONS.items()
+        if selector in merged.get(section, {})
+    }
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -287,6 +287,10 @@ class AverageMethod(Settings):
         """Whether round t starts from the previous round's ``averaged``."""
         return False
 
+    def begins(self) -> int | None:
+        """The first round of which anything recorded differs from a run without an average; None: there is none."""
+        return 1
+
     def window_size(self) -> int:
         """How many of the last rows :meth:`average` reads each round; they are held in memory."""
         return 0

@@ -26,6 +26,7 @@ Purpose = Literal[
     "evaluation",
     "personal",
     "generator",
+    "share",
 ]
 
 _PURPOSES: tuple[Purpose, ...] = get_args(Purpose)

@@ -24,6 +24,11 @@ class DataConfig(Settings):
     )
     clients: int = setting(50, "N, the number of clients", least=1)
     client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)
+    share: float = setting(1.0, "share of the training samples that is used, drawn class by class", above=0, most=1)
+    pool: bool = setting(
+        False,
+        "training and test samples together, split over the clients; models are tested on the clients' test parts",
+    )
     augment: Literal["none", "crop-flip"] = setting("none", "random crops and flips of training images")
     seed: int = setting(0, "draws the partition and the sequence of cohorts", least=0)
 

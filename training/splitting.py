@@ -130,12 +130,14 @@ def partition(
     *,
     seed: int,
     client_test: float = 0.0,
+    share: float = 1.0,
     groups: Mapping[str, np.ndarray] = NO_GROUPS,
 ) -> Partition:
     """Split the training samples over N clients; the same seed gives the same split, whatever the method or run seed.
 
     Args:
         client_test: the share of each client's own samples set aside as its test part.
+        share: of the samples, see :func:`used_samples`; the others are nobody's.
         groups: what else is known of the samples; see :meth:`Partitioner.split`.
 
     A client with too few samples to set one aside has no test part, and a warning says so.
@@ -158,11 +160,16 @@ def partition(
                 f"there are {len(labels)} labels of training samples, but the {kind} of {len(of)}; give both of the "
                 "same samples"
             )
-    if clients > len(labels):
+    used = used_samples(labels, share, seed, groups)
+    if clients > len(used):
+        of_all = f" that data.share = {share:g} uses" if share < 1 else ""
         raise FedscopeError(
-            f"data.clients = {clients} is more than the {len(labels)} training samples; use fewer clients"
+            f"data.clients = {clients} is more than the {len(used)} training samples{of_all}; use fewer clients"
         )
-    parts = parse_partition(text).split(labels, clients, generator(seed, "partition"), groups)
+    parts = parse_partition(text).split(
+        labels[used], clients, generator(seed, "partition"), {kind: of[used] for kind, of in groups.items()}
+    )
+    parts = [used[part] for part in parts]
     empty = [k for k, part in enumerate(parts) if not len(part)]
     if empty:
         raise FedscopeError(
@@ -188,3 +195,24 @@ def partition(
     sorted_parts = tuple(np.sort(part).astype(np.int64) for part in parts)
     counts = np.stack([np.bincount(labels[part], minlength=classes) for part in sorted_parts])
     return Partition(clients=sorted_parts, test=test, label_counts=counts)
+
+
+def used_samples(labels: np.ndarray, share: float, seed: int, groups: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The indices of a share of the samples, ascending: of every class (of every domain) that share, at least one.
+
+    Args:
+        labels: [n]; share: 0 < share <= 1.
+
+    >>> used_samples(np.repeat([0, 1], [90, 10]), 0.1, 0, {}).size
+    10
+    """
+    if share >= 1:
+        return np.arange(len(labels))
+    strata = labels
+    if "domain" in groups:
+        strata = groups["domain"] * (int(labels.max(initial=0)) + 1) + labels
+    mixed = generator(seed, "share").permutation(len(labels))
+    mixed = mixed[np.argsort(strata[mixed], kind="stable")]
+    kinds, begins, counts = np.unique(strata[mixed], return_index=True, return_counts=True)
+    taken = np.maximum(1, np.round(share * counts)).astype(int)
+    return np.sort(np.concatenate([mixed[begins[k] : begins[k] + taken[k]] for k in range(len(kinds))]))

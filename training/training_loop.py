@@ -18,9 +18,9 @@ from .building import (
     data_to_train_on,
     facts_of,
     initial_model,
+    laid_out,
     module_of,
     partition_of,
-    split_of,
 )
 from .config import Config
 from .engine import Engine, engine_on
@@ -41,6 +41,7 @@ def train(
     watcher: Watcher | None = None,
     workers: int | None = None,
     task: Any = None,
+    until: int | None = None,
 ) -> Run:
     """Train a federation and record it in ``out``.
 
@@ -52,6 +53,7 @@ def train(
         task: what is learnt, where ``config.model`` does not say it, or names code of the user's own: a name, a
             :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
             resuming and analyses need it again.
+        until: stop after this round, with all that :func:`resume` and a branch need; by default the last one.
 
     Raises:
         FedscopeError: bad settings or data, an existing ``out``, a full disk, a client that diverges.
@@ -64,6 +66,7 @@ def train(
     (1, 2)
     """
     out = Path(out)
+    refuse_until(until, 0)
     config, learnt = learning(config, task)
     data = data_to_train_on(
         config.data.name, learnt
@@ -76,7 +79,7 @@ def train(
         )
     config, compute = resolved(config, workers, data.name)
     config = replace(config, data=config.data.resolved())
-    split = split_of(config, data)
+    data, split = laid_out(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     facts = facts_of(config, module, data.classes, learnt)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
@@ -94,7 +97,7 @@ def train(
         watcher.begin(config.run.rounds, needed)
         engine = Engine(module, compute)
         federation = Federation.assemble(config, data, split, engine)
-        play(federation, Position(0, initial_model(module)), writer, keep_going, watcher)
+        play(federation, Position(0, initial_model(module)), writer, keep_going, watcher, until)
     return Run.open(out)
 
 
@@ -126,6 +129,7 @@ def resume(
     watcher: Watcher | None = None,
     workers: int | None = None,
     task: Any = None,
+    until: int | None = None,
 ) -> Run:
     """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
 
@@ -133,6 +137,7 @@ def resume(
 
     Args:
         task: the run's, where it is code of the user's own; see :func:`train`.
+        until: as in :func:`train`.
 
     Raises:
         FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
@@ -141,6 +146,7 @@ def resume(
     config = config_of(run)
     if run.rounds and run.rounds[-1] >= config.run.rounds:
         raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
+    refuse_until(until, run.rounds[-1] if run.rounds else 0)
     split = partition_of(run)
     data = data_of(run, trained_task(config, task, str(run.path)))
     module = module_of(run)
@@ -162,18 +168,39 @@ def resume(
             refuse_divergence(
                 str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
             )
-        play(federation, position, writer, keep_going, watcher or Unwatched())
+        play(federation, position, writer, keep_going, watcher or Unwatched(), until)
     return Run.open(path)
 
 
-def play(federation: Federation, position: Position, writer: RunWriter, keep_going: bool, watcher: Watcher) -> None:
-    """Play and record all rounds after ``position``.
+def refuse_until(until: int | None, done: int) -> None:
+    """Refuse a round to stop after that is there already.
+
+    Raises:
+        FedscopeError: names both.
+    """
+    if until is not None and until <= done:
+        raise FedscopeError(
+            f"--until {until} is to stop after a round that is there: {done} are recorded; give a later one"
+            if done
+            else f"--until {until} is no round; they are counted from 1"
+        )
+
+
+def play(
+    federation: Federation,
+    position: Position,
+    writer: RunWriter,
+    keep_going: bool,
+    watcher: Watcher,
+    until: int | None = None,
+) -> None:
+    """Play and record all rounds after ``position``, or those up to ``until``.
 
     Raises:
         FedscopeError: a client diverges (and not ``keep_going``); a full disk.
     """
     memory, config = RunMemory(writer.run), federation.config
-    while position.round < config.run.rounds:
+    while position.round < min(config.run.rounds, until or config.run.rounds):
         record, position = federation.play(position, memory, watcher)
         record_round(writer, record, position, config)
         watcher.round(record, config.run.rounds)

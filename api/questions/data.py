@@ -113,12 +113,12 @@ def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
 
 def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
     from ..training import Config
-    from ..training.building import data_to_train_on, split_of
+    from ..training.building import data_to_train_on, laid_out
     from ..training.own_task import learning
 
     config, task = learning(Config.read(tables), None)
     dataset = data_to_train_on(config.data.name, task)
-    return dataset, split_of(config, dataset), config.data.resolved()
+    return *laid_out(config, dataset), config.data.resolved()
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:

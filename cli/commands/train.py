@@ -48,22 +48,30 @@ def _flags(function: Any) -> Any:
 @click.argument("config", required=False, type=click.Path(path_type=Path))
 @click.option("--method", metavar="NAME", help="A method of the literature: fma, ima (default), ...")
 @_flags
+@click.option(
+    "--recipe", metavar="PAPER/NAME", help="A paper's set-up, all but the method; fedscope recipes lists them."
+)
+@click.option("--scale", type=float, metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
 @click.option("--force", is_flag=True, help="Replace an existing run; train although the disk is small.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on where a run stopped, exactly.")
 @click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, other method from there on.")
+@click.option("--until", type=int, metavar="ROUND", help="Stop after this round; --resume goes on.")
 @click.option("--download", is_flag=True, help="Fetch the files of a published data set that are missing.")
 @click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     config: Path | None,
     method: str | None,
+    recipe: str | None,
+    scale: float | None,
     assignments: tuple[str, ...],
     out: Path | None,
     force: bool,
     resume: Path | None,
     from_: str | None,
+    until: int | None,
     download: bool,
     keep_going: bool,
     as_json: bool,
@@ -72,10 +80,11 @@ def command(
     """Train a federation and record every round.
 
     Without options: IMA on the embedded digits (50 clients, ten a round, two label shards each, mlp, 60 rounds).
-    CONFIG is a .toml, a run's config.toml for example; flags and --set count more than what stands there.
+    CONFIG is a .toml, a run's config.toml for example, --recipe a paper's set-up; flags and --set count more than what
+    stands there.
     """
     from ...checkpoints import FedscopeError
-    from ...training import Config, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
+    from ...training import Setup, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
     from ...training import resume as resume_run
     from ...training import train as train_run
     from ...training.own_code import is_call
@@ -85,13 +94,14 @@ def command(
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
-    how: dict[str, Any] = {"keep_going": keep_going, "task": own}
+    how: dict[str, Any] = {"keep_going": keep_going, "task": own, "until": until}
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
-        if config or method or given or assignments or out or force or from_ or download:
+        if any((config, method, recipe, scale, given, assignments, out, force, from_, download)):
             raise FedscopeError(
-                f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going"
+                f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going or "
+                "--until"
             )
         with TrainingWatcher(str(resume)) as watcher, _resumable(resume):
             run = resume_run(resume, watcher=watcher, **how)
@@ -99,9 +109,9 @@ def command(
         return
     how["force"] = force
     if from_ is not None:
-        if config:
+        if other := config or (recipe and f"--recipe {recipe}") or (scale and f"--scale {scale:g}"):
             raise FedscopeError(
-                f"--from {from_} takes the settings of that run; leave {config} out, and use flags or --set"
+                f"--from {from_} takes the settings of that run; leave {other} out, and use flags or --set"
             )
         if download:
             raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
@@ -111,15 +121,17 @@ def command(
     stored = read_toml(config) if config else {}
     if config and (config.parent / "run.json").exists():
         stored = recorded_tables(stored)
-    chosen = preset(method) if method else {}
+    setup = Setup(recipe or "", stored, scale)
     flags_given = read_assignments(given), read_assignments(assignments)
     try:
-        resolved = Config.read(merge(preset(method or "ima"), stored, chosen, *flags_given))
+        resolved = setup.config(method, *flags_given)
     except FedscopeError as error:
         raise FedscopeError(_placed(error, config, stored)) from None
+    if note := setup.note(method, *flags_given):
+        click.echo(f"fedscope: {note}", err=True)
     if download:
         fetch(resolved.data.name)
-    out = out or Path("runs") / (method or resolved.title())
+    out = out or Path("runs") / (recipe or "") / (method or resolved.title())
     with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out):
         run = train_run(resolved, out, watcher=watcher, **how)
     _say(run, as_json)
@@ -185,7 +197,7 @@ def _say(run: Any, as_json: bool) -> None:
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
     name = "test_loss" if without else "test_error"
     mean, deviation, count = measured.tail(name)
-    last = run.rounds[-1]
+    last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
     if as_json:
         said = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
@@ -196,5 +208,6 @@ def _say(run: Any, as_json: bool) -> None:
         now, spread = f"{final:.3g}", f"{mean:.3g} ± {deviation:.2g}"
     else:
         now, spread = f"{100 * final:.1f} %", f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
+    so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
-    click.echo(f"{run.path}: {last} rounds; {name.replace('_', ' ')} of the {which} model {now}{over}")
+    click.echo(f"{run.path}: {so_far} rounds; {name.replace('_', ' ')} of the {which} model {now}{over}")

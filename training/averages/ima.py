@@ -132,6 +132,10 @@ class IMA(AverageMethod):
         """True from t_s + 1 on."""
         return self.start is not None and round > self.start
 
+    def begins(self) -> int | None:
+        """t_s; with ``before_server`` the first round, because the clients' means are kept from then on."""
+        return 1 if self.before_server else self.start
+
     @property
     def averages_first(self) -> bool:
         """``before_server``."""

@@ -14,5 +14,9 @@ class NoAverage(AverageMethod):
 
     about: ClassVar[About] = About("none", "", "every round starts from `global`")
 
+    def begins(self) -> int | None:
+        """Never."""
+        return None
+
 
 PROVIDES = NoAverage

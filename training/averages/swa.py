@@ -102,6 +102,10 @@ class SWA(AverageMethod):
             return ()
         return tuple(t for t in range(1, round + 1) if self._joins(t))
 
+    def begins(self) -> int | None:
+        """s, or s - 1, where the mean begins."""
+        return None if self.start is None else self.start - self.include_start
+
     @property
     def models_kept(self) -> int:
         """A float64 vector."""

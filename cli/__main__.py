@@ -1,0 +1,53 @@
+"""``python -m fedscope.cli``: the same as ``fedscope``; and the process in which a sweep trains its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from .main import main, run
+
+#: status of a process that ended because its parent did
+ORPHANED = 143
+
+
+def serve() -> None:
+    """Run the commands that come in, a line of JSON each, ``{"words": [...], "log": PATH}``; answer with the status.
+
+    The process ends when its standard input does, which is when the parent ends in whatever way, even amid a command: a
+    run is fit to go on after any end.
+    """
+    answers = os.dup(sys.stdout.fileno())
+    asked: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def listen() -> None:
+        # not sys.stdin, whose lock would be held when the interpreter ends
+        rest = b""
+        while block := os.read(0, 1 << 16):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                asked.put(json.loads(line))
+        os._exit(ORPHANED)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        task = asked.get()
+        with Path(task["log"]).open("ab") as log:
+            for stream in (1, 2):
+                os.dup2(log.fileno(), stream)
+            print("$ fedscope", *task["words"], flush=True)
+            status = run(task["words"])
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os.write(answers, b"%d\n" % status)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--serve-sweep"]:
+        serve()
+    main()

@@ -1,0 +1,99 @@
+"""``fedscope recipes``."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ...training.recipe import Recipe
+
+
+@click.command(
+    "recipes",
+    epilog="Example:  fedscope recipes ima    One of them whole:  fedscope recipes ima/table1-cifar10-cnn-shards2    "
+    "Train it:  fedscope train --recipe ima/table1-cifar10-cnn-shards2 --method fedprox",
+)
+@click.argument("name", required=False, metavar="[PAPER[/NAME]]")
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(name: str | None, as_json: bool) -> None:
+    """The papers' set-ups: what each shows, and what was published.
+
+    Without a name all of them, with a paper's name its own, with PAPER/NAME one whole: its settings, what is varied,
+    the numbers that the paper prints, and what it leaves open.
+    """
+    from ...training import recipe, recipe_names
+
+    papers = {known.partition("/")[0] for known in recipe_names()}
+    if name and name not in papers:
+        _show(recipe(name), as_json)
+        return
+    listed = [recipe(known) for known in recipe_names() if not name or known.startswith(f"{name}/")]
+    if as_json:
+        click.echo(json.dumps([{"name": one.name, "shows": one.shows, "published": _cells(one)} for one in listed]))
+        return
+    wide = max(len(one.name) for one in listed)
+    for one in listed:
+        first = [cell for cell in one.published if cell.row == one.published[0].row]
+        numbers = f"  ({first[0].row}: {' / '.join(f'{cell.value:g}' for cell in first)})" if first else ""
+        click.echo(f"{one.name:<{wide}}  {one.shows}{numbers}")
+
+
+def _show(one: Recipe, as_json: bool) -> None:
+    """One recipe whole."""
+    tables = one.configured()
+    if as_json:
+        about: dict[str, Any] = {"name": one.name, "shows": one.shows, "settings": tables, "for": one.by_method}
+        about |= {"axes": one.axes, "grid": one.grid, "measure": one.measure, "published": _cells(one)}
+        click.echo(json.dumps({**about, "chosen": one.chosen, "then": one.then}))
+        return
+    click.echo(f"{one.name}: {one.shows}")
+    for section, table in tables.items():
+        click.echo(f"  {section:<9}" + ", ".join(f"{key} = {value}" for key, value in table.items()))
+    for method, sections in one.by_method.items():
+        said = [f"{section}.{key} = {value}" for section, table in sections.items() for key, value in table.items()]
+        click.echo(f"  with {method}: {', '.join(said)}")
+    for axis in one.axes:
+        _paragraph("varied: " + "; ".join(_cell(cell) for cell in axis))
+    for method, keys in one.grid.items():
+        said = [f"{key} of {', '.join(map(str, values))}" for key, values in keys.items()]
+        click.echo(f"  the paper takes the best of, with {method}: {'; '.join(said)}")
+    if one.published:
+        click.echo(f"  published, {one.measure}:")
+        rows: dict[str, list[str]] = {}
+        for cell in one.published:
+            number = f"{cell.value:g}" + (f" ± {cell.deviation:g}" if cell.deviation is not None else "")
+            rows.setdefault(cell.row, []).append(f"{cell.column} {number}".strip())
+        wide = max(map(len, rows))
+        for row, cells in rows.items():
+            click.echo(f"    {row:<{wide}}  {' · '.join(cells)}")
+    for text in one.chosen:
+        _paragraph(f"chosen here: {text}")
+    click.echo(f"  train it: fedscope train --recipe {one.name}")
+    if one.axes:
+        click.echo(f"  all of it: fedscope sweep --recipe {one.name}")
+    for text in one.then:
+        click.echo(f"  then: {text}")
+
+
+def _paragraph(text: str) -> None:
+    click.echo(textwrap.fill(text, 116, initial_indent="  ", subsequent_indent="    "))
+
+
+def _cell(cell: Any) -> str:
+    """``fedprox``, ``run.rounds = 3``, or what the row is called."""
+    if "label" in cell:
+        return str(cell["label"])
+    if set(cell) == {"method"}:
+        return str(cell["method"])
+    return ", ".join(f"{key} = {value}" for key, value in cell.items())
+
+
+def _cells(one: Recipe) -> list[dict[str, Any]]:
+    return [
+        {"row": cell.row, "column": cell.column, "value": cell.value, "deviation": cell.deviation}
+        for cell in one.published
+    ]

@@ -1,0 +1,144 @@
+"""``fedscope sweep``."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..progress import progress
+
+
+@click.command(
+    "sweep",
+    epilog="Example:  fedscope sweep method=fma,ima run.participation=0.1,0.2 --seeds 0..2 --set run.rounds=30    "
+    "All of a paper's table:  fedscope sweep --recipe ima/table1-cifar10-cnn-shards2 --scale 0.1    "
+    "Look first:  fedscope sweep method=fma,ima --dry-run",
+)
+@click.argument("keys", nargs=-1, metavar="[CONFIG] [KEY=A,B,C]...")
+@click.option(
+    "--recipe", metavar="PAPER/NAME", help="A paper's set-up; without keys all that its figure or table varies."
+)
+@click.option("--scale", type=float, metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
+@click.option("--seeds", metavar="A..B", help="0..4: seeds of run and partition, both ends inclusive; or 0,1,5.")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of all runs; repeatable."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep (default: sweeps/NAME).")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="SWEEP", help="Go on where a sweep stopped.")
+@click.option("--dry-run", is_flag=True, help="Print the commands, and about how long and how large they are.")
+@click.option(
+    "--alone", is_flag=True, help="Train every run from its start, even where several have the same first rounds."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(
+    keys: tuple[str, ...],
+    recipe: str | None,
+    scale: float | None,
+    seeds: str | None,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    resume: Path | None,
+    dry_run: bool,
+    alone: bool,
+    as_json: bool,
+) -> None:
+    """Train a run for every combination of settings and seeds.
+
+    A key is section.key of a configuration, or method; a value with commas stands in quotes, as in
+    data.partition='"shards:2,250",iid'. CONFIG is a .toml. Each run has a process of its own: one that fails is named,
+    and the others go on. The same command, or --resume, goes on after any stop.
+    """
+    from ...checkpoints import FedscopeError
+    from ...training import Setup, Sweep, read_assignments, read_toml, train_plan
+    from ...training.sweeps.axes import read_axes, read_seeds
+    from ...training.sweeps.plan import planned
+
+    if resume is not None:
+        if keys or recipe or scale or seeds or assignments or out or alone:
+            raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone")
+        plan, out = Sweep.open(resume).plan, resume
+    else:
+        files = [word for word in keys if "=" not in word]
+        if len(files) > 1:
+            raise FedscopeError(f"{files[1]} is a second configuration beside {files[0]}; write keys as KEY=A,B,C")
+        stored = read_toml(Path(files[0])) if files else {}
+        axes = read_axes(word for word in keys if "=" in word)
+        chosen = read_seeds(seeds) if seeds else ()
+        setup = Setup(recipe or "", stored, scale)
+        plan = planned(setup, axes, chosen, read_assignments(assignments), share=not alone)
+        out = out or Path("sweeps") / (recipe or _name(files, keys))
+    if dry_run:
+        _dry(plan, out, as_json)
+        return
+    click.echo(f"{out}: {len(plan.runs)} runs of {plan.rounds} rounds in all", err=True)
+    with progress(str(out)) as report:
+        try:
+            done = train_plan(plan, out, _Watcher(report, len(plan.runs)))
+        except KeyboardInterrupt:
+            click.echo(f"fedscope: go on with: fedscope sweep --resume {out}", err=True)
+            raise
+    if as_json:
+        said = {"sweep": str(out), "complete": [run.name for run in done.runs], "failed": dict(done.failures)}
+        click.echo(json.dumps({**said, "missing": list(done.missing)}))
+    else:
+        click.echo(f"{out}: {len(done.runs)} of {len(plan.runs)} runs complete; fedscope table {out}")
+    if done.failures:
+        names = ", ".join(done.failures)
+        raise FedscopeError(f"{len(done.failures)} of {len(plan.runs)} runs failed: {names}; see {out / 'logs'}")
+
+
+class _Watcher:
+    """Says each run that is complete or has failed, and shows how many of all rounds are recorded."""
+
+    def __init__(self, report: Any, count: int) -> None:
+        self._report, self._count, self._done = report, count, 0
+
+    def rounds(self, done: int, of: int) -> None:
+        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
+        self._report(done, of)
+
+    def run(self, name: str, failure: str | None) -> None:
+        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
+        self._done += 1
+        state = "complete" if failure is None else f"failed: {failure}"
+        click.echo(f"[{self._done}/{self._count}] {name}: {state}", err=True)
+
+
+def _name(files: list[str], keys: tuple[str, ...]) -> str:
+    """``method-participation``: the folder of a sweep that has no name."""
+    varied = [word.partition("=")[0].rpartition(".")[2] for word in keys if "=" in word] or ["seeds"]
+    words = [Path(file).stem for file in files] + varied
+    return re.sub(r"[^\w.-]+", "-", "-".join(words))
+
+
+def _dry(plan: Any, out: Path, as_json: bool) -> None:
+    """The commands in their order, and an estimate."""
+    from ...checkpoints import spoken_size
+    from ...training.sweeps.estimates import estimate
+    from ...training.sweeps.steps import arguments_of, steps_of
+    from ..progress import spoken
+
+    there: dict[str, int | None] = {run.name: None for run in plan.runs}
+    commands = []
+    for step in steps_of(plan):
+        words = arguments_of(step, out, there)
+        if words is not None:
+            commands.append(shlex.join(["fedscope", *words]))
+            there[step.run.name] = step.last
+    with progress("trying a few steps of each kind") as report:
+        guess = estimate(plan, report)
+    if as_json:
+        said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
+        click.echo(json.dumps({**said, "seconds": guess.seconds, "bytes": guess.bytes}))
+        return
+    for text in commands:
+        click.echo(text)
+    click.echo(
+        f"{len(plan.runs)} runs, {plan.rounds} rounds: about {spoken(guess.seconds)} on this machine, from a few steps "
+        f"of each kind, and up to {spoken_size(guess.bytes)} on the disk"
+    )

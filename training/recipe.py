@@ -1,0 +1,230 @@
+"""Recipes: the papers' set-ups by name, ``ima/table1-cifar10-cnn-shards2``; what each shows, and what was published."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from typing import Any
+
+from ..checkpoints import FedscopeError, nearest
+from .config import merge
+from .registry import METHOD_SECTIONS, canonical_method, preset
+
+#: settings by ``section.key``, and ``method``: one cell along an axis, or one cell of a sweep
+Cell = Mapping[str, Any]
+Tables = Mapping[str, Mapping[str, Any]]
+
+_SECTIONS = ("data", "model", "client", "server", "average", "run", "record")
+_LABEL = "label"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number of a paper.
+
+    Attributes:
+        row: the method, or the label of the row; column: ``average.method=ima``, or "" where there is one column.
+        value: as printed, accuracies in %; deviation: over seeds, None where none is printed.
+    """
+
+    row: str
+    column: str
+    value: float
+    deviation: float | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A paper's set-up: all but the method.
+
+    Attributes:
+        name: ``paper/name``; shows: what the figure or the table shows.
+        tables: the settings, as a configuration has them.
+        by_method: settings that belong to a method, by its name, or to two that meet, as ``fedadam+ima``.
+        axes: what the figure or the table varies; a cell has one of each.
+        grid: of a method, the values that its paper chose from.
+        measure: what was published; published: the numbers that can be read in our copies.
+        chosen: what the paper leaves open, and what stands here; then: the commands that draw it.
+    """
+
+    name: str
+    shows: str
+    tables: Tables
+    by_method: Mapping[str, Tables] = field(default_factory=dict)
+    axes: tuple[tuple[Cell, ...], ...] = ()
+    grid: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    measure: str = ""
+    published: tuple[Published, ...] = ()
+    chosen: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+
+    @property
+    def paper(self) -> str:
+        """The name before the slash."""
+        return self.name.partition("/")[0]
+
+    def configured(self, method: str | None = None, *changes: Tables) -> dict[str, dict[str, Any]]:
+        """The tables of a configuration: the recipe's, the method's own, and what is laid over them, later ones above.
+
+        Args:
+            method: as ``--method``; by default what the recipe says, else FMA. Without an average of its own it leaves
+                the recipe's.
+
+        Raises:
+            FedscopeError: an unknown method; what :func:`~fedscope.training.config.merge` refuses.
+
+        >>> tables = recipe("ima/table1-pacs-alexnet-shards2").configured("fedasam")
+        >>> tables["client"]["sam_rho"], tables["data"]["clients"], tables["run"]["rounds"]
+        (0.2, 80, 400)
+        """
+        own = preset(method) if method else {}
+        if own and own["average"]["method"] == "none":
+            del own["average"]
+        below = (preset("fma"), self.tables, own)
+        chosen = _chosen(method, merge(*below, *changes))
+        named = [tables for name, tables in self.by_method.items() if set(name.split("+")) <= chosen]
+        return merge(*below, *named, *changes)
+
+    def cells(self) -> tuple[dict[str, Any], ...]:
+        """All cells of the figure or the table: one of each axis, the last axis fastest; one empty cell without axes.
+
+        >>> len(recipe("ima/table1-fmnist-cnn-shards2").cells())
+        16
+        """
+        return cells_of(self.axes)
+
+
+def cells_of(axes: tuple[tuple[Cell, ...], ...]) -> tuple[dict[str, Any], ...]:
+    """One cell of each axis, in all combinations, the last axis fastest; labels are joined."""
+    made = []
+    for parts in product(*axes):
+        cell: dict[str, Any] = {}
+        for part in parts:
+            cell |= {key: value for key, value in part.items() if key != _LABEL}
+        if labels := [part[_LABEL] for part in parts if _LABEL in part]:
+            cell[_LABEL] = ", ".join(labels)
+        made.append(cell)
+    return tuple(made)
+
+
+def tables_of(cell: Cell) -> tuple[str | None, dict[str, dict[str, Any]]]:
+    """A cell's method, and its other settings as tables.
+
+    >>> tables_of({"method": "fedprox", "client.mu": 0.1, "label": "FedProx"})
+    ('fedprox', {'client': {'mu': 0.1}})
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for place, value in cell.items():
+        section, dot, key = place.partition(".")
+        if dot:
+            tables.setdefault(section, {})[key] = value
+    return cell.get("method"), tables
+
+
+@cache
+def recipe_names() -> tuple[str, ...]:
+    """All recipes, as ``paper/name``, sorted.
+
+    >>> "ima/fig1" in recipe_names() and not any("/_" in name for name in recipe_names())
+    True
+    """
+    found = [
+        f"{paper.name}/{file.name.removesuffix('.toml')}"
+        for paper in files(f"{__package__}.recipes").iterdir()
+        if paper.is_dir()
+        for file in paper.iterdir()
+        if file.name.endswith(".toml") and not file.name.startswith("_")
+    ]
+    return tuple(sorted(found))
+
+
+def recipe(name: str) -> Recipe:
+    """A recipe by its name.
+
+    Raises:
+        FedscopeError: an unknown name; it says the nearest, or what the paper has.
+
+    >>> recipe("fedswa/table2-cifar10-resnet18").published[0]
+    Published(row='fma', column='', value=86.0, deviation=None)
+    """
+    if name not in recipe_names():
+        paper, _, rest = name.partition("/")
+        papers = sorted({known.partition("/")[0] for known in recipe_names()})
+        if paper in papers and not rest:
+            hint = f"; {paper} has {', '.join(known for known in recipe_names() if known.startswith(f'{paper}/'))}"
+        else:
+            hint = nearest(name, recipe_names()) or f"; there are those of {', '.join(papers)}"
+        raise FedscopeError(f"--recipe {name!r} is not a recipe{hint}; fedscope recipes lists all")
+    return _made(name)
+
+
+@cache
+def _made(name: str) -> Recipe:
+    raw = _read(name)
+    tables = merge(*_upwards(name, _settings))
+    by_method: dict[str, Tables] = {}
+    grid: dict[str, Mapping[str, tuple[Any, ...]]] = {}
+    for layer in _upwards(name, lambda raw: raw):
+        for method, sections in layer.get("for", {}).items():
+            by_method[method] = merge(by_method.get(method, {}), sections)
+        for method, keys in layer.get("grid", {}).items():
+            grid[method] = {key: tuple(values) for key, values in keys.items()}
+    axes = [tuple({key: value} for value in values) for key, values in raw.get("sweep", {}).items()]
+    if rows := raw.get("rows"):
+        axes.append(tuple(rows))
+    said = raw.get("published", {})
+    chosen = [text for layer in _upwards(name, lambda raw: raw) for text in layer.get("chosen", ())]
+    return Recipe(
+        name=name,
+        shows=raw["shows"],
+        tables=tables,
+        by_method=by_method,
+        axes=tuple(axes),
+        grid=grid,
+        measure=said.get("measure", ""),
+        published=tuple(
+            Published(row, column, *_number(value))
+            for row, values in said.get("cells", {}).items()
+            for column, value in zip(said["columns"], values, strict=True)
+        ),
+        chosen=tuple(dict.fromkeys(chosen)),
+        then=tuple(raw.get("then", ())),
+    )
+
+
+def _settings(raw: Mapping[str, Any]) -> Tables:
+    return {section: raw[section] for section in _SECTIONS if section in raw}
+
+
+def _upwards(name: str, take: Any) -> list[Any]:
+    """What is taken of the recipe that this one is like, of the one that that one is like, ..., and of its own; the
+    farthest first."""
+    raw = _read(name)
+    return [*(_upwards(raw["like"], take) if "like" in raw else ()), take(raw)]
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    paper, _, file = name.partition("/")
+    return tomllib.loads((files(f"{__package__}.recipes") / paper / f"{file}.toml").read_text(encoding="utf-8"))
+
+
+def _number(printed: float | str) -> tuple[float, float | None]:
+    """``62.34``, or ``"50.19 ± 0.31"``."""
+    if isinstance(printed, str):
+        value, _, deviation = printed.partition(" ± ")
+        return float(value), float(deviation)
+    return float(printed), None
+
+
+def _chosen(method: str | None, tables: Tables) -> set[str]:
+    """The names by which the methods of a configuration are known: the preset's, the client's, the server's, ..."""
+    found = {canonical_method(method)} if method else set()
+    for section, (_, selector, default) in METHOD_SECTIONS.items():
+        if section != "model":
+            found.add(str(tables.get(section, {}).get(selector, default)))
+    return found

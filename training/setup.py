@@ -1,0 +1,70 @@
+"""Where a configuration comes from: a method, a recipe or a file, what is laid over it, and a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..checkpoints import FedscopeError
+from .config import Config, merge, methods_in
+from .recipe import Tables, recipe
+from .registry import preset
+from .scaling import scale_note, scaled
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A recipe, or the tables of a file, or neither: the package's defaults; made smaller by a scale.
+
+    Attributes:
+        recipe: ``paper/name``, "" for none; stored: a file's tables.
+        scale: see :func:`~fedscope.training.scaling.scaled`; None for the full size.
+
+    Raises:
+        FedscopeError: both a recipe and a file; a scale of nothing.
+    """
+
+    recipe: str = ""
+    stored: Tables = field(default_factory=dict)
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.recipe and self.stored:
+            raise FedscopeError(
+                f"a configuration and --recipe {self.recipe} are both whole set-ups; give one, and the rest by --set"
+            )
+        if self.scale is not None and not (self.recipe or self.stored):
+            raise FedscopeError(
+                f"--scale {self.scale:g} makes a set-up smaller; give it with --recipe or a configuration"
+            )
+
+    def config(self, method: str | None, *above: Tables) -> Config:
+        """The configuration of a method, with what is laid over it; that counts more than the scale.
+
+        Args:
+            method: as ``--method``; by default what the recipe or the file says, else FMA for a recipe and IMA.
+
+        Raises:
+            FedscopeError: what :meth:`Config.read` refuses.
+
+        >>> small = Setup("ima/table2", scale=0.1).config("ima", {"run": {"rounds": 50}})
+        >>> small.run.rounds, small.average.start, small.data.clients
+        (50, 38, 20)
+        """
+        if self.scale is None:
+            return Config.read(self._laid(method, *above))
+        return Config.read(merge(scaled(self._laid(method, methods_in(*above)), self.scale), *above))
+
+    def note(self, method: str | None, *above: Tables) -> str:
+        """What the scale has done, in a sentence; "" without one."""
+        if self.scale is None:
+            return ""
+        full = Config.read(self._laid(method, methods_in(*above)))
+        return scale_note(full, self.config(method, *above), self.scale)
+
+    def _laid(self, method: str | None, *above: Tables) -> dict[str, dict[str, Any]]:
+        if self.recipe:
+            return recipe(self.recipe).configured(method, *above)
+        own: Mapping[str, Mapping[str, Any]] = preset(method) if method else {}
+        return merge(preset(method or "ima"), self.stored, own, *above)

@@ -1,0 +1,74 @@
+"""In which order a sweep's runs are trained, and with which commands, given what is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..words import word_of
+from .plan import GIVEN, Plan, Planned
+
+RUNS, LOGS = "runs", "logs"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A run is trained on to a round.
+
+    Attributes:
+        run: whose; until: the round after which it waits for its branches, None for its last one.
+    """
+
+    run: Planned
+    until: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The round that it ends with."""
+        return self.until or self.run.config.run.rounds
+
+
+def steps_of(plan: Plan) -> Iterator[Step]:
+    """All steps, in order: a run that others branch from waits at their rounds, where all that they need is there."""
+    for run in plan.runs:
+        if run.after is not None:
+            continue
+        branches = sorted(
+            (other for other in plan.runs if other.after is not None and other.after[0] == run.name),
+            key=lambda other: other.after[1] if other.after else 0,
+        )
+        waits = 0
+        for other in branches:
+            assert other.after is not None, "just chosen"
+            if other.after[1] > waits:
+                waits = other.after[1]
+                yield Step(run, waits)
+            yield Step(other)
+        yield Step(run)
+
+
+def arguments_of(step: Step, folder: Path, rounds: dict[str, int | None]) -> list[str] | None:
+    """The words behind ``fedscope`` for a step; None where nothing is left to do.
+
+    Args:
+        folder: the sweep's.
+        rounds: of each run the last recorded round, 0 where only its folder is there, None where there is none.
+    """
+    run, out = step.run, str(folder / RUNS / step.run.name)
+    done = rounds[run.name]
+    if done is not None and done >= step.last:
+        return None
+    wait = ["--until", str(step.until)] if step.until is not None else []
+    if done is not None:
+        return ["train", "--resume", out, *wait]
+    if run.after is not None and rounds[run.after[0]] == run.after[1]:
+        trunk = folder / RUNS / run.after[0]
+        average = run.config.tables()["average"]
+        words = ["--average", average.pop("method")]
+        for key, value in average.items():
+            words += ["--set", f"average.{key}={word_of(value)}"]
+        return ["train", "--from", f"{trunk}@{run.after[1]}", *words, "--out", out]
+    # a branch whose trunk has failed, or has gone on without it, is trained from its start
+    words = [str(folder / GIVEN) if word == GIVEN else word for word in run.arguments]
+    return ["train", *words, "--out", out, *wait]
