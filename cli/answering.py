@@ -95,6 +95,7 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
                 if kept is None:
                     made_from = [main for other in mains if other not in by_itself for main in other]
                     kept = _computed(part, base, [*own, *made_from], claim, results)
+        part.release()
         results += kept
     return question.join(results)
 

@@ -72,7 +72,7 @@ class Part(Generic[R]):
         """Prepared once."""
         return self.prepare()
 
-    @property
+    @cached_property
     def settings(self) -> list[dict[str, Any]]:
         """Of each result, as a file gives them back."""
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
@@ -81,6 +81,10 @@ class Part(Generic[R]):
         """The results."""
         said = versions()
         return list(self.ready.compute([{**own, "versions": said} for own in self.settings], work))
+
+    def release(self) -> None:
+        """Forget the models and samples that were opened: they are not needed to draw, or for another part."""
+        self.__dict__.pop("ready", None)
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class Question(Generic[A]):
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
             results += part.answer(replace(work, keep=keep, before=tuple(results)))
+            part.release()
         return self.join(results)
 
 

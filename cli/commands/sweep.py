@@ -121,7 +121,7 @@ def _dry(plan: Any, out: Path, as_json: bool) -> None:
     from ...checkpoints import spoken_size
     from ...training.sweeps.estimates import estimate
     from ...training.sweeps.steps import arguments_of, steps_of
-    from ..progress import spoken
+    from ...asking.loop_over_rounds import spoken
 
     there: dict[str, int | None] = {run.name: None for run in plan.runs}
     commands = []
