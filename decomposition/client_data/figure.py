@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import COLOURS, GREY, SMALL, paper_style, shortened
-from ...landscape.drawing.sheet import CHARACTER, EDGE, LINE, Sheet, wrapped
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
+from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import even
 
 if TYPE_CHECKING:
