@@ -167,7 +167,7 @@ def test_it_is_looked_for_in_the_folder_of_data_sets(tmp_path: Path, monkeypatch
     with pytest.raises(
         FedscopeError,
         match=r"--data gldv2: found no federated_train.csv, test.csv; looked in data, data/gldv2. Get them from "
-        r"https://\S+ \(the lists, landmarks-user-160k.zip\) and https://\S+/google-landmark \(the photos\) and give the",
+        r"https://\S+ \(the lists, landmarks-user-160k.zip\) and https://\S+/google-landmark \(the photos\) and give",
     ):
         load_data("gldv2")
     write(tmp_path / "data" / "gldv2", "train", "landmarks-user-160k")
@@ -225,7 +225,10 @@ def spoilt(content: bytes) -> Callable[[Path], object]:
         (listing("federated_train.csv", lambda text: text + ",ace0000000000000,1\n"), r"line 11 of .* has no user_id"),
         (listing("test.csv", lambda text: text + "\0,1\n"), r"test.csv"),
         (lambda root: (root / "test.csv").write_bytes(b"\xff\xd8\xff"), r"test.csv is damaged: byte 0 is not UTF-8"),
-        (without(4), r"1 of 12 photos are missing \(4a40000000000004\); looked for a/b/c/abc....jpg in"),
+        (
+            without(4),
+            r"1 of 12 photos are missing \(4a40000000000004\); looked for a/b/c/abc....jpg in \S+, \S+train; get",
+        ),
         (
             without(0, 1, 2, 3),
             r"4 of 12 photos are missing \(0a00000000000000, 1a10000000000001, 2a2.*, ...\); looked",
@@ -250,6 +253,12 @@ def test_a_photo_cut_short_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(FedscopeError, match=rf"{path.name} is truncated or not an image; copy or save it again"):
         load_data(f"gldv2:{tmp_path}")
+
+
+@pytest.mark.parametrize("photos", ["", "train", "landmarks-user-160k", "landmarks-user-160k/train"])
+def test_the_folder_of_the_lists_is_as_good(tmp_path: Path, photos: str) -> None:
+    write(tmp_path, photos, "landmarks-user-160k")
+    assert len(load_data(f"gldv2:{tmp_path / 'landmarks-user-160k'}").y_train) == len(TRAIN)
 
 
 def test_a_byte_order_mark_and_names_of_authors_are_taken(tmp_path: Path) -> None:

@@ -188,3 +188,12 @@ def test_a_federation_is_trained_on_it(tmp_path: Path, capsys: pytest.CaptureFix
     assert "of 3; 15 samples in all" in capsys.readouterr().out
     small = ["--rounds", "2", "--set", "model.hidden=[4]", "--participation", "1"]
     assert run(["train", "--method", "fma", *words, *small, "--out", str(tmp_path / "r")]) == 0
+
+
+@pytest.mark.parametrize("command", ["data", "train"])
+def test_a_name_with_an_underscore_is_no_code_of_ones_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--data", "tiny_imagenet:there"]) == 2
+    assert (
+        "'tiny_imagenet' is not a data set that fedscope knows; did you mean \"tiny-imagenet\"?"
+        in capsys.readouterr().err
+    )

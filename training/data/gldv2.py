@@ -37,8 +37,8 @@ SIDE = 224
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``federated_train.csv``, ``test.csv`` (or both in ``landmarks-user-160k/``) and the photos in ``argument``.
 
-    A photo is ``a/b/c/abc....jpg`` after its id, there or in ``train/``. Labels are the lists' numbers, a user is an
-    author; those of test photos are not known.
+    A photo is ``a/b/c/abc....jpg`` after its id, there, in ``train/``, or beside ``landmarks-user-160k/``. Labels are
+    the lists' numbers, a user is an author; those of test photos are not known.
 
     Chosen: 3 x 224 x 224, the shorter side resized to 224 (bilinear), then the middle; grey photos become RGB. All of
     them are 27.7 GB in the cache; one at a time is in memory while they are decoded.
@@ -116,12 +116,13 @@ def find_photos(place: str, root: Path, images: Sequence[str]) -> list[Path]:
     Raises:
         FedscopeError: some are nowhere; names three.
     """
-    folders = (root, root / "train")
+    roots = (root, root.parent) if root.name == PACKED else (root,)
+    folders = [folder for base in roots for folder in (base, base / "train")]
     found = [_photo(folders, image) for image in images]
     if lacking := [image for image, path in zip(images, found, strict=True) if path is None]:
         raise FedscopeError(
             f"{place}: {len(lacking):,} of {len(images):,} photos are missing ({listed(lacking, 3)}); looked for "
-            f"a/b/c/abc....jpg in {root} and {root / 'train'}, get them from {_PHOTOS}"
+            f"a/b/c/abc....jpg in {', '.join(map(str, folders))}; get them from {_PHOTOS}"
         )
     return [path for path in found if path is not None]
 
