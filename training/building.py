@@ -33,7 +33,7 @@ def load_data(name: str, task: Task = CLASSIFICATION) -> Dataset:
         FedscopeError: an unknown name, or what the loader refuses.
     """
     shelf, _, argument = name.partition(":")
-    if is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data"))):
+    if is_own_data(name) and not _misspelt(shelf):
         return load_own(name, task)
     loaded: Dataset = find("data", shelf)(argument, task)
     return loaded
@@ -45,7 +45,7 @@ def data_to_train_on(name: str, task: Task = CLASSIFICATION) -> Dataset:
     Raises:
         FedscopeError: code of the user's own, which a run cannot keep; test samples only; what the loader refuses.
     """
-    if is_own_data(name):
+    if is_own_data(name) and not _misspelt(name.partition(":")[0]):
         raise FedscopeError(
             f"--data {name} is code of your own, which a run cannot keep, so it could not be resumed; save its arrays "
             "with numpy.savez (x_train, y_train, x_test, y_test), and give npz:PATH"
@@ -63,6 +63,11 @@ def is_own_data(name: str) -> bool:
     (True, False, False)
     """
     return is_call(name) and name.partition(":")[0] not in names("data")
+
+
+def _misspelt(shelf: str) -> bool:
+    """Whether what is no module is nearly a data set's name: ``tiny_imagenet`` for ``tiny-imagenet``."""
+    return not is_there(shelf) and bool(nearest(shelf, names("data")))
 
 
 def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:

@@ -30,7 +30,7 @@ class Groups:
 
     Attributes:
         names: of the groups, G of them.
-        train, test: int64 [n], 0 <= g < G, in the order of the split's samples.
+        train, test: int64 [n], 0 <= g < G, in the order of the split's samples; in ``test`` -1 where it is not known.
     """
 
     names: tuple[str, ...]

@@ -13,6 +13,8 @@ from ..landscape.evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
 MOST_CLASSES = 65_536
+#: samples, and values in all, that are worked on at once
+BLOCK, VALUES = 4096, 1 << 24
 
 
 def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
@@ -27,8 +29,9 @@ def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
 
 def blocks(x: np.ndarray) -> Iterator[np.ndarray]:
     """The samples in blocks, so that what is made of them never needs the room of all."""
-    for start in range(0, len(x), 4096):
-        yield x[start : start + 4096]
+    rows = min(BLOCK, max(1, VALUES // max(1, prod(x.shape[1:]))))
+    for start in range(0, len(x), rows):
+        yield x[start : start + rows]
 
 
 def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:

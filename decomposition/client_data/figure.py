@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import COLOURS, GREY, SMALL, paper_style, shortened
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import even
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LEFT, RIGHT, BOTTOM, SIZES = 0.56, 0.1, 0.36, 0.5
 #: so many clients can be told apart in a column of a paper
 CLIENTS = 100
+#: letters that a domain's name has at least; the table names them all
+LEGIBLE = 3
 
 
 def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
@@ -48,7 +50,7 @@ def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None
         for axes in (upper, lower):
             axes.set_xlim(-0.75, len(rows) - 0.25)
         _name_clients(lower, rows)
-        _separate(upper, lower, result, rows)
+        _separate(upper, lower, result, rows, across / (len(rows) + 0.5))
         return sheet.finished(remarks)
 
 
@@ -71,8 +73,12 @@ def _name_clients(axes: Axes, rows: np.ndarray) -> None:
     axes.set_xticks(np.arange(0, len(rows), step), [str(client) for client in rows[::step]])
 
 
-def _separate(upper: Axes, lower: Axes, result: ClientData, rows: np.ndarray) -> None:
-    """A line where the domain changes, and the domains' names above their clients."""
+def _separate(upper: Axes, lower: Axes, result: ClientData, rows: np.ndarray, column: float) -> None:
+    """A line where the domain changes, and the domains' names above their clients, as much of them as fits.
+
+    Args:
+        column: inches that a client has.
+    """
     if not len(result.client_domains):
         return
     of = result.client_domains[rows]
@@ -82,8 +88,9 @@ def _separate(upper: Axes, lower: Axes, result: ClientData, rows: np.ndarray) ->
             axes.axvline(border - 0.5, color=GREY, linewidth=0.5)
     starts, ends = [0, *borders.tolist()], [*borders.tolist(), len(of)]
     for start, end in zip(starts, ends, strict=True):
-        if of[start] >= 0:
-            name = shortened(result.domains[of[start]], 14)
+        fits = int((end - start) * column / CHARACTER) - 1  # and a space
+        if of[start] >= 0 and fits >= LEGIBLE:
+            name = shortened(result.domains[of[start]], min(fits, 14))
             place = ((start + end - 1) / 2, 1.04)
             upper.text(*place, name, fontsize=SMALL, ha="center", va="bottom", transform=upper.get_xaxis_transform())
 

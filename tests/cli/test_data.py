@@ -126,6 +126,18 @@ def test_no_label_lies_over_another_or_outside(clients: int, classes: int, width
         assert_apart(assert_inside(figure, width))
 
 
+@pytest.mark.parametrize("width", [2.4, 3.5, 7.0])
+@pytest.mark.parametrize("domains", [5, 6, 12, 30])
+def test_names_of_many_domains_are_shortened_to_their_room(domains: int, width: float) -> None:
+    names = tuple(f"a domain's long name {number}" for number in range(domains))
+    of = np.arange(2 * domains) // 2
+    figure = held(np.full((2 * domains, 3), 4), of, names, attrs={"data": "x", "partition": "y"}).figure(width)
+    words = assert_inside(figure, width)
+    assert_apart(words)
+    shown = sum("…" in word for word, _ in words)
+    assert shown == (domains if domains < 7 or (width == 7 and domains < 30) else 0)
+
+
 def test_areas_are_numbers_of_samples() -> None:
     (bubbles,) = held([[8, 2], [0, 4]]).figure().axes[1].collections
     sizes = dict(zip(map(tuple, bubbles.get_offsets().tolist()), bubbles.get_sizes(), strict=True))

@@ -14,6 +14,7 @@ from PIL import Image
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training import Config, load_data, train
+from fedscope.training.sample_arrays import blocks
 from fedscope.training.standardised import standardised
 
 RNG = np.random.default_rng(0)
@@ -51,6 +52,15 @@ def test_every_documented_shape_is_read_and_standardised(
     np.testing.assert_allclose(data.x_train, (x - mean) / deviation, atol=2e-6)
     np.testing.assert_allclose(data.x_test, (t - mean) / deviation, atol=2e-6)
     np.testing.assert_allclose(data.means, mean.ravel(), rtol=1e-5)
+
+
+def test_blocks_of_large_samples_are_small_and_together_all_samples() -> None:
+    assert [len(part) for part in blocks(np.empty((5000, 32, 32, 3), bool))] == [4096, 904]
+    large = np.broadcast_to(np.arange(300)[:, None, None, None], (300, 224, 224, 3))
+    parts = list(blocks(large))
+    assert [len(part) for part in parts] == [111, 111, 78]
+    assert np.concatenate([part[:, 0, 0, 0] for part in parts]).tolist() == list(range(300))
+    assert len(list(blocks(np.broadcast_to(np.int8(0), (3, 1 << 25))))) == 3
 
 
 def test_a_constant_channel_stays_finite() -> None:

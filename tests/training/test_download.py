@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
-from fedscope.training.data import cifar10, mnist
+from fedscope.training.data import cifar10, mnist, tiny_imagenet
 from fedscope.training.layouts import download as downloading
 from fedscope.training.layouts.data_folder import Remote
 from fedscope.training.layouts.idx import STEMS
@@ -200,13 +201,70 @@ def test_an_archive_of_something_else_leaves_nothing(place: Path, monkeypatch: p
     assert list((place / "data").iterdir()) == []
 
 
-def test_an_archive_cannot_write_outside_its_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"cifar.tar.gz": packed("cifar.tar.gz", {"../../escaped": b"!"})}
+def linked(name: str) -> bytes:
+    """An archive with a link to a file outside it."""
+    stored = io.BytesIO()
+    if name.endswith(".zip"):
+        about = zipfile.ZipInfo("cifar-10-batches-py/link")
+        about.external_attr = 0o120777 << 16
+        with zipfile.ZipFile(stored, "w") as archive:
+            archive.writestr(about, "/etc/passwd")
+    else:
+        link = tarfile.TarInfo("cifar-10-batches-py/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        with tarfile.open(fileobj=stored, mode="w:gz") as tar:
+            tar.addfile(link)
+    return stored.getvalue()
+
+
+@pytest.mark.parametrize("member", ["../../escaped", "/escaped", "a/../../escaped", "link"])
+@pytest.mark.parametrize("archive", ["cifar.tar.gz", "cifar.zip"])
+def test_an_archive_cannot_write_outside_its_folder(
+    place: Path, monkeypatch: pytest.MonkeyPatch, archive: str, member: str
+) -> None:
+    within = {"cifar-10-batches-py/data_batch_1": b"one"}
+    files = {archive: linked(archive) if member == "link" else packed(archive, {**within, member: b"!"})}
     with serving(files) as url:
         monkeypatch.setattr(cifar10, "REMOTE", remote(url, files, "cifar-10-batches-py"))
-        with pytest.raises(FedscopeError, match=r"cifar.tar.gz is not the archive that is known"):
+        # a tar's leading slash is left off, and what lies there is not the set's
+        if (archive, member) == ("cifar.tar.gz", "/escaped"):
             fedscope.download("cifar10")
+        else:
+            with pytest.raises(FedscopeError, match=rf"{archive} is not the archive that is known \(.*(link|outside)"):
+                fedscope.download("cifar10")
+            assert list((place / "data").iterdir()) == []
     assert list(place.rglob("escaped")) == []
+    assert not Path("/escaped").exists()
+
+
+def test_a_folder_of_an_archive_that_is_typed_itself_is_not_fetched_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloading, "urlopen", None)
+    (place / "sets/tiny-imagenet-200/train").mkdir(parents=True)
+    assert fedscope.download("tiny-imagenet:sets/tiny-imagenet-200") == ()
+    assert fedscope.download("tiny-imagenet:sets") == ()
+
+
+def test_tiny_imagenet_is_fetched_as_the_zip_that_is_published(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = io.BytesIO()
+    Image.fromarray(np.full((64, 64, 3), 90, np.uint8)).save(picture, "jpeg")
+    members = {
+        "wnids.txt": b"n02\nn01\n",
+        "train/n01/images/n01_0.JPEG": picture.getvalue(),
+        "train/n02/images/n02_0.JPEG": picture.getvalue(),
+        "val/val_annotations.txt": b"val_0.JPEG\tn01\t0\t0\t63\t63\n",
+        "val/images/val_0.JPEG": picture.getvalue(),
+    }
+    name = "tiny-imagenet-200.zip"
+    files = {name: packed(name, {f"tiny-imagenet-200/{member}": content for member, content in members.items()})}
+    with pytest.raises(FedscopeError, match=r"Get them from http://\S+tiny-imagenet-200.zip, or with --download, and"):
+        fedscope.training.load_data("tiny-imagenet")
+    with serving(files) as url:
+        monkeypatch.setattr(tiny_imagenet, "REMOTE", remote(url, files, "tiny-imagenet-200"))
+        assert [path.name for path in fedscope.download("tiny-imagenet")] == ["tiny-imagenet-200"]
+    data = fedscope.training.load_data("tiny-imagenet")
+    assert (data.y_train.tolist(), data.y_test.tolist(), data.shape) == ([0, 1], [1], (3, 64, 64))
 
 
 @pytest.mark.parametrize(
@@ -263,4 +321,4 @@ def test_every_address_is_of_the_web_and_every_checksum_an_md5() -> None:
             assert file.url.startswith(("https://", "http://"))
             assert len(file.md5) == 32
             assert int(file.md5, 16)
-    assert seen >= 14
+    assert seen >= 15

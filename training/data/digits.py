@@ -20,6 +20,11 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """
     if argument:
         raise FedscopeError(f"--data digits:{argument} takes no argument; give --data digits")
+    return standardised("digits", "", split_digits(), task=task)
+
+
+def split_digits() -> dict[str, np.ndarray]:
+    """Images, float32 [n, 8, 8] within 0..1, and labels of both splits."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -28,8 +33,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     x_train, x_test, y_train, y_test = train_test_split(
         x, digits.target, test_size=360, stratify=digits.target, random_state=0
     )
-    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
-    return standardised("digits", "", arrays, task=task)
+    return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
 
 
 PROVIDES = load

@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from errno import EACCES
+from math import inf, prod
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from ...checkpoints import FedscopeWarning, expanded, reading
+from ...checkpoints import FedscopeError, FedscopeWarning, expanded, reading, spoken_size
 from ...landscape.evaluation.pixels import Pixels
 from ...landscape.evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset, Groups, Known
@@ -63,7 +64,7 @@ def decoded_once(
             return made(*_read(place, state))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             warnings.warn(f"{place}: {error}; decoding {shown} anew", FedscopeWarning, stacklevel=3)
-    with _workplace(place) as work:
+    with _workplace(shown, place) as work:
         arrays, groups = decode(work.room)
         data = made(arrays, groups)
         if place is None:
@@ -107,7 +108,7 @@ def _state(files: Iterable[Path]) -> str:
 
 
 @contextmanager
-def _workplace(place: Path | None) -> Iterator[_Work]:
+def _workplace(shown: str, place: Path | None) -> Iterator[_Work]:
     """A new folder beside ``place``, where one can be made; it is gone afterwards."""
     folder = None
     if place is not None:
@@ -118,21 +119,25 @@ def _workplace(place: Path | None) -> Iterator[_Work]:
                     shutil.rmtree(left, ignore_errors=True)
             folder = Path(tempfile.mkdtemp(prefix=f"{place.name}.", suffix=".tmp", dir=place.parent))
     try:
-        yield _Work(folder)
+        yield _Work(shown, folder)
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Work:
-    """Where a data set is decoded and made ready; None is memory alone."""
+    """Where the data set ``shown`` is decoded and made ready; None is memory alone."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, shown: str, folder: Path | None) -> None:
+        self._shown, self._folder = shown, folder
         self._rooms: dict[str, np.ndarray] = {}
 
     def room(self, which: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Room for images: in a file, where there is room for it."""
+        """Room for images: in a file, where there is room for it, else in memory.
+
+        Raises:
+            FedscopeError: there is room for it in neither.
+        """
         if self._folder is not None and hasattr(os, "posix_fallocate"):
             with suppress(OSError):
                 path = self._folder / f"{which}.npy"
@@ -141,7 +146,16 @@ class _Work:
                     os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
                 self._rooms[which] = mapped
                 return mapped
-        return np.empty(shape, np.uint8)
+        try:
+            if prod(shape) > _memory():
+                raise MemoryError
+            return np.empty(shape, np.uint8)
+        except MemoryError:
+            place = "no cache" if self._folder is None else f"no room in {self._folder.parent}"
+            raise FedscopeError(
+                f"{self._shown}: {which} takes {spoken_size(prod(shape))} decoded, which is more than the memory here, "
+                f"and there is {place}; make room, or set {VARIABLE} to a folder that has it"
+            ) from None
 
     def write(self, data: Dataset, arrays: Mapping[str, np.ndarray], state: str) -> None:
         """All that :func:`_read` reads."""
@@ -179,6 +193,14 @@ class _Work:
             if not (place / ABOUT).exists():  # else another command was faster
                 raise
         shutil.rmtree(place / "old", ignore_errors=True)
+
+
+def _memory() -> float:
+    """Bytes of memory of this machine; infinite where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return inf
 
 
 def _read(place: Path, state: str) -> tuple[dict[str, np.ndarray], dict[str, Groups], Known]:

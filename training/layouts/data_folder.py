@@ -71,19 +71,32 @@ def located(
         FedscopeError: a file that is missing everywhere; says where it was looked for, how it is called and where to
             get it.
     """
+    folder = folder_with(name, argument, files, inside=inside, source=source, fetched=fetched)
+    return [path.resolve() for names in files if (path := _there(folder, names)) is not None]
+
+
+def folder_with(
+    name: str,
+    argument: str,
+    files: Sequence[Sequence[str]],
+    *,
+    inside: Sequence[str] = (),
+    source: str,
+    fetched: bool = False,
+) -> Path:
+    """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`located`."""
     folders = folders_of(name, argument, inside)
     best: tuple[int, Path] | None = None
     for folder in folders:
-        found = [next((folder / known for known in names if (folder / known).is_file()), None) for names in files]
-        if None not in found:
-            return [path.resolve() for path in found if path is not None]
-        there = sum(path is not None for path in found)
+        there = sum(_there(folder, names) is not None for names in files)
+        if there == len(files):
+            return folder
         if there and (best is None or there > best[0]):
             best = there, folder
     wanted = ", ".join(names[0] for names in files)
     offer = ", or with --download," if fetched else ""
     if best is not None:
-        lacking = [names[0] for names in files if not any((best[1] / known).is_file() for known in names)]
+        lacking = [names[0] for names in files if _there(best[1], names) is None]
         raise FedscopeError(
             f"--data {name}: {best[1]} has {best[0]} of the {len(files)} files, but not {', '.join(lacking)}; get the "
             f"rest from {source}" + (", or with --download" if fetched else "")
@@ -93,3 +106,8 @@ def located(
         f"--data {name}: found no {wanted}; looked in {looked}. Get them from {source}{offer} and give the folder as "
         f"--data {name}:PATH, or its parent in ${VARIABLE}"
     )
+
+
+def _there(folder: Path, names: Sequence[str]) -> Path | None:
+    """The file, under the first of its names that is there."""
+    return next((folder / known for known in names if (folder / known).is_file()), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import stat
 import tarfile
 import tempfile
 import zipfile
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http.client import HTTPException
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
@@ -58,7 +59,8 @@ def download(name: str, report: Report | None = None) -> tuple[Path, ...]:
     folders = folders_of(shelf, argument, getattr(module, "INSIDE", ()))
     fetched = []
     for remote in remotes:
-        if not any((folder / there).exists() for folder in folders for there in remote.kept):
+        typed = folders[0].name == remote.unpacked and folders[0].is_dir() and any(folders[0].iterdir())
+        if not typed and not any((folder / there).exists() for folder in folders for there in remote.kept):
             target = folders[0] if argument or remote.unpacked else folders[1]
             fetched.append(_fetch(remote, target, report))
     return tuple(fetched)
@@ -122,8 +124,15 @@ def _receive(remote: Remote, out: IO[bytes], folder: Path, report: Report | None
 
 
 def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack into a folder; what lies outside it, and links out of it, are refused."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as held:
+            for member in held.infolist():
+                if stat.S_ISLNK(member.external_attr >> 16):
+                    raise zipfile.BadZipFile(f"{member.filename} is a link")
+                inside = PurePosixPath(member.filename.replace("\\", "/"))
+                if inside.is_absolute() or ".." in inside.parts:
+                    raise zipfile.BadZipFile(f"{member.filename} lies outside its folder")
             held.extractall(folder)
     else:
         with tarfile.open(archive) as packed:
