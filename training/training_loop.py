@@ -78,6 +78,7 @@ def train(
     config = replace(config, data=config.data.resolved())
     split = split_of(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
+    config.model.architecture.refuse_samples(data)
     facts = facts_of(config, module, data.classes, learnt)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not force:
