@@ -33,6 +33,10 @@ class Architecture(Settings):
         None, "what is learnt: regression, sequences or your own module:factory; default classification"
     )
 
+    weights: str | None = setting(
+        None, "a file (.pt, .pth, .ckpt, .bin, .safetensors, .npz) with the model that training starts from"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.task is not None:
