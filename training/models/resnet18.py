@@ -1,4 +1,4 @@
-"""He et al., "Deep Residual Learning for Image Recognition", CVPR 2016: ResNet-18 with BatchNorm, as FedSA takes it."""
+"""He et al., "Deep Residual Learning for Image Recognition", CVPR 2016: ResNet-18 with BatchNorm."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class ResNet18(ResNet):
     """Two basic blocks in each of four stages of 64, 128, 256 and 512 channels, then 512-C; BatchNorm.
 
-    The layers' names are torchvision's. Chosen where FedSA's paper is silent: a 3 x 3 stem without pooling, as is
-    usual for small images; ``stem = "7x7"`` is the original one. Statistics of BatchNorm are buffers: they are averaged
-    over clients with p, see ``docs/methods.md``.
+    The layers' names are torchvision's. Chosen where FedSA (Wang et al., arXiv 2024), which trains it, is silent:
+    BatchNorm, and a 3 x 3 stem without pooling, as is usual for small images; ``stem = "7x7"`` is the original one.
+    What becomes of BatchNorm's statistics in averages is said in ``docs/methods.md``.
     """
 
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 32, 32), 10)

@@ -1,4 +1,4 @@
-"""He et al.'s ResNet-20 for CIFAR, with GroupNorm, as Caldarola et al. (WIMA) train it."""
+"""He et al.'s ResNet-20 for CIFAR with GroupNorm, which Caldarola et al. (WIMA) train."""
 
 from __future__ import annotations
 

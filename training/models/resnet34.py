@@ -1,4 +1,4 @@
-"""He et al., CVPR 2016: ResNet-34 with BatchNorm, as FedSA takes it."""
+"""He et al., CVPR 2016: ResNet-34 with BatchNorm."""
 
 from __future__ import annotations
 
