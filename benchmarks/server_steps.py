@@ -49,18 +49,9 @@ FEDSA: dict[str, dict[str, float]] = {
 
 def resnet18() -> Any:
     """ResNet-18 as federated papers use it for images of 32 x 32."""
-    from importlib import import_module
+    from fedscope.training.registry import find
 
-    from torch import nn
-
-    from fedscope.training.vision import torchvision_datasets
-
-    torchvision_datasets()  # so that torchvision can be imported beside any build of torch
-    models = import_module("torchvision.models")
-    module = models.resnet18(num_classes=CLASSES, norm_layer=lambda channels: nn.GroupNorm(2, channels))
-    module.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
-    module.maxpool = nn.Identity()
-    return module
+    return find("models", "resnet18-gn")(projector=0).build(IMAGE, CLASSES)
 
 
 def local_step(steps: int) -> float:

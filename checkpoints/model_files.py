@@ -52,7 +52,28 @@ def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights,
         FedscopeError: missing, no regular file, foreign, damaged; sizes that are not stored; a pickle of code; no
             tensors or several models in it; not the expected model.
     """
-    path = regular(Path(path), "a model's file")
+    path = Path(path)
+    arrays, notes = read_arrays(path, layout)
+    known = layout or Layout(tuple(_entry(name, array) for name, array in arrays.items()))
+    try:
+        with np.errstate(over="ignore"):  # a diverged model in double precision
+            weights = known.flatten(arrays)
+    except FedscopeError as error:
+        clause = hint(arrays, known) if set(arrays) != set(known.names) else ""
+        raise FedscopeError(f"{path}: {error}{clause}") from None
+    return weights, ", ".join(notes)
+
+
+def read_arrays(path: Path, layout: Layout | None) -> tuple[dict[str, np.ndarray], list[str]]:
+    """What a model's file holds by name, before it is held against a layout, and a clause for each thing changed.
+
+    Args:
+        layout: as for :func:`read_model`, whose names, where the file has all of them behind a prefix, are taken.
+
+    Raises:
+        FedscopeError: as :func:`read_model`, but for names and shapes.
+    """
+    regular(path, "a model's file")
     if not path.is_file():
         there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
         names = {beside.stem: beside.name for beside in there}
@@ -73,14 +94,7 @@ def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights,
             arrays, stored = as_arrays(path, tensors)
             notes += [f"the model is what it holds under {place!r}"] if place else []
     arrays, changes = fit(path, arrays, stored, layout)
-    known = layout or Layout(tuple(_entry(name, array) for name, array in arrays.items()))
-    try:
-        with np.errstate(over="ignore"):  # a diverged model in double precision
-            weights = known.flatten(arrays)
-    except FedscopeError as error:
-        clause = hint(arrays, known) if set(arrays) != set(known.names) else ""
-        raise FedscopeError(f"{path}: {error}{clause}") from None
-    return weights, ", ".join([*notes, *changes])
+    return arrays, [*notes, *changes]
 
 
 def write_file(path: Path | str, weights: Weights) -> None:

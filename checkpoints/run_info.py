@@ -53,7 +53,7 @@ def read_info(path: Path) -> dict[str, Any]:
 def sealed(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
     """What ``run.json`` says, with ``files``: the sha256 of the files that are written once, by name, of those that are
     there, and of itself, which is that of the rest as JSON with sorted keys and no spaces."""
-    files = {name: _sha256(path / name) for name in SEALED if (path / name).exists()}
+    files = {name: sha256_of(path / name) for name in SEALED if (path / name).exists()}
     said: dict[str, Any] = json.loads(json.dumps({**info, "files": files}))
     files["run.json"] = _own(said)
     return {**said, "files": files}
@@ -77,7 +77,7 @@ def refuse_broken_seal(path: Path, name: str, info: Mapping[str, Any]) -> None:
         FedscopeError: it is not.
     """
     recorded = info.get("files", {}).get(name)
-    found = None if recorded is None else _sha256(path / name)
+    found = None if recorded is None else sha256_of(path / name)
     if found != recorded:
         instead = "; for other settings train another run: fedscope train CONFIG.toml" if name == "config.toml" else ""
         raise FedscopeError(
@@ -86,7 +86,8 @@ def refuse_broken_seal(path: Path, name: str, info: Mapping[str, Any]) -> None:
         )
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, as hexadecimal digits."""
     with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -125,6 +126,10 @@ def _texts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_text, value.values()))
 
 
+def _list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
 _Rule = tuple[Callable[[Any], bool] | dict[str, Any], str]
 _TEXT: _Rule = (_text, "text")
 _TEXTS: _Rule = (_texts, "an object of texts")
@@ -142,12 +147,17 @@ _BRANCH: dict[str, _Rule] = {
     "round": _NATURAL,
     "history": (_history, "a list of [last round, configuration]"),
 }
+_WEIGHTS: dict[str, _Rule] = {
+    **dict.fromkeys(("path", "sha256"), _TEXT),
+    "fresh": (_list_of_texts, "a list of texts"),
+}
 _ENTRIES: dict[str, _Rule] = {
     **dict.fromkeys(("created", "source", "device", "engine", "precision"), _TEXT),
     **dict.fromkeys(("versions", "files"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
     **dict.fromkeys(("clients", "classes"), _COUNT),
     "data": (_DATA, "an object"),
+    "weights": (_WEIGHTS, "an object"),
     "branch": (_BRANCH, "an object"),
 }
 

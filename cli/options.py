@@ -147,8 +147,8 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
             click.option(
                 "--model",
                 metavar="NAME",
-                help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, or your own as "
-                "module:factory or 'module:factory(16)'.",
+                help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, resnet18-gn, ... "
+                "(all stand in docs/methods.md), or your own as module:factory or 'module:factory(16)'.",
             ),
         ]
     options += [

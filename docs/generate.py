@@ -133,6 +133,20 @@ rounds{seeds}. Own test parts: mean error over the cohort's clients, each on the
 not train on, with the model it would use itself; ± its deviation from client to client."""
 
 
+MODELS_HEAD = """\
+`--model NAME` is a network by name; which to take, its settings and a trained model to start from are in \
+[Choose a model](howto/models.md). GroupNorm has two groups. Parameters are counted for the samples and classes beside \
+them, and are the published numbers where a paper gives one."""
+
+STATISTICS = """\
+The running means and variances of **BatchNorm** (`resnet18`, `resnet34`, a network of your own) are no parameters, \
+and no method steps along them. Of a round's clients they are averaged with p, whatever the server; averages over \
+rounds (IMA, WIMA, SWA) average them as they do the weights; of counts of batches the client with most samples, or the \
+newest round, gives its own. What analyses average (`decompose`, `explain`, `subsets`, `theory`, `reaggregate`) has \
+averaged statistics likewise. So an average is measured with the mean of its members' statistics, not with those that \
+it would have measured itself; lines and planes can do that, too: [BatchNorm](howto/landscape.md#batchnorm). They are \
+in no distance and no dispersion (`updates`, `disperse`, `parameters`, `synergy`)."""
+
 DATA_HEAD = """\
 `--data NAME` reads files as they are distributed (`NAME:PATH` says where they are); how they lie on the disk is in \
 [Your own data](howto/own-data.md)."""
@@ -150,6 +164,7 @@ def methods_page() -> str:
     for shelf, title in (("clients", "Clients"), ("servers", "Servers"), ("averages", "Averages over rounds")):
         parts.append(f"## {title}\n\n{features(shelf)}")  # type: ignore[arg-type]
     parts += [
+        f"## Models\n\n{MODELS_HEAD}\n\n{models_table()}\n\n{STATISTICS}",
         f"## Data\n\n{DATA_HEAD}\n\n{data_table()}",
         f"## Partitions\n\n{PARTITIONS_HEAD}\n\n{partitions_table()}",
     ]
@@ -295,6 +310,24 @@ def data_parts() -> Iterator[str]:
         ]
         rows.append([f"`{partition.form()}`", first_line(partition), "; ".join(limits) or DASH])
     yield "### data.partition\n\n" + table(["written", "split", "behind the colon"], rows)
+
+
+def models_table() -> str:
+    """Every architecture on the shelf, what it is, and its parameters for the samples that it names."""
+    import torch
+
+    from fedscope.checkpoints import Layout
+
+    rows = []
+    for name in names("models"):
+        kind = find("models", name)
+        shape, classes = kind.counted
+        with torch.device("meta"):  # shapes alone
+            size = Layout.of(kind().build(shape, classes)).size
+        samples = "×".join(map(str, shape)) if len(shape) > 1 else f"{shape[0]} tokens"
+        told = written_and_told("models", name)[1]
+        rows.append([f"`{name}`", told, first_line(kind), f"{samples}, {classes:,}", f"{size:,}"])
+    return table(["`--model`", "network", "layers", "sample, classes", "parameters"], rows)
 
 
 def data_table() -> str:

@@ -45,6 +45,7 @@ SLOW = {
     "methods.md",
     "python.md",
     "howto/own-data.md",
+    "howto/models.md",
     "howto/any-loss.md",
     "howto/subsets.md",
     "howto/forgetting.md",

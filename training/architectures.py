@@ -1,15 +1,23 @@
-"""What a model on the shelf ``models/`` supplies, and the shape they share: features, then a head."""
+"""What a model on the shelf ``models/`` supplies, and the shape that most share: features, then a head."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
+from ..checkpoints import FedscopeError
 from .own_task import refuse_unknown_task
+from .registry import method_name
 from .settings import Settings, setting
+
+if TYPE_CHECKING:
+    from .dataset import Dataset
+
+Named = list[tuple[str, nn.Module]]
 
 
 @dataclass(frozen=True)
@@ -17,10 +25,16 @@ class Architecture(Settings):
     """An architecture's own settings; :meth:`build` makes the module."""
 
     section: ClassVar[str] = "model"
+    #: a sample's shape and the number of classes for which its parameters are counted in ``docs/methods.md``
+    counted: ClassVar[tuple[tuple[int, ...], int]] = ((1, 8, 8), 10)
 
     head: str | None = setting(None, "the head's name in the module, where it is not the last linear layer")
     task: str | None = setting(
         None, "what is learnt: regression, sequences or your own module:factory; default classification"
+    )
+
+    weights: str | None = setting(
+        None, "a file (.pt, .pth, .ckpt, .bin, .safetensors, .npz) with the model that training starts from"
     )
 
     def __post_init__(self) -> None:
@@ -29,8 +43,78 @@ class Architecture(Settings):
             refuse_unknown_task(self.task, "model.task")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A freshly initialised module for samples of ``shape`` (without the batch) and ``classes`` outputs."""
+        """A freshly initialised module for samples of ``shape`` (without the batch) and ``classes`` outputs.
+
+        Raises:
+            FedscopeError: samples of a shape that the architecture does not take.
+        """
         raise NotImplementedError
+
+    def refuse_samples(self, data: Dataset) -> None:
+        """Refuse samples that the module would fail on, though their shape is right.
+
+        Raises:
+            FedscopeError: names the value and the remedy.
+        """
+
+
+@dataclass(frozen=True)
+class GroupNormed(Architecture):
+    """An architecture whose layers are normalised over groups of a sample's own channels (GroupNorm).
+
+    It keeps no statistics, so what averages and planes do with those of BatchNorm does not concern it.
+    """
+
+    groups: int = setting(2, "groups of channels in every GroupNorm", least=1)
+
+    def norm(self, channels: int) -> nn.GroupNorm:
+        """A layer for so many channels.
+
+        Raises:
+            FedscopeError: groups that do not divide them.
+        """
+        if channels % self.groups:
+            raise FedscopeError(
+                f"model.groups = {self.groups} does not divide the {channels} channels of a layer of "
+                f"{method_name(self)}; give --set model.groups=2"
+            )
+        return nn.GroupNorm(self.groups, channels)
+
+
+def image_shape(architecture: Architecture, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
+    """Channels, height and width of a sample.
+
+    Args:
+        least: pixels that a side needs.
+
+    Raises:
+        FedscopeError: no image, or a smaller one.
+    """
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise FedscopeError(
+            f"model.name = {method_name(architecture)!r} needs images of at least {least} x {least} pixels, but a "
+            f"sample has shape {list(shape)}; {'enlarge the images, or ' if len(shape) == 3 else ''}use --model mlp"
+        )
+    depth, height, width = shape
+    return depth, height, width
+
+
+def linear_layers(widths: Sequence[int], *, last: bool = True, dropout: float | None = None) -> Named:
+    """``fc1``, ``fc2``, ... between the widths, a ReLU after each, with ``last`` after the last one too.
+
+    Args:
+        dropout: before each layer that a ReLU follows; None for none.
+    """
+    layers: Named = []
+    count = len(widths) - 1
+    for i, (before, after) in enumerate(pairwise(widths), start=1):
+        active = last or i < count
+        if active and dropout is not None:
+            layers.append((f"dropout{i}", nn.Dropout(dropout)))
+        layers.append((f"fc{i}", nn.Linear(before, after)))
+        if active:
+            layers.append((f"relu{i}", nn.ReLU()))
+    return layers
 
 
 class Classifier(nn.Module):
@@ -57,17 +141,4 @@ class Classifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits, [n, classes]."""
         logits: Tensor = self.head(self.features(x))
-        return logits
-
-
-class Recurrent(nn.Module):
-    """Tokens [n, L], embedded, through a recurrent network, then ``head`` at every position."""
-
-    def __init__(self, embedding: nn.Embedding, rnn: nn.GRU, head: nn.Linear) -> None:
-        super().__init__()
-        self.embedding, self.rnn, self.head = embedding, rnn, head
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits, [n, L, classes]."""
-        logits: Tensor = self.head(self.rnn(self.embedding(x))[0])
         return logits

@@ -13,6 +13,7 @@ from .engine import Engine
 from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import refuse_without_classes, trained_task
+from .pretrained import with_whole_path
 from .recording import disk_needed, refuse_small_disk
 from .registry import method_name
 from .run_state import Position, RunMemory, position_after
@@ -97,7 +98,7 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
     chosen = changes.get("run", {})
     if "device" in chosen and "engine" not in chosen:
         changes = merge(changes, {"run": {"engine": "auto"}})
-    config = Config.read(merge(before.tables(), changes))
+    config = with_whole_path(Config.read(merge(before.tables(), changes)))
     for section in ("data", "model"):
         old, new = before.tables()[section], config.tables()[section]
         for key in sorted(

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, nearest
+from ..checkpoints.errors import listed
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .architectures import Architecture
@@ -262,7 +263,7 @@ def find_head(module: nn.Module, name: str | None = None) -> str | None:
         return linear[-1] if linear else None
     if name not in linear:
         raise FedscopeError(
-            f"model.head = {name!r} is not a linear layer of the model; it has {', '.join(linear) or 'none'}"
+            f"model.head = {name!r} is not a linear layer of the model; it has {listed(linear, 8) or 'none'}"
         )
     return name
 

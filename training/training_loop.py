@@ -17,7 +17,6 @@ from .building import (
     data_of,
     data_to_train_on,
     facts_of,
-    initial_model,
     laid_out,
     module_of,
     partition_of,
@@ -27,6 +26,7 @@ from .engine import Engine, engine_on
 from .lineage import branch_of, complete_history
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import learning, trained_task
+from .pretrained import first_model, refuse_other_file, with_whole_path
 from .recording import disk_needed, record_round, refuse_small_disk
 from .run_checks import refuse_contradictions
 from .run_state import Position, RunMemory, position_after
@@ -78,10 +78,12 @@ def train(
             f"{list(data.shape)}; leave it out"
         )
     config, compute = resolved(config, workers, data.name)
-    config = replace(config, data=config.data.resolved())
+    config = with_whole_path(replace(config, data=config.data.resolved()))
     data, split = laid_out(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
+    config.model.architecture.refuse_samples(data)
     facts = facts_of(config, module, data.classes, learnt)
+    first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not force:
         refuse_small_disk(needed, out)
@@ -91,13 +93,14 @@ def train(
         "clients": config.data.clients,
         "classes": data.classes,
         "data": data.describe(),
+        **({} if first.source is None else {"weights": first.source}),
     }
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         watcher.begin(config.run.rounds, needed)
         engine = Engine(module, compute)
         federation = Federation.assemble(config, data, split, engine)
-        play(federation, Position(0, initial_model(module)), writer, keep_going, watcher, until)
+        play(federation, Position(0, first.weights), writer, keep_going, watcher, until)
     return Run.open(out)
 
 
@@ -159,10 +162,13 @@ def resume(
     with RunWriter.open(run.path) as writer:
         run = Run.open(path)  # what was there before the lock was ours may have grown
         federation = Federation.assemble(config, data, split, engine)
-        position = Position(0, initial_model(module))
         if run.rounds:
             position = position_after(run, run.rounds[-1], config, federation.facts)
             refuse_contradictions(run, run.rounds[-1])
+        else:
+            first = first_model(config, module, federation.facts)
+            refuse_other_file(run, first.source)
+            position = Position(0, first.weights)
         if position.round and not keep_going:
             last = run.round(position.round)
             refuse_divergence(

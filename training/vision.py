@@ -13,8 +13,8 @@ _SCHEMAS = (
 )
 
 
-def torchvision_datasets() -> Any:
-    """``torchvision.datasets``.
+def torchvision_part(name: str) -> Any:
+    """A module of torchvision, as ``datasets`` or ``models.resnet``.
 
     torchvision's compiled part does not load beside a torch of another build, and importing its Python parts then
     fails with ``operator torchvision::nms does not exist``. We use the Python parts only, so the missing operators'
@@ -26,7 +26,7 @@ def torchvision_datasets() -> Any:
     import torch
 
     try:
-        return import_module("torchvision.datasets")
+        return import_module(f"torchvision.{name}")
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise FedscopeError(f"torchvision could not be imported: {error}") from error
@@ -35,16 +35,16 @@ def torchvision_datasets() -> Any:
             f"torchvision could not be imported ({error}); install it: pip install torchvision"
         ) from error
     library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
-    for name, schema in _SCHEMAS:
-        if not hasattr(torch.ops.torchvision, name):
+    for operator, schema in _SCHEMAS:
+        if not hasattr(torch.ops.torchvision, operator):
             library.define(schema)  # type: ignore[no-untyped-call]
     # A half-imported torchvision stays in sys.modules and would be taken for a whole one.
     import sys
 
-    for name in [name for name in sys.modules if name == "torchvision" or name.startswith("torchvision.")]:
-        del sys.modules[name]
+    for half in [half for half in sys.modules if half == "torchvision" or half.startswith("torchvision.")]:
+        del sys.modules[half]
     try:
-        return import_module("torchvision.datasets")
+        return import_module(f"torchvision.{name}")
     except (ImportError, RuntimeError) as error:
         raise FedscopeError(
             f"torchvision could not be imported beside torch {torch.__version__}: {error}; "

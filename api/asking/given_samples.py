@@ -76,13 +76,16 @@ def given_module(model: Any, dataset: Dataset) -> nn.Module:
     """An architecture by its name, or a module as it is.
 
     Raises:
-        FedscopeError: no such architecture.
+        FedscopeError: no such architecture; data that it does not take.
     """
     from ..training import build_module, model_settings
 
     if not isinstance(model, str):
         return cast("nn.Module", model)
-    return build_module(model_settings(model), dataset.shape, dataset.classes)
+    architecture = model_settings(model)
+    module = build_module(architecture, dataset.shape, dataset.classes)
+    architecture.refuse_samples(dataset)
+    return module
 
 
 def name_of(given: Any) -> str | None:

@@ -13,7 +13,7 @@ import click
 #: flags that are another name for a key of the configuration
 _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, or a published set such as cifar10."),
-    ("--model", "model.name", "NAME", "mlp, cnn or gru."),
+    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, lstm, ...: all stand in docs/methods.md."),
     ("--task", "model.task", "NAME", "classification (default), regression, sequences, or your own module:factory."),
     (
         "--partition",

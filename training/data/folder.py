@@ -14,7 +14,7 @@ from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset
 from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.images import read_images
-from ..vision import torchvision_datasets
+from ..vision import torchvision_part
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
@@ -33,7 +33,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     for split in ("train", "test"):
         _refuse_circles(f"--data folder:{argument}", root / split)
         try:
-            folder = torchvision_datasets().ImageFolder(str(root / split))
+            folder = torchvision_part("datasets").ImageFolder(str(root / split))
         except OSError as error:
             raise FedscopeError(f"--data folder:{argument}: {error}") from error
         classes[split] = folder.classes

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoints import FedscopeError
 from ..architectures import Architecture
 from ..settings import setting
 
@@ -23,6 +21,8 @@ class CNN(Architecture):
     of the work.
     """
 
+    counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 32, 32), 10)
+
     channels: int | None = setting(None, "channels of both convolutions; default 64 (colour) or 32 (grey)", least=1)
     hidden: tuple[int, ...] = setting((384, 128), "widths of the hidden linear layers", least=1)
 
@@ -30,14 +30,9 @@ class CNN(Architecture):
         """Layers ``conv1``, ``conv2``, ``fc1``, ``fc2`` and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier
+        from ..architectures import Classifier, image_shape, linear_layers
 
-        if len(shape) != 3 or min(shape[1:]) < 4:
-            raise FedscopeError(
-                f"model.name = 'cnn' needs images of at least 4 x 4 pixels, but a sample has shape {list(shape)}; "
-                "use --model mlp"
-            )
-        depth, height, width = shape
+        depth, height, width = image_shape(self, shape, 4)
         channels = self.channels or (64 if depth > 1 else 32)
         kernel, padding = (5, 0) if min(height, width) >= 16 else (3, 1)
         lost = kernel - 1 - 2 * padding
@@ -52,9 +47,7 @@ class CNN(Architecture):
             ("act2", nn.ReLU()),
             ("flatten", nn.Flatten()),
         ]
-        for i, (before, after) in enumerate(pairwise(widths), start=1):
-            layers += [(f"fc{i}", nn.Linear(before, after)), (f"relu{i}", nn.ReLU())]
-        return Classifier(layers, nn.Linear(widths[-1], classes))
+        return Classifier([*layers, *linear_layers(widths)], nn.Linear(widths[-1], classes))
 
 
 PROVIDES = CNN

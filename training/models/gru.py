@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoints import FedscopeError
-from ..architectures import Architecture
 from ..settings import setting
+from ..shared.recurrent import OnTokens
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 @dataclass(frozen=True)
-class GRU(Architecture):
+class GRU(OnTokens):
     """Tokens [n, L] to outputs [n, L, classes], each position from those up to it; for the task ``sequences``.
 
     ``head(rnn(embedding(x)))``. Padding at the end changes no output before it.
     """
 
+    counted: ClassVar[tuple[tuple[int, ...], int]] = ((80,), 90)
+
     embedding: int = setting(16, "width of a token's embedding", least=1)
     hidden: int = setting(64, "width of the recurrent state", least=1)
     depth: int = setting(1, "recurrent layers above each other", least=1)
-    vocabulary: int | None = setting(None, "tokens that there are in x; default as many as classes", least=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``embedding``, ``rnn`` and ``head``."""
         from torch import nn
 
-        from ..architectures import Recurrent
+        from ..shared.recurrent import Recurrent
 
-        if len(shape) != 1:
-            raise FedscopeError(
-                f"model.name = 'gru' needs tokens [n, L], but a sample has shape {list(shape)}; use --model mlp or cnn"
-            )
-        embedding = nn.Embedding(self.vocabulary or classes, self.embedding)
+        embedding = nn.Embedding(self.tokens(shape, classes), self.embedding)
         rnn = nn.GRU(self.embedding, self.hidden, self.depth, batch_first=True)
         return Recurrent(embedding, rnn, nn.Linear(self.hidden, classes))
 

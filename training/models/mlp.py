@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -24,13 +23,10 @@ class MLP(Architecture):
         """Layers ``fc1``, ``fc2``, ... and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier
+        from ..architectures import Classifier, linear_layers
 
         widths = [prod(shape), *self.hidden]
-        layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
-        for i, (before, after) in enumerate(pairwise(widths), start=1):
-            layers += [(f"fc{i}", nn.Linear(before, after)), (f"relu{i}", nn.ReLU())]
-        return Classifier(layers, nn.Linear(widths[-1], classes))
+        return Classifier([("flatten", nn.Flatten()), *linear_layers(widths)], nn.Linear(widths[-1], classes))
 
 
 PROVIDES = MLP

@@ -1,0 +1,60 @@
+"""Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021: the vision transformer ViT-B/16."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar
+
+from ...checkpoints import FedscopeError
+from ..architectures import Architecture
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PATCH, WIDTH = 16, 768
+
+
+@dataclass(frozen=True)
+class ViTB16(Architecture):
+    """torchvision's ViT-B/16: patches of 16 x 16 pixels, twelve blocks of width 768 with twelve heads, then 768-C.
+
+    The layers' names are torchvision's. Images are square; a position's embedding belongs to its place in them, so
+    weights of 224 pixels fit images of 224 pixels. The head begins at 0, as there.
+    """
+
+    counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 224, 224), 200)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Layers ``conv_proj``, ``encoder.layers.encoder_layer_0`` to ``_11``, ``encoder.ln`` and ``heads.head``."""
+        from torch import nn
+
+        from ..architectures import image_shape
+        from ..vision import torchvision_part
+
+        depth, height, width = image_shape(self, shape, PATCH)
+        if height != width or height % PATCH:
+            raise FedscopeError(
+                f"model.name = 'vit-b16' cuts square images into patches of {PATCH} x {PATCH} pixels, but a sample has "
+                f"shape {list(shape)}; resize the images to a multiple of {PATCH}, as 224 x 224"
+            )
+        make = torchvision_part("models.vision_transformer").VisionTransformer
+        module: nn.Module = make(
+            image_size=height,
+            patch_size=PATCH,
+            num_layers=12,
+            num_heads=12,
+            hidden_dim=WIDTH,
+            mlp_dim=4 * WIDTH,
+            num_classes=classes,
+        )
+        if depth != 3:
+            first = nn.Conv2d(depth, WIDTH, PATCH, PATCH)
+            nn.init.trunc_normal_(first.weight, std=sqrt(1 / (depth * PATCH**2)))
+            assert first.bias is not None, "made with one"
+            nn.init.zeros_(first.bias)
+            module.set_submodule("conv_proj", first)
+        return module
+
+
+PROVIDES = ViTB16
