@@ -25,6 +25,7 @@ SECTIONS = {
     "Repeat an experiment": {
         "recipes": "The papers' set-ups: what each shows, and what was published.",
         "sweep": "Train a run for every combination of settings and seeds.",
+        "table": "Runs beside each other, mean ± deviation over seeds.",
     },
     "See losses in weight space": {
         "line": "Losses between two models, or all pairs of a round's clients.",

@@ -41,5 +41,7 @@ from .splitting import partition as partition
 from .sweeps.sweep import Sweep as Sweep
 from .sweeps.sweep import sweep as sweep
 from .sweeps.sweep import train_plan as train_plan
+from .tables.comparison import Comparison as Comparison
+from .tables.comparison import table as table
 from .training_loop import resume as resume
 from .training_loop import train as train

@@ -118,10 +118,10 @@ def _name(files: list[str], keys: tuple[str, ...]) -> str:
 
 def _dry(plan: Any, out: Path, as_json: bool) -> None:
     """The commands in their order, and an estimate."""
+    from ...asking.loop_over_rounds import spoken
     from ...checkpoints import spoken_size
     from ...training.sweeps.estimates import estimate
     from ...training.sweeps.steps import arguments_of, steps_of
-    from ...asking.loop_over_rounds import spoken
 
     there: dict[str, int | None] = {run.name: None for run in plan.runs}
     commands = []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoints import FedscopeError
 from ..architectures import Architecture
+from ..settings import setting
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 PATCH, WIDTH = 16, 768
 
@@ -23,6 +25,12 @@ class ViTB16(Architecture):
     weights of 224 pixels fit images of 224 pixels. The head begins at 0, as there.
     """
 
+    side: int | None = setting(
+        None,
+        "pixels of a side that images are resized to, bilinear, before they are cut; default: as they are",
+        least=16,
+    )
+
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 224, 224), 200)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -32,11 +40,13 @@ class ViTB16(Architecture):
         from ..architectures import image_shape
         from ..vision import torchvision_part
 
-        depth, height, width = image_shape(self, shape, PATCH)
+        depth, height, width = image_shape(self, shape, 1 if self.side else PATCH)
+        if self.side:
+            height = width = self.side
         if height != width or height % PATCH:
             raise FedscopeError(
                 f"model.name = 'vit-b16' cuts square images into patches of {PATCH} x {PATCH} pixels, but a sample has "
-                f"shape {list(shape)}; resize the images to a multiple of {PATCH}, as 224 x 224"
+                f"shape {list(shape)}; have them resized to a multiple of {PATCH}: --set model.side=224"
             )
         make = torchvision_part("models.vision_transformer").VisionTransformer
         module: nn.Module = make(
@@ -54,7 +64,16 @@ class ViTB16(Architecture):
             assert first.bias is not None, "made with one"
             nn.init.zeros_(first.bias)
             module.set_submodule("conv_proj", first)
+        if self.side and shape[1:] != (self.side, self.side):
+            module.register_forward_pre_hook(partial(_resized, self.side))
         return module
+
+
+def _resized(side: int, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """The images [n, c, h, w] of a batch as [n, c, side, side]."""
+    from torch.nn.functional import interpolate
+
+    return (interpolate(inputs[0], size=(side, side), mode="bilinear", align_corners=False),)
 
 
 PROVIDES = ViTB16

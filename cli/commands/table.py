@@ -1,0 +1,75 @@
+"""``fedscope table``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import Count
+
+
+@click.command(
+    "table",
+    epilog="Example:  fedscope table sweeps/method-participation    "
+    "For a paper:  fedscope table sweeps/method-participation --format latex    "
+    "Rounds to 60 %, against FMA:  fedscope table runs/fma runs/ima --target 0.6",
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--rows", multiple=True, metavar="KEY", help="A setting, as method; repeatable.  [default: the method]")
+@click.option("--columns", multiple=True, metavar="KEY", help="The same.  [default: all else in which runs differ]")
+@click.option(
+    "--measure", "measures", multiple=True, metavar="COLUMN", help="A column of metrics.csv, or accuracy for its error."
+)
+@click.option("--of", default="deployed", metavar="MODEL", help="deployed, global, averaged, or both side by side.")
+@click.option("--last", type=Count(1), default=10, show_default=True, help="Of how many measured rounds the mean is.")
+@click.option("--target", type=float, metavar="ACCURACY", help="0.8: the first round with 80 %, and the ratio to it.")
+@click.option("--baseline", metavar="ROW", help="The row that others are compared with.  [default: fma]")
+@click.option("--format", "form", default="text", metavar="FORM", help="text, markdown, csv, latex or typst.")
+@click.option("--commands", is_flag=True, help="Print what makes each row instead.")
+@click.option("--out", type=click.Path(path_type=Path), help="Keep the numbers and draw them against a setting: BASE.*")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(
+    runs: tuple[Path, ...], form: str, commands: bool, out: Path | None, force: bool, as_json: bool, **settings: Any
+) -> None:
+    """Runs beside each other: mean ± deviation over seeds, and the difference to a baseline.
+
+    RUNS are runs and sweeps. Runs that differ in their seed alone are one cell. The difference is paired over seeds.
+    """
+    from ...training import table
+    from ...training.tables.forms import refuse_unknown
+
+    refuse_unknown(form)
+    found = table(runs, **settings)
+    written = _written(found, out, force) if out is not None else []
+    if as_json:
+        from ...checkpoints.results import plain
+
+        click.echo(json.dumps({**plain(found.findings()), "files": [str(path) for path in written]}))
+        return
+    if commands:
+        for row, own in found.commands.items():
+            click.echo(f"# {row}")
+            for text in own:
+                click.echo(text)
+        return
+    click.echo(found.text(form))
+    for path in written:
+        click.echo(f"  {path}")
+
+
+def _written(found: Any, base: Path, force: bool) -> list[Path]:
+    """The table's files, and its figure where there is one to draw."""
+    from ...checkpoints import FedscopeError
+    from ...landscape.drawing.paper import save_figure
+
+    there = [path for path in found.paths(base) if path.exists()]
+    if there and not force:
+        raise FedscopeError(f"{there[0]} is there already; give --force to replace it, or another --out")
+    written: list[Path] = found.save(base)
+    if found.is_drawable:
+        written += save_figure(found.figure(), str(base))
+    return written

@@ -1,0 +1,380 @@
+"""``table``: runs beside each other, mean ± deviation over seeds, and the difference to a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, Run, nearest
+from ...checkpoints.results import Table, TableResult, number
+from ..curve_measures import Measure, measure_of
+from ..run_curve import Curve
+from ..sweeps.sweep import Sweep
+from .gathered import Entry, Gathered, gather
+from .layout import axes_of, position, words_of
+from .paired import Paired, paired
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: whose test: that of the model that a user would deploy, of ``global`` or of ``averaged``, or of both side by side
+OF = ("deployed", "global", "averaged", "both")
+#: rows that a table is compared with where none is named
+BASELINES = ("fma", "FedAvg", "no average")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: a number a seed.
+
+    Attributes:
+        row, column, measure: where it stands.
+        values: by seed the mean of the measure over a run's last measured rounds; errors and accuracies as shares.
+        reached: by seed the first measured round with the target, None where there is none; {} without a target.
+    """
+
+    row: str
+    column: str
+    measure: str
+    values: Mapping[str, float]
+    reached: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return float(np.mean(list(self.values.values())))
+
+    @property
+    def deviation(self) -> float:
+        """Over the seeds (n - 1); NaN of one."""
+        values = list(self.values.values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+    @property
+    def round(self) -> float:
+        """The mean over the seeds of the round with the target; NaN where a seed never has it."""
+        rounds = list(self.reached.values())
+        there = [round for round in rounds if round is not None]
+        return float(np.mean(there)) if rounds and len(there) == len(rounds) else float("nan")
+
+
+@dataclass(frozen=True)
+class Comparison(TableResult):
+    """Runs beside each other.
+
+    Attributes:
+        cells: in the order of rows, columns and measures.
+        last: of how many measured rounds the mean is; target: the accuracy that is to be reached.
+        baseline: the row that others are compared with; "" for none.
+        notes: what the numbers alone do not say: runs and seeds that are missing.
+        commands: of each row what makes its runs.
+    """
+
+    command = "table"
+    format = "fedscope-table"
+    suffixes = (".table.csv", ".table.json")
+    tables = (
+        Table(
+            ".table.csv",
+            {"row": str, "column": str, "measure": str, "seed": str, "value": number, "reached": number},
+        ),
+    )
+
+    cells: tuple[Cell, ...]
+    last: int
+    target: float | None = None
+    baseline: str = ""
+    notes: tuple[str, ...] = ()
+    commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def rows_named(self) -> tuple[str, ...]:
+        """The rows, in order."""
+        return tuple(dict.fromkeys(cell.row for cell in self.cells))
+
+    @cached_property
+    def columns_named(self) -> tuple[tuple[str, str], ...]:
+        """The columns and their measures, in order."""
+        return tuple(dict.fromkeys((cell.column, cell.measure) for cell in self.cells))
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str, str], Cell]:
+        return {(cell.row, cell.column, cell.measure): cell for cell in self.cells}
+
+    def cell(self, row: str, column: str, measure: str) -> Cell | None:
+        """One cell; None where no run is."""
+        return self._places.get((row, column, measure))
+
+    def best(self, column: str, measure: str) -> str:
+        """The row with the best mean of a column: the greatest accuracy, else the smallest number."""
+        known = measure_of(measure)
+        there = [cell for cell in self.cells if (cell.column, cell.measure) == (column, measure)]
+        sign = -1 if known.is_accuracy else 1
+        return min(there, key=lambda cell: (np.isnan(cell.mean), sign * cell.mean)).row
+
+    def difference(self, cell: Cell) -> Paired | None:
+        """To the baseline's cell of the same column, paired over the seeds."""
+        other = self.cell(self.baseline, cell.column, cell.measure)
+        return None if other is None or other is cell else paired(cell.values, other.values)
+
+    def ratio(self, cell: Cell) -> float:
+        """The baseline's rounds to the target over this one's; NaN where one never has it."""
+        other = self.cell(self.baseline, cell.column, cell.measure)
+        return float("nan") if other is None else other.round / cell.round
+
+    def text(self, form: str = "text") -> str:
+        """The table as ``text``, ``markdown``, ``csv``, ``latex`` or ``typst``.
+
+        Raises:
+            FedscopeError: another form.
+        """
+        from .forms import written
+
+        return written(self, form)
+
+    def rows(self) -> list[Any]:
+        """BASE.table.csv: a row a cell and seed."""
+        return [
+            [
+                (cell.row, cell.column, cell.measure, seed, value, cell.reached.get(seed))
+                for cell in self.cells
+                for seed, value in cell.values.items()
+            ]
+        ]
+
+    def head(self) -> dict[str, Any]:
+        """What the rows do not say."""
+        return {
+            "last": self.last,
+            "target": self.target,
+            "baseline": self.baseline,
+            "notes": list(self.notes),
+            "commands": {row: list(own) for row, own in self.commands.items()},
+        }
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        places: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        for row in tables[0]:
+            places.setdefault((row["row"], row["column"], row["measure"]), []).append(row)
+        cells = []
+        for place, own in places.items():
+            rounds = {row["seed"]: None if np.isnan(row["reached"]) else int(row["reached"]) for row in own}
+            values = {row["seed"]: float(row["value"]) for row in own}
+            cells.append(Cell(*place, values, rounds if head["target"] is not None else {}))
+        commands = {row: tuple(own) for row, own in head["commands"].items()}
+        return cls(
+            tuple(cells),
+            int(head["last"]),
+            head["target"],
+            str(head["baseline"]),
+            tuple(head["notes"]),
+            commands,
+            head["attrs"],
+        )
+
+    def summary(self) -> str:
+        """The table as text."""
+        return self.text()
+
+    def findings(self) -> dict[str, Any]:
+        """Every cell with its mean, its deviation, and its difference to the baseline."""
+        cells = []
+        for cell in self.cells:
+            found = self.difference(cell)
+            said = {"row": cell.row, "column": cell.column, "measure": cell.measure, "mean": cell.mean}
+            said |= {"deviation": cell.deviation, "seeds": dict(cell.values)}
+            if self.target is not None:
+                said |= {"rounds": dict(cell.reached), "ratio": self.ratio(cell)}
+            if found is not None:
+                said["difference"] = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
+            cells.append(said)
+        return {"baseline": self.baseline, "last": self.last, "cells": cells, "notes": list(self.notes)}
+
+    @property
+    def is_drawable(self) -> bool:
+        """Whether the columns are numbers of a setting."""
+        return len({place[0] for place in self.attrs.get("places", {}).values()}) > 1
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """A row's number against the setting of the columns, with a band of one deviation over seeds.
+
+        Raises:
+            FedscopeError: columns that are no numbers.
+        """
+        from .figure import draw_table
+
+        return draw_table(self, width, title)
+
+
+def table(
+    runs: Run | Sweep | Path | str | Sequence[Run | Sweep | Path | str],
+    *,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    measures: Sequence[str] = (),
+    of: str = "deployed",
+    last: int = 10,
+    target: float | None = None,
+    baseline: str | None = None,
+) -> Comparison:
+    """Runs beside each other: mean ± deviation over seeds, and the difference to a baseline, paired over seeds.
+
+    A run's number is the mean of a measure over its last measured rounds. Runs that differ in ``run.seed`` and
+    ``data.seed`` alone are one cell.
+
+    Args:
+        runs: runs or sweeps, or their folders.
+        rows, columns: settings, as ``method`` or ``run.participation``; by default the method, and all others in which
+            the runs differ.
+        measures: columns of ``metrics.csv``, or ``accuracy`` for its error; by default ``test_accuracy``, or the test
+            loss of a task without an error.
+        of: ``deployed``, ``global``, ``averaged``, or ``both`` of these as columns.
+        last: of how many measured rounds.
+        target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these.
+        baseline: a row; by default FMA's where there is one, else none.
+
+    Raises:
+        FedscopeError: runs on different data; a run without rounds; settings or measures that there are not; a run that
+            is there twice.
+    """
+    given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
+    gathered = gather(given)
+    _refuse_other_data(gathered, (*rows, *columns))
+    rows, columns = axes_of(gathered.entries, rows, columns)
+    chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
+    if of not in OF:
+        raise FedscopeError(f"--of {of!r} is no model{nearest(of, OF)}; give {', '.join(OF)}")
+    if last < 1:
+        raise FedscopeError(f"--last {last} is no number of rounds; give 1 or more")
+    if target is not None and not 0 < target <= 1:
+        raise FedscopeError(f"--target {target:g} is no accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+    places: dict[tuple[str, str, str], dict[str, Entry]] = {}
+    kinds = ("global", "averaged") if of == "both" else (of,)
+    commands: dict[str, list[str]] = {}
+    for entry in gathered.entries:
+        row, column = words_of(rows, entry), words_of(columns, entry)
+        commands.setdefault(row, []).append(entry.command)
+        for kind in kinds:
+            named = ", ".join(part for part in (column, kind if of == "both" else "") if part)
+            for measure in chosen:
+                seeds = places.setdefault((row, named, measure.name), {})
+                seed = _seed(entry)
+                if seed in seeds:
+                    raise FedscopeError(
+                        f"{seeds[seed].name} and {entry.name} are the same run but for where it lies (seed {seed}); "
+                        "leave one out"
+                    )
+                seeds[seed] = entry
+    cells = []
+    for (row, column, name), seeds in places.items():
+        measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
+        values, reached = {}, {}
+        for seed, entry in seeds.items():
+            curve = _of(entry.curve, kind, measure)
+            values[seed] = curve.tail(name, last)[0]
+            if target is not None and measure.is_reachable:
+                reached[seed] = curve.reach(measure, target).round
+        cells.append(Cell(row, column, name, values, reached))
+    if all(np.isnan(cell.mean) for cell in cells):
+        names = ", ".join(measure.name for measure in chosen)
+        raise FedscopeError(f"no run has measured {names}; give another --measure, as test_error or test_loss")
+    named_rows = list(dict.fromkeys(cell.row for cell in cells))
+    if baseline is not None and baseline not in named_rows:
+        raise FedscopeError(
+            f"--baseline {baseline!r} is no row{nearest(baseline, named_rows)}; the rows are {', '.join(named_rows)}"
+        )
+    if baseline is None:
+        baseline = next((name for name in BASELINES if name in named_rows and len(named_rows) > 1), "")
+    return Comparison(
+        cells=tuple(cells),
+        last=last,
+        target=target,
+        baseline=baseline,
+        notes=tuple(_notes(gathered, cells)),
+        commands={row: tuple(own) for row, own in commands.items()},
+        attrs={
+            **{"rows": list(rows), "columns": list(columns), "of": of},
+            "runs": [entry.name for entry in gathered.entries],
+            **_axis(gathered, columns, {cell.column for cell in cells}),
+        },
+    )
+
+
+def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[str, Any]:
+    """The first setting of the columns that is a number in all runs, and of each column its value and what else it is
+    called."""
+    for key in columns:
+        at = [position(key, entry.settings.get(key)) for entry in gathered.entries]
+        if None in at or len(set(at)) < 2:
+            continue
+        others = [other for other in columns if other != key]
+        places = {}
+        for entry, x in zip(gathered.entries, at, strict=True):
+            own, rest = words_of(columns, entry), words_of(others, entry)
+            places |= {
+                name: [x, ", ".join(part for part in (rest, name.removeprefix(own).strip(", ")) if part)]
+                for name in named
+                if name == own or name.startswith(f"{own}, ")
+            }
+        return {"axis": key, "places": places}
+    return {}
+
+
+def _seed(entry: Entry) -> str:
+    """``3``, or both seeds where they differ."""
+    run, data = entry.seed
+    return str(run) if run == data or data is None else f"{run}/{data}"
+
+
+def _of(curve: Curve, kind: str, measure: Measure) -> Curve:
+    """A curve whose deployed model is the one that was asked for."""
+    if kind == "deployed" or f"averaged_{measure.column}" not in curve.values:
+        return curve
+    values = dict(curve.values)
+    averaged = values.pop(f"averaged_{measure.column}")
+    if kind == "averaged":
+        values[measure.column] = averaged
+    return Curve(curve.run, curve.round, values)
+
+
+def _usual(gathered: Gathered) -> tuple[str, ...]:
+    errors = any(entry.curve.tail("test_error")[2] for entry in gathered.entries)
+    return ("test_accuracy",) if errors else ("test_loss",)
+
+
+def _refuse_other_data(gathered: Gathered, asked: Sequence[str]) -> None:
+    """Runs on different data stand beside each other only where somebody asked for that."""
+    if "data.name" in asked or "data.name" in gathered.varied:
+        return
+    first = gathered.entries[0]
+    for entry in gathered.entries[1:]:
+        if entry.data != first.data:
+            names = f"{first.settings.get('data.name')} and {entry.settings.get('data.name')}"
+            raise FedscopeError(
+                f"{first.name} and {entry.name} were trained on different data ({names}), so their numbers do not "
+                "compare; leave one out, or say so with --columns data.name"
+            )
+
+
+def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    if gathered.missing:
+        few = ", ".join(gathered.missing[:5]) + (", ..." if len(gathered.missing) > 5 else "")
+        notes.append(f"{len(gathered.missing)} runs of the sweep are not complete: {few}")
+    for entry in gathered.entries:
+        done, of = entry.rounds
+        if done < of:
+            notes.append(f"{entry.name} has {done} of {of} rounds")
+    most = max(len(cell.values) for cell in cells)
+    poor = dict.fromkeys((cell.row, cell.column, len(cell.values)) for cell in cells if len(cell.values) < most)
+    for row, column, count in poor:
+        notes.append(f"{', '.join(part for part in (row, column) if part)}: {count} of {most} seeds")
+    return notes

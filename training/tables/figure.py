@@ -1,0 +1,81 @@
+"""A table's numbers against a setting, a line a row; drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...landscape.drawing.paper import look_of, paper_style
+from ...landscape.drawing.ticks import even
+from ..curve_measures import measure_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .comparison import Comparison
+
+
+def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
+    """Mean and deviation over seeds against the columns' setting; of several measures the first.
+
+    Where the columns have a second setting, a row has a line for each of its values, dashed from the second on. The
+    axis is logarithmic where the greatest value is more than ten times the smallest.
+
+    Raises:
+        FedscopeError: columns without a setting that is a number, or of one value of it.
+    """
+    key = table.attrs.get("axis", "")
+    places: dict[str, tuple[float, str]] = {
+        column: (float(x), rest) for column, (x, rest) in table.attrs.get("places", {}).items()
+    }
+    values = sorted({x for x, _ in places.values()})
+    if len(values) < 2:
+        raise FedscopeError(
+            "the columns of this table are no numbers of one setting, so there is nothing to draw against; vary one, as "
+            "run.participation=0.1,0.2"
+        )
+    measure = measure_of(table.columns_named[0][1])
+    scale = 100 if measure.is_share else 1
+    rests = list(dict.fromkeys(rest for _, rest in places.values()))
+    with paper_style(width):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(width, 0.7 * width), layout="constrained")
+        axes = figure.subplots()
+        for i, row in enumerate(table.rows_named):
+            for j, rest in enumerate(rests):
+                cells = [
+                    (places[column][0], cell)
+                    for column, name in table.columns_named
+                    if name == measure.name and places[column][1] == rest
+                    if (cell := table.cell(row, column, name)) is not None
+                ]
+                if not cells:
+                    continue
+                cells.sort(key=lambda pair: pair[0])
+                x = np.array([place for place, _ in cells])
+                mean, deviation = (
+                    scale * np.array([getattr(cell, name) for _, cell in cells]) for name in ("mean", "deviation")
+                )
+                look = {**look_of(i), "marker": "o", "markersize": 2.5}
+                if j:
+                    look["linestyle"] = (0, (3 + j, 1.5))
+                label = ", ".join(part for part in (row, rest) if part)
+                axes.plot(x, mean, label=label, **look)
+                if not np.isnan(deviation).all():
+                    low, high = mean - np.nan_to_num(deviation), mean + np.nan_to_num(deviation)
+                    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        if values[0] > 0 and values[-1] > 10 * values[0]:
+            axes.set_xscale("log")
+            axes.set_xticks(values, [f"{value:g}" for value in values])
+            axes.minorticks_off()
+        else:
+            even(axes.xaxis, "auto")
+        axes.set_xlabel(key.rpartition(".")[2].replace("_", " ") if key else "")
+        axes.set_ylabel(measure.label)
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+        if title:
+            figure.suptitle(title)
+        return figure

@@ -1,0 +1,222 @@
+"""A table as text, Markdown, CSV, LaTeX or Typst."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, nearest
+from ..curve_measures import measure_of
+
+if TYPE_CHECKING:
+    from .comparison import Cell, Comparison
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "#$%&_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+_TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
+
+
+def written(table: Comparison, form: str) -> str:
+    """The table in a form.
+
+    Raises:
+        FedscopeError: an unknown form.
+    """
+    refuse_unknown(form)
+    return FORMS[form](table)
+
+
+def refuse_unknown(form: str) -> None:
+    """Raises as :func:`written`."""
+    if form not in FORMS:
+        raise FedscopeError(f"--format {form!r} is not known{nearest(form, FORMS)}; give {', '.join(FORMS)}")
+
+
+def _text(table: Comparison) -> str:
+    head, body = _grid(table, bold=lambda words: f"{words}*", sign=" ± ")
+    lines = _aligned([head, *body])
+    said = [*lines, "", _caption(table)]
+    said += _differences(table)
+    return "\n".join([*said, *(f"note: {note}" for note in table.notes)])
+
+
+def _markdown(table: Comparison) -> str:
+    head, body = _grid(
+        table, bold=lambda words: f"**{words}**", sign=" ± ", escape=lambda word: word.replace("|", "\\|")
+    )
+    lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
+    return "\n".join([*lines, "", _caption(table), *(f"\nNote: {note}." for note in table.notes)])
+
+
+def _csv(table: Comparison) -> str:
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ("row", "column", "measure", "mean", "deviation", "seeds", "rounds", "difference", "low", "high", "p")
+    )
+    for cell in table.cells:
+        found = table.difference(cell)
+        against = (found.mean, found.low, found.high, found.p) if found else (np.nan,) * 4
+        numbers = [cell.mean, cell.deviation, len(cell.values), cell.round, *against]
+        said = ["" if isinstance(value, float) and np.isnan(value) else repr(value) for value in numbers]
+        writer.writerow((cell.row, cell.column, cell.measure, *said))
+    return out.getvalue().rstrip("\n")
+
+
+def _latex(table: Comparison) -> str:
+    def escape(word: str) -> str:
+        return "".join(_TEX.get(sign, sign) for sign in word)
+
+    def bold(words: str) -> str:
+        return rf"\mathbf{{{words}}}"
+
+    head, body = _grid(table, bold=bold, sign=r" \pm ", escape=escape, wrap=lambda words: f"${words}$")
+    lines = [
+        "% \\usepackage{booktabs}",
+        f"% {_caption(table)}",
+        *(f"% note: {note}" for note in table.notes),
+        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+        r"\toprule",
+        " & ".join(head) + r" \\",
+        r"\midrule",
+        *(" & ".join(line) + r" \\" for line in body),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines)
+
+
+def _typst(table: Comparison) -> str:
+    def escape(word: str) -> str:
+        return "".join(_TYPST.get(sign, sign) for sign in word)
+
+    head, body = _grid(table, bold=lambda words: f"*{words}*", sign=" ± ", escape=escape)
+    lines = [
+        f"// {_caption(table)}",
+        *(f"// note: {note}" for note in table.notes),
+        "#table(",
+        f"  columns: {len(head)},",
+        f"  align: (left, {', '.join(['right'] * (len(head) - 1))},),",
+        "  stroke: none,",
+        "  table.hline(),",
+        f"  table.header({', '.join(f'[{word}]' for word in head)}),",
+        "  table.hline(stroke: 0.5pt),",
+        *(f"  {', '.join(f'[{word}]' for word in line)}," for line in body),
+        "  table.hline(),",
+        ")",
+    ]
+    return "\n".join(lines)
+
+
+FORMS: dict[str, Callable[[Comparison], str]] = {
+    "text": _text,
+    "markdown": _markdown,
+    "csv": _csv,
+    "latex": _latex,
+    "typst": _typst,
+}
+
+
+def _plain(word: str) -> str:
+    return word
+
+
+def _grid(
+    table: Comparison,
+    *,
+    bold: Callable[[str], str],
+    sign: str,
+    escape: Callable[[str], str] = _plain,
+    wrap: Callable[[str], str] = _plain,
+) -> tuple[list[str], list[list[str]]]:
+    """The head and the lines, each with the row's name first."""
+    several = len({measure for _, measure in table.columns_named}) > 1
+    head = [escape(" / ".join(table.attrs.get("rows", ["row"])))]
+    for column, measure in table.columns_named:
+        known = measure_of(measure)
+        unit = ", %" if known.is_share else ""
+        words = ", ".join(part for part in (column, measure if several or not column else "") if part)
+        head.append(escape(words + (unit if several or not column else "")))
+        if table.target is not None:
+            head.append(escape(f"rounds to {100 * table.target:g} %"))
+            head += [escape(f"{table.baseline}'s over these")] if table.baseline else []
+    body = []
+    for row in table.rows_named:
+        line = [escape(row)]
+        for column, measure in table.columns_named:
+            cell = table.cell(row, column, measure)
+            line.append("" if cell is None else wrap(_number(cell, sign, bold, table.best(column, measure) == row)))
+            if table.target is not None:
+                both = ["", ""] if cell is None else _rounds(table, cell, wrap)
+                line += both if table.baseline else both[:1]
+        body.append(line)
+    return head, body
+
+
+def _number(cell: Cell, sign: str, bold: Callable[[str], str], best: bool) -> str:
+    """``62.3 ± 0.4``; of a share in per cent."""
+    share = measure_of(cell.measure).is_share
+    digits, scale = (".2f", 100) if share else (".4g", 1)
+    if np.isnan(cell.mean):
+        return "-"
+    mean = f"{scale * cell.mean:{digits}}"
+    spread = "" if np.isnan(cell.deviation) else f"{sign}{scale * cell.deviation:{digits}}"
+    return (bold(mean) if best else mean) + spread
+
+
+def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[str]:
+    """The round with the target, and the baseline's over it."""
+    there = [round for round in cell.reached.values() if round is not None]
+    if len(there) < len(cell.reached):
+        some = f"never in {len(cell.reached) - len(there)} of {len(cell.reached)} seeds" if there else "never"
+        return [some, ""]
+    ratio = table.ratio(cell)
+    return [wrap(f"{cell.round:g}"), "" if np.isnan(ratio) else wrap(f"{ratio:.2f}")]
+
+
+def _caption(table: Comparison) -> str:
+    """What the numbers are."""
+    seeds = sorted({len(cell.values) for cell in table.cells})
+    over = f"mean ± deviation over {seeds[-1]} seeds of" if seeds[-1] > 1 else "one seed,"
+    measures = " and ".join(dict.fromkeys(measure for _, measure in table.columns_named))
+    unit = " in %" if all(measure_of(measure).is_share for _, measure in table.columns_named) else ""
+    tail = f"the mean over each run's last {table.last} measured rounds"
+    return f"{measures}{unit}, {over} {tail}; the best of a column is marked"
+
+
+def _differences(table: Comparison) -> list[str]:
+    """A line a cell: its difference to the baseline."""
+    lines = []
+    for cell in table.cells:
+        found = table.difference(cell)
+        if found is None or found.seeds < 2 or np.isnan(found.mean):
+            continue
+        share = measure_of(cell.measure).is_share
+        scale, digits = (100, ".2f") if share else (1, ".3g")
+        place = ", ".join(part for part in (cell.row, cell.column) if part)
+        p = "all differences alike" if np.isnan(found.p) else f"p = {found.p:.2g}"
+        lines.append(
+            f"  {place}: {scale * found.mean:+{digits}} "
+            f"({scale * found.low:+{digits}} to {scale * found.high:+{digits}}), {p}"
+        )
+    if not lines:
+        return []
+    most = max(len(cell.values) for cell in table.cells)
+    few = "; with so few seeds only differences far greater than their deviation show" if most < 5 else ""
+    return [f"against {table.baseline}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join(word.ljust(widths[0]) if i == 0 else word.rjust(widths[i]) for i, word in enumerate(line)).rstrip()
+        for line in lines
+    ]

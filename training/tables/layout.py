@@ -1,0 +1,106 @@
+"""Which settings of a table's runs make its rows, and which its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...checkpoints import FedscopeError, nearest
+from .gathered import Entry
+
+#: the keys that name a method, in the order in which they are looked at
+NAMING = ("label", "method", "average.method")
+_METHODS = ("client.method", "server.method")
+
+
+def varied(entries: Sequence[Entry]) -> list[str]:
+    """The settings in which runs differ on purpose: what follows from a label or a method is none of them.
+
+    FedProx has a ``client.mu`` that others lack, which is no axis of a table; two of its runs with other ``client.mu``
+    are.
+    """
+    keys = list(dict.fromkeys(key for entry in entries for key in entry.settings))
+    found: list[str] = []
+    for key in [*(name for name in NAMING if name in keys), *(key for key in keys if key not in NAMING)]:
+        if key not in _METHODS and not _follows(key, found, entries) and _values(key, entries) > 1:
+            found.append(key)
+    return found
+
+
+def _values(key: str, entries: Sequence[Entry]) -> int:
+    return len({repr(entry.settings.get(key)) for entry in entries})
+
+
+def _follows(key: str, known: Sequence[str], entries: Sequence[Entry]) -> bool:
+    """Whether the naming settings that are known already give a setting's value."""
+    naming = [name for name in known if name in NAMING]
+    if key in NAMING[1:] and "label" not in naming:
+        return False
+    seen: dict[tuple[str, ...], str] = {}
+    for entry in entries:
+        name = tuple(repr(entry.settings.get(one)) for one in naming)
+        if seen.setdefault(name, repr(entry.settings.get(key))) != repr(entry.settings.get(key)):
+            return False
+    return True
+
+
+def axes_of(
+    entries: Sequence[Entry], rows: Sequence[str] = (), columns: Sequence[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The settings of rows and of columns: those asked for, else the first varied one, and all others.
+
+    Raises:
+        FedscopeError: a setting that the runs do not have; runs that neither rows nor columns tell apart.
+    """
+    known = list(dict.fromkeys(key for entry in entries for key in entry.settings))
+    for key in (*rows, *columns):
+        if key not in known:
+            raise FedscopeError(f"{key!r} is not a setting of these runs{nearest(key, known)}; as method, run.rounds")
+    different = varied(entries)
+    left = [key for key in different if key not in (*rows, *columns)]
+    if not rows:
+        first = next((key for key in NAMING if key in left), left[0] if left else "method")
+        rows, left = (first,), [key for key in left if key != first]
+    if not columns:
+        columns, left = tuple(left), []
+    if left:
+        raise FedscopeError(
+            f"runs differ in {', '.join(left)}, too, which are neither rows nor columns; add them to --columns, or "
+            "leave runs out"
+        )
+    return tuple(rows), tuple(columns)
+
+
+def words_of(keys: Sequence[str], entry: Entry) -> str:
+    """What a run is called by some of its settings: values alone where they say what they are.
+
+    >>> from types import SimpleNamespace
+    >>> run = SimpleNamespace(settings={"method": "fma", "average.method": "ima", "run.participation": 0.1})
+    >>> words_of(("method", "average.method", "run.participation"), run)
+    'fma, ima, participation 0.1'
+    """
+    return ", ".join(_word(key, entry.settings.get(key)) for key in keys)
+
+
+def _word(key: str, value: Any) -> str:
+    if key == "average.method" and value in (None, "none"):
+        return "no average"
+    last = key.rpartition(".")[2]
+    if value is None:
+        return f"no {last}"
+    said = f"{value:g}" if isinstance(value, float) else str(value)
+    return said if last in ("label", "method", "name", "partition") else f"{last} {said}"
+
+
+def position(key: str, value: Any) -> float | None:
+    """Where a setting lies on an axis; of a partition its first number. None where it is no number.
+
+    >>> position("run.participation", 0.1), position("data.partition", "dirichlet:0.3"), position("method", "ima")
+    (0.1, 0.3, None)
+    """
+    if isinstance(value, str):
+        value = value.partition(":")[2].partition(",")[0] if key == "data.partition" else ""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,53 @@
+"""The difference of two runs' numbers over the seeds that both have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import nan, sqrt
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A mean difference over n seeds.
+
+    Attributes:
+        mean: of the differences; low, high: its 95 % interval by Student's t with n − 1 degrees of freedom; NaN of one
+            seed, and where all differences are the same p alone is NaN.
+        p: of the two-sided paired t-test. seeds: n.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    seeds: int
+
+
+def paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Paired | None:
+    """The mean of d_s = value_s − baseline_s over the seeds s that both have, its interval d̄ ± t s_d/√n, and the
+    paired t-test's p; None without a common seed.
+
+    The test supposes that differences over seeds are about normal. With two seeds t is 12.7 and with three 4.3, so that
+    only differences far greater than their deviation show.
+
+    >>> found = paired({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.0})
+    >>> found.mean, round(found.low, 2), round(found.high, 2), round(found.p, 3)
+    (2.0, -0.48, 4.48, 0.074)
+    """
+    from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
+
+    seeds = [seed for seed in values if seed in baseline]
+    if not seeds:
+        return None
+    differences = np.array([values[seed] - baseline[seed] for seed in seeds])
+    mean, n = float(differences.mean()), len(seeds)
+    if n == 1:
+        return Paired(mean, nan, nan, nan, 1)
+    error = float(differences.std(ddof=1)) / sqrt(n)
+    reach = float(stdtrit(n - 1, 0.975)) * error
+    p = float(2 * stdtr(n - 1, -abs(mean) / error)) if error else nan
+    return Paired(mean, mean - reach, mean + reach, p, n)
