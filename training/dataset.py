@@ -38,6 +38,23 @@ class Groups:
     test: np.ndarray
 
 
+def groups_of(train: Mapping[str, int], test: Mapping[str, int]) -> Groups:
+    """The groups of samples that lie in each split a group after the other: how many each group has, by name.
+
+    >>> groups = groups_of({"b": 2, "a": 1}, {"c": 1})
+    >>> groups.names, groups.train.tolist(), groups.test.tolist()
+    (('a', 'b', 'c'), [1, 1, 0], [2])
+    """
+    names = tuple(sorted({*train, *test}))
+    return Groups(
+        names,
+        *(
+            np.repeat(np.searchsorted(names, list(held)), list(held.values())).astype(np.int64)
+            for held in (train, test)
+        ),
+    )
+
+
 @dataclass(frozen=True)
 class Known:
     """What was computed of a data set's arrays: their sha256, and what standardises them, one a channel."""

@@ -255,7 +255,7 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(
 def test_a_decoding_that_ends_leaves_nothing(
     mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def end(path: Path) -> np.ndarray:
+    def end(path: Path, room: Any) -> np.ndarray:
         raise error
 
     monkeypatch.setattr(idx, "read_idx", end)

@@ -3,17 +3,18 @@ distributes them."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.hdf5 import reading
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset, Groups
-from ..layouts.cache import Decoded, Room, decoded_once
+from ..dataset import SPLITS, Dataset, groups_of
+from ..layouts.cache import Decoded, Room, SplitRoom, decoded_once, put_together
 from ..layouts.data_folder import located
+from ..layouts.tff import opened
 
 SOURCE = "https://storage.googleapis.com/tff-datasets-public/fed_emnist.tar.bz2"
 
@@ -24,39 +25,50 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     files = located("femnist", argument, names, inside=("emnist_all",), source=SOURCE)
 
     def decode(room: Room) -> Decoded:
-        parts = [read_writers(path) for path in files]
-        writers = tuple(sorted(set(parts[0]) | set(parts[1])))
-        arrays: dict[str, np.ndarray] = {}
-        users = []
-        for split, part in zip(("train", "test"), parts, strict=True):
-            arrays[f"x_{split}"] = np.concatenate([x for x, _ in part.values()])
-            arrays[f"y_{split}"] = np.concatenate([y for _, y in part.values()])
-            numbers = np.searchsorted(writers, list(part))
-            users.append(np.repeat(numbers, [len(y) for _, y in part.values()]).astype(np.int64))
-        return arrays, {"user": Groups(writers, *users)}
+        arrays, users = {}, []
+        for split, path in zip(SPLITS, files, strict=True):
+            arrays[f"x_{split}"], arrays[f"y_{split}"], held = read_writers(path, partial(room, f"x_{split}"))
+            users.append(held)
+        return arrays, {"user": groups_of(*users)}
 
     return decoded_once("femnist", files[0].parent, files, decode, task)
 
 
-def read_writers(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Images [n, 28, 28], uint8, and labels [n] of every writer, by id.
+def read_writers(path: Path, room: SplitRoom) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+    """Images [N, 28, 28], uint8, and labels [N], a writer after the other, and how many each writer has.
+
+    Args:
+        room: makes the array that the images are put into: of floats one writer's are in memory at a time.
 
     Raises:
         FedscopeError: a damaged file, pixels that are not within 0..1, a writer with other numbers of both.
     """
-    made = {}
-    with reading(path, None, 0, "a file of Federated EMNIST") as file:
-        for writer in sorted(file["examples"]):
-            x, y = np.asarray(file["examples"][writer]["pixels"]), np.asarray(file["examples"][writer]["label"])
-            if x.ndim != 3 or len(x) != y.size or not np.all((x >= 0) & (x <= 1)):
-                raise FedscopeError(
-                    f"{path}: writer {writer} has pixels {list(x.shape)} and {y.size} labels; they are [n, 28, 28] "
-                    "within 0..1, with n labels"
-                )
-            made[writer] = np.round(x * 255).astype(np.uint8), y.ravel().astype(np.int64)
-    if not made:
-        raise FedscopeError(f"{path} has no writers; copy it again")
-    return made
+    with opened(path, "a file of Federated EMNIST", "writer", "pixels", "label") as writers:
+        labels = {}
+        for writer, own in writers.items():
+            shape, y = own["pixels"].shape, np.asarray(own["label"]).ravel()
+            if shape != (len(y), 28, 28):
+                raise _refused(path, writer, shape, len(y))
+            labels[writer] = y.astype(np.int64)
+        images = (
+            _pixels(path, writer, np.asarray(own["pixels"]), len(labels[writer])) for writer, own in writers.items()
+        )
+        counts = {writer: len(y) for writer, y in labels.items()}
+        x = put_together(room, (28, 28), list(counts.values()), images)
+    return x, np.concatenate(list(labels.values())), counts
+
+
+def _pixels(path: Path, writer: str, x: np.ndarray, labels: int) -> np.ndarray:
+    if not np.all((x >= 0) & (x <= 1)):
+        raise _refused(path, writer, x.shape, labels)
+    return np.round(x * 255).astype(np.uint8)
+
+
+def _refused(path: Path, writer: str, shape: tuple[int, ...], labels: int) -> FedscopeError:
+    return FedscopeError(
+        f"{path}: writer {writer} has pixels {list(shape)} and {labels} labels; they are [n, 28, 28] within 0..1, with "
+        "n labels"
+    )
 
 
 PROVIDES = load

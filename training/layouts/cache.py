@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from ...checkpoints import FedscopeWarning, expanded, reading
+from ...checkpoints import FedscopeError, FedscopeWarning, expanded, reading
 from ...landscape.evaluation.pixels import Pixels
 from ...landscape.evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset, Groups, Known
@@ -31,8 +31,10 @@ VERSION = 1
 #: seconds after which what an interrupted decoding left is swept
 STALE = 86_400
 
-#: makes an array of bytes for a split's images, given ``x_train`` or ``x_test`` and a shape
+#: makes an array of bytes for a split's samples, given ``x_train`` or ``x_test`` and a shape
 Room = Callable[[str, tuple[int, ...]], np.ndarray]
+#: the same of one split, given a shape
+SplitRoom = Callable[[tuple[int, ...]], np.ndarray]
 Decoded = tuple[Mapping[str, np.ndarray], Mapping[str, Groups]]
 
 
@@ -106,6 +108,37 @@ def _state(files: Iterable[Path]) -> str:
     return said.hexdigest()
 
 
+def in_memory(shape: tuple[int, ...]) -> np.ndarray:
+    """An array of bytes in memory of its own."""
+    return np.empty(shape, np.uint8)
+
+
+def put_together(
+    room: SplitRoom, sample: tuple[int, ...], counts: Sequence[int], parts: Iterable[np.ndarray]
+) -> np.ndarray:
+    """Parts [n_i, ...] below each other, each put where it stays before the next one is made.
+
+    Args:
+        sample: the shape of a sample.
+        counts: n_i of each part.
+
+    Raises:
+        FedscopeError: a part of another number of samples than was counted.
+
+    >>> put_together(in_memory, (2,), (1, 2), (np.full((n, 2), n, np.uint8) for n in (1, 2))).tolist()
+    [[1, 1], [2, 2], [2, 2]]
+    """
+    made, at = room((sum(counts), *sample)), 0
+    for count, part in zip(counts, parts, strict=True):
+        if len(part) != count:
+            raise FedscopeError(
+                f"a file had {count} samples and now has {len(part)}: it changes while it is read; try again"
+            )
+        made[at : at + count] = part
+        at += count
+    return made
+
+
 @contextmanager
 def _workplace(place: Path | None) -> Iterator[_Work]:
     """A new folder beside ``place``, where one can be made; it is gone afterwards."""
@@ -141,7 +174,7 @@ class _Work:
                     os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
                 self._rooms[which] = mapped
                 return mapped
-        return np.empty(shape, np.uint8)
+        return in_memory(shape)
 
     def write(self, data: Dataset, arrays: Mapping[str, np.ndarray], state: str) -> None:
         """All that :func:`_read` reads."""
@@ -152,6 +185,7 @@ class _Work:
             assert isinstance(x, Pixels), "loaders of files give bytes"
             stored, room = x.stored.numpy(), self._rooms.get(f"x_{split}")
             if room is None or not np.shares_memory(stored, room):
+                (self._folder / f"x_{split}.npy").unlink(missing_ok=True)  # not below what is mapped of it
                 np.save(self._folder / f"x_{split}.npy", stored)
             np.save(self._folder / f"y_{split}.npy", arrays[f"y_{split}"])
             for kind, groups in data.groups.items():

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ...checkpoints import FedscopeError, reading, refuse_oversize
+from .cache import SplitRoom, in_memory
 
 #: what an image's name ends with
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")
 
 
-def read_images(
-    place: str, files: Sequence[Path], room: Callable[[tuple[int, ...]], np.ndarray] | None = None
-) -> np.ndarray:
+def read_images(place: str, files: Sequence[Path], room: SplitRoom = in_memory) -> np.ndarray:
     """Images of one size as [N, H, W, 3] uint8; sizes are compared before anything is unpacked.
 
     Args:
@@ -41,7 +40,7 @@ def read_images(
                 width, height = image.size
                 if x is None:
                     refuse_oversize(place, len(files) * height * width * 3, stored)
-                    x = (room or _in_memory)((len(files), height, width, 3))
+                    x = room((len(files), height, width, 3))
                 if (height, width) != x.shape[1:3]:
                     raise FedscopeError(
                         f"{place}: {path} has {width} x {height} pixels, the first image {x.shape[2]} x {x.shape[1]}; "
@@ -50,10 +49,6 @@ def read_images(
                 x[i] = np.asarray(image.convert("RGB"), dtype=np.uint8)
     assert x is not None, "there is an image"
     return x
-
-
-def _in_memory(shape: tuple[int, ...]) -> np.ndarray:
-    return np.empty(shape, np.uint8)
 
 
 def _size(path: Path) -> int:
