@@ -46,13 +46,9 @@ def groups_of(train: Mapping[str, int], test: Mapping[str, int]) -> Groups:
     (('a', 'b', 'c'), [1, 1, 0], [2])
     """
     names = tuple(sorted({*train, *test}))
-    return Groups(
-        names,
-        *(
-            np.repeat(np.searchsorted(names, list(held)), list(held.values())).astype(np.int64)
-            for held in (train, test)
-        ),
-    )
+    number = {name: i for i, name in enumerate(names)}
+    of = (np.repeat([number[name] for name in held], list(held.values())) for held in (train, test))
+    return Groups(names, *(numbers.astype(np.int64) for numbers in of))
 
 
 @dataclass(frozen=True)
@@ -80,6 +76,7 @@ class Dataset:
             taken as they are.
         task: what is learnt of them.
         groups: what else is known of the samples, by kind: ``user``, ``domain``, ``superclass``.
+        tokens: what each token stands for, where samples are tokens of a text.
     """
 
     name: str
@@ -94,6 +91,7 @@ class Dataset:
     deviations: tuple[float, ...]
     task: Task = CLASSIFICATION
     groups: Mapping[str, Groups] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ def standardised(
     if y_train.shape[1:] != y_test.shape[1:]:
         raise FedscopeError(f"{name}: y_train has shape {list(y_train.shape)}, y_test {list(y_test.shape)}")
     if is_tokens(arrays["x_train"], task):
-        return as_they_are(name, path, arrays, inputs=True, task=task)
+        return as_they_are(name, path, arrays, inputs=True, task=task, groups=groups, known=known)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
     if all(x.dtype == np.uint8 for x in stored):
         made: _Standardised = _as_bytes(name, stored, known)

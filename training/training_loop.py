@@ -20,6 +20,7 @@ from .building import (
     initial_model,
     module_of,
     partition_of,
+    refuse_tokens,
     split_of,
 )
 from .config import Config
@@ -78,6 +79,7 @@ def train(
     config = replace(config, data=config.data.resolved())
     split = split_of(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
+    refuse_tokens(config.model.name, module, data)
     facts = facts_of(config, module, data.classes, learnt)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not force:

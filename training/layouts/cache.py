@@ -27,7 +27,7 @@ from ..standardised import standardised
 VARIABLE = "FEDSCOPE_CACHE"
 ABOUT = "about.json"
 #: of what stands in a folder; another one is decoded anew
-VERSION = 1
+VERSION = 2
 #: seconds after which what an interrupted decoding left is swept
 STALE = 86_400
 
@@ -44,13 +44,14 @@ def decoded_once(
     """The data set ``name:folder``: from the cache where it is there, else decoded and put there.
 
     Images are bytes in a file that is mapped into memory, so they are held once however many processes read them, and
-    a set may be larger than memory. What is kept is checked by XXH3 before it is used. Where the cache cannot be
-    written, or is damaged, or the files have changed, the set is decoded and a warning says so: a cache is never a
-    reason to fail.
+    a set may be larger than memory; tokens are bytes there, too, and whole numbers in memory. What is kept is checked
+    by XXH3 before it is used. Where the cache cannot be written, or is damaged, or the files have changed, the set is
+    decoded and a warning says so: a cache is never a reason to fail.
 
     Args:
         files: what is decoded; other sizes or times of these are another data set.
-        decode: the four arrays and the groups. Given a :data:`Room`, in which images may be put as they are decoded.
+        decode: the four arrays, ``classes`` where they do not show it, and the groups. Given a :data:`Room`, in which
+            samples may be put as they are decoded.
 
     Raises:
         FedscopeError: what ``decode`` and :func:`~fedscope.training.standardised.standardised` refuse.
@@ -182,8 +183,8 @@ class _Work:
             raise OSError(EACCES, "it cannot be written to")
         for split in SPLITS:
             x = data.x_train if split == "train" else data.x_test
-            assert isinstance(x, Pixels), "loaders of files give bytes"
-            stored, room = x.stored.numpy(), self._rooms.get(f"x_{split}")
+            stored = x.stored.numpy() if isinstance(x, Pixels) else arrays[f"x_{split}"]
+            room = self._rooms.get(f"x_{split}")
             if room is None or not np.shares_memory(stored, room):
                 (self._folder / f"x_{split}.npy").unlink(missing_ok=True)  # not below what is mapped of it
                 np.save(self._folder / f"x_{split}.npy", stored)
@@ -196,6 +197,7 @@ class _Work:
             "sha256": data.sha256,
             "means": data.means,
             "deviations": data.deviations,
+            "classes": int(arrays["classes"]) if "classes" in arrays else None,
             "groups": {kind: groups.names for kind, groups in data.groups.items()},
             "xxh3_64": {path.name: _sum(path) for path in sorted(self._folder.glob("*.npy"))},
         }
@@ -232,6 +234,8 @@ def _read(place: Path, state: str) -> tuple[dict[str, np.ndarray], dict[str, Gro
     # copy on write: nothing is written, but torch warns of arrays that cannot be
     arrays = {f"x_{split}": np.load(place / f"x_{split}.npy", mmap_mode="c") for split in SPLITS}
     arrays |= {f"y_{split}": np.load(place / f"y_{split}.npy") for split in SPLITS}
+    if about["classes"] is not None:
+        arrays["classes"] = np.array(about["classes"])
     groups = {
         kind: Groups(tuple(names), *(np.load(place / f"{kind}_{split}.npy") for split in SPLITS))
         for kind, names in about["groups"].items()
