@@ -29,8 +29,8 @@ CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\na
 PADDING = 0
 #: any other character, and what stands before and after a snippet
 UNKNOWN, BEGIN, END = (len(CHARACTERS) + i for i in (1, 2, 3))
-#: what each of the 90 tokens is called
-TOKENS = ("", *CHARACTERS, "\N{REPLACEMENT CHARACTER}", "^", "$")
+#: what each of the 90 tokens stands for
+TOKENS = ("", *CHARACTERS, "\N{REPLACEMENT CHARACTER}", "", "")
 
 _TOKEN_OF = np.full(256, UNKNOWN, np.uint8)
 _TOKEN_OF[np.frombuffer(CHARACTERS.encode("ascii"), np.uint8)] = np.arange(1, len(CHARACTERS) + 1)
@@ -119,7 +119,7 @@ def cut(snippet: bytes) -> tuple[np.ndarray, np.ndarray]:
 
     >>> x, y = cut(b"To be")
     >>> x[0, :7].tolist(), y[0, :7].tolist()
-    ([88, 31, 26, 14, 40, 67, 0], [31, 26, 14, 40, 67, 89, -100])
+    ([88, 12, 24, 14, 42, 65, 0], [12, 24, 14, 42, 65, 89, -100])
     """
     m = pieces(len(snippet))
     tokens = np.full(m * LENGTH + 1, PADDING, np.uint8)
