@@ -389,10 +389,23 @@ def test_damaged_writers_and_pairs_are_refused(tmp_path: Path) -> None:
     write_femnist(tmp_path)
     with h5py.File(tmp_path / "fed_emnist_test.h5", "r+") as file:
         file["examples/f5_01/pixels"][0, 0, 0] = 7.0
-    with pytest.raises(
-        FedscopeError, match=r"writer f5_01 has pixels \[3, 28, 28\] and 3 labels; they are .* within 0..1"
-    ):
+    with pytest.raises(FedscopeError, match=r"fed_emnist_test.h5: writer f5_01 has a pixel of 7; they are within 0..1"):
         load_data(f"femnist:{tmp_path}")
+    for pixels, labels, message in (
+        (
+            np.zeros((2, 27, 28)),
+            [0, 1],
+            r"writer f1 has pixels \[2, 27, 28\] of float64 and 2 labels; they are numbers ",
+        ),
+        (np.zeros((2, 28, 28)), [0], r"writer f1 has pixels \[2, 28, 28\] of float64 and 1 labels"),
+        (np.zeros((2, 28, 28), "S1"), [0, 1], r"writer f1 has pixels \[2, 28, 28\] of \|S1 and 2 labels"),
+        (np.zeros((2, 28, 28)), [0, 62], r"writer f1 has the label 62; the classes of FEMNIST are 0 to 61"),
+        (np.zeros((2, 28, 28)), [0, 0.5], r"writer f1 has labels that are no whole numbers; copy the file again"),
+    ):
+        with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
+            file["examples/f1/pixels"], file["examples/f1/label"] = pixels, labels
+        with pytest.raises(FedscopeError, match=message):
+            load_data(f"femnist:{tmp_path}")
     with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
         file.create_group("examples")
     with pytest.raises(FedscopeError, match="has no writers"):

@@ -142,7 +142,9 @@ def test_damaged_and_foreign_files_are_one_sentence(tff: Path, spoil: str, messa
 
 
 def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"found no shakespeare_train.h5, shakespeare_test.h5; looked in .*/shakes"):
+    with pytest.raises(
+        FedscopeError, match=r"found no shakespeare_train.h5, shakespeare_test.h5, nor .*; looked in .*/d"
+    ):
         load_data(f"shakespeare:{tmp_path}")
     write_tff(tmp_path)
     (tmp_path / "shakespeare_train.h5").unlink()

@@ -1,12 +1,13 @@
 """``shakespeare``: Caldas et al., "LEAF", 2018: what the roles of Shakespeare's plays say, to learn the next character,
-as TensorFlow Federated distributes it; 16,068 + 2,356 snippets by 715 roles."""
+as TensorFlow Federated (16,068 + 2,356 snippets by 715 roles) or LEAF distribute it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ...landscape.evaluation.known_tasks import PADDED, TASKS
 from ...landscape.evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset, groups_of
 from ..layouts.cache import Decoded, Room, SplitRoom, decoded_once, put_together
-from ..layouts.data_folder import located
+from ..layouts.leaf import LeafFiles, located_in_leaf, read_leaf
 from ..layouts.tff import opened
 
 SOURCE = "https://storage.googleapis.com/tff-datasets-public/shakespeare.tar.bz2"
@@ -37,14 +38,19 @@ _TOKEN_OF[np.frombuffer(CHARACTERS.encode("ascii"), np.uint8)] = np.arange(1, le
 
 
 def load(argument: str, task: Task = TASKS[TASK]) -> Dataset:
-    """``shakespeare_train.h5`` and ``shakespeare_test.h5`` in the folder ``argument``; a user is a role.
+    """``shakespeare_train.h5`` and ``shakespeare_test.h5`` in the folder ``argument``, or LEAF's JSON; users are roles.
 
     A snippet becomes begin, its characters, end, and each of these but the first is to be told from those before it,
     once. A sample is a snippet, or a piece of a longer one: x is 80 tokens, y the 80 that come one later, and where a
-    piece ends early x is 0 and y -100, which does not count. Pieces of a snippet follow each other without overlap.
+    piece ends early x is 0 and y -100, which does not count. Pieces of a snippet follow each other without overlap, so
+    that there are more samples than snippets.
 
-    Chosen: TensorFlow Federated's tokens. Its own pieces leave out the token between two of them, and FedJAX's run on
-    from a role's snippet into its next one; here every character counts, and no piece has more than one snippet.
+    LEAF's files have other counts, and windows in place of snippets: 80 characters, each window a character further
+    than the one before it, and the character that comes next. So y is x from its second character on, and that one.
+
+    Chosen: TensorFlow Federated's tokens, for LEAF's files too. Its own pieces leave out the step from one piece to the
+    next, and FedJAX's run on from a role's snippet into its next one; here every character counts, and no piece has
+    more than one snippet.
 
     Raises:
         FedscopeError: missing, damaged or foreign files; a task that is not one on tokens.
@@ -56,16 +62,44 @@ def load(argument: str, task: Task = TASKS[TASK]) -> Dataset:
             f"{task.name}; leave --task out"
         )
     names = [("shakespeare_train.h5",), ("shakespeare_test.h5",)]
-    files = located("shakespeare", argument, names, source=SOURCE)
+    found = located_in_leaf("shakespeare", argument, names, inside=(), source=SOURCE)
+    files = found.files if isinstance(found, LeafFiles) else found
 
     def decode(room: Room) -> Decoded:
-        arrays, roles = {"classes": np.array(len(TOKENS))}, []
+        if isinstance(found, LeafFiles):
+            arrays, groups = read_leaf(found, room, (LENGTH,), from_lists, np.empty((0, LENGTH), np.int8), drawn=False)
+            return {**arrays, "classes": np.array(len(TOKENS))}, groups
+        made, roles = {"classes": np.array(len(TOKENS))}, []
         for split, path in zip(SPLITS, files, strict=True):
-            arrays[f"x_{split}"], arrays[f"y_{split}"], held = read_roles(path, partial(room, f"x_{split}"))
+            made[f"x_{split}"], made[f"y_{split}"], held = read_roles(path, partial(room, f"x_{split}"))
             roles.append(held)
-        return arrays, {"user": groups_of(*roles)}
+        return made, {"user": groups_of(*roles)}
 
-    return replace(decoded_once("shakespeare", files[0].parent, files, decode, task), tokens=TOKENS)
+    folder = found.folder if isinstance(found, LeafFiles) else files[0].parent
+    return replace(decoded_once("shakespeare", folder, files, decode, task), tokens=TOKENS)
+
+
+def from_lists(place: str, x: Sequence[Any], y: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Samples x [n, 80], uint8, and y [n, 80], int8, of what LEAF's JSON has of a role: windows and next characters.
+
+    Args:
+        place: for sentences: the file and the role.
+
+    Raises:
+        FedscopeError: windows of other lengths, or more than a character to come next.
+
+    >>> x, y = from_lists("", ["d" * 79 + "h"], ["l"])
+    >>> x[0, 77:].tolist(), y[0, 77:].tolist()
+    ([1, 1, 2], [1, 2, 3])
+    """
+    for what, texts, length in (("window", x, LENGTH), ("next character", y, 1)):
+        other = next((text for text in texts if not isinstance(text, str) or len(text) != length), None)
+        if other is not None:
+            has = f"{len(other)} characters" if isinstance(other, str) else f"no text but {str(other)[:20]}"
+            raise FedscopeError(f"{place} has a {what} of {has}; it has {length} in LEAF's Shakespeare")
+    codes = np.frombuffer("".join(map("".join, zip(x, y, strict=True))).encode("utf-32-le", "surrogatepass"), "<u4")
+    tokens = np.where(codes < 256, _TOKEN_OF[codes & 255], UNKNOWN).astype(np.uint8).reshape(-1, LENGTH + 1)
+    return tokens[:, :-1], tokens[:, 1:].astype(np.int8)
 
 
 def read_roles(path: Path, room: SplitRoom) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:

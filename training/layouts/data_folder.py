@@ -55,6 +55,7 @@ def located(
     inside: Sequence[str] = (),
     source: str,
     fetched: bool = False,
+    also: str = "",
 ) -> list[Path]:
     """The files of a data set, one for each entry of ``files``.
 
@@ -66,6 +67,7 @@ def located(
         inside: the folders that other programs put them into.
         source: where one gets them.
         fetched: whether ``--download`` gets them, too.
+        also: another layout that would do, for the sentence.
 
     Raises:
         FedscopeError: a file that is missing everywhere; says where it was looked for, how it is called and where to
@@ -88,8 +90,8 @@ def located(
             f"--data {name}: {best[1]} has {best[0]} of the {len(files)} files, but not {', '.join(lacking)}; get the "
             f"rest from {source}" + (", or with --download" if fetched else "")
         )
-    looked = ", ".join(map(str, folders))
+    looked, nor = ", ".join(map(str, folders)), f", nor {also}" if also else ""
     raise FedscopeError(
-        f"--data {name}: found no {wanted}; looked in {looked}. Get them from {source}{offer} and give the folder as "
-        f"--data {name}:PATH, or its parent in ${VARIABLE}"
+        f"--data {name}: found no {wanted}{nor}; looked in {looked}. Get them from {source}{offer} and give the folder "
+        f"as --data {name}:PATH, or its parent in ${VARIABLE}"
     )
