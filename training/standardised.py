@@ -131,12 +131,15 @@ def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tupl
     axes: tuple[int, ...] = (0, 2, 3) if raw.ndim > 2 else (0,)
     if raw.ndim == 2 and np.issubdtype(raw.dtype, np.integer):
         axes = (0, 1)
-    count, total = 0, np.zeros(())
+    count, total, squares = 0, np.zeros(()), np.zeros(())
     for part in parts():
         count += prod(part.shape[axis] for axis in axes)
         total = total + part.sum(axis=axes, keepdims=True, dtype=np.float64)
+        del part  # before the next one is made
     means = np.asarray(total / count)
-    squares = sum(((part - means) ** 2).sum(axis=axes, keepdims=True) for part in parts())
+    for part in parts():
+        squares = squares + ((part - means) ** 2).sum(axis=axes, keepdims=True)
+        del part
     deviations = np.sqrt(np.asarray(squares / count))
     deviations[deviations == 0] = 1
     return means, deviations
