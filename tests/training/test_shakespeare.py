@@ -115,6 +115,7 @@ def test_tokens_are_decoded_once(tff: Path, tmp_path: Path, monkeypatch: pytest.
         ("loose", r"shakespeare_test.h5: role THEM lacks snippets"),
         ("nobody", r"shakespeare_test.h5 has no roles; copy it again"),
         ("foreign", r"is not a file of Federated Shakespeare: it has no group examples; copy it again"),
+        ("name", r"shakespeare_test.h5 is damaged: a role is called b'LEAR\\xff'; copy it again"),
         ("cut", r"shakespeare_test.h5 is truncated .*; it should be a file of Federated Shakespeare: copy it again"),
         ("text", r"shakespeare_test.h5 is not a file of Federated Shakespeare: it is no HDF5 file"),
     ],
@@ -133,6 +134,8 @@ def test_damaged_and_foreign_files_are_one_sentence(tff: Path, spoil: str, messa
                 file["examples/LEAR_FOOL/snippet"] = np.arange(3)
             elif spoil == "loose":
                 file["examples/THEM"] = np.arange(3)
+            elif spoil == "name":
+                file.create_group(b"examples/LEAR\xff")
             elif spoil == "nobody":
                 file.create_group("examples")
             else:

@@ -30,8 +30,11 @@ def opened(path: Path, what: str, user: str, *needed: str) -> Iterator[Mapping[s
             raise FedscopeError(f"{path} is not {what}: it has no group examples; copy it again")
         if not len(users):
             raise FedscopeError(f"{path} has no {user}s; copy it again")
+        names = list(users)
+        if strange := [name for name in names if not isinstance(name, str)]:
+            raise FedscopeError(f"{path} is damaged: a {user} is called {strange[0]!r}; copy it again")
         found = {}
-        for name in sorted(users):
+        for name in sorted(names):
             own = users[name]
             if not isinstance(own, h5py.Group) or not all(isinstance(own.get(key), h5py.Dataset) for key in needed):
                 raise FedscopeError(f"{path}: {user} {name} lacks {' or '.join(needed)}; copy it again")
