@@ -31,6 +31,7 @@ from .sample_arrays import (
     is_tokens,
     output_count,
     refuse_other_shapes,
+    refuse_other_targets,
     scaled,
 )
 
@@ -114,6 +115,7 @@ def as_they_are(
             x[split] = _inputs(place, given) if inputs else _images(place, name, given)
     if "train" in x:
         refuse_other_shapes(name, x["train"], x["test"])
+        refuse_other_targets(name, y["train"], y["test"])
     return Dataset(
         name=name,
         path=path,

@@ -23,6 +23,7 @@ from .sample_arrays import (
     is_tokens,
     output_count,
     refuse_other_shapes,
+    refuse_other_targets,
     scaled,
 )
 
@@ -63,11 +64,10 @@ def standardised(
             f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
-    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
-    if y_train.shape[1:] != y_test.shape[1:]:
-        raise FedscopeError(f"{name}: y_train has shape {list(y_train.shape)}, y_test {list(y_test.shape)}")
     if is_tokens(arrays["x_train"], task):
         return as_they_are(name, path, arrays, inputs=True, task=task, groups=groups, known=known)
+    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
+    refuse_other_targets(name, y_train, y_test)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
     if all(x.dtype == np.uint8 for x in stored):
         made: _Standardised = _as_bytes(name, stored, known)
