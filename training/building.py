@@ -36,7 +36,7 @@ def load_data(name: str, task: Task | None = None) -> Dataset:
     """
     shelf, _, argument = name.partition(":")
     task = task_of_data(name) if task is None else task
-    if is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data"))):
+    if _means_own_data(name):
         return load_own(name, task)
     loaded: Dataset = find("data", shelf)(argument, task)
     return loaded
@@ -48,7 +48,7 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
     Raises:
         FedscopeError: code of the user's own, which a run cannot keep; test samples only; what the loader refuses.
     """
-    if is_own_data(name):
+    if _means_own_data(name):
         raise FedscopeError(
             f"--data {name} is code of your own, which a run cannot keep, so it could not be resumed; save its arrays "
             "with numpy.savez (x_train, y_train, x_test, y_test), and give npz:PATH"
@@ -66,6 +66,12 @@ def is_own_data(name: str) -> bool:
     (True, False, False)
     """
     return is_call(name) and name.partition(":")[0] not in names("data")
+
+
+def _means_own_data(name: str) -> bool:
+    """Whether code of the user's own is meant, and no data set whose name has a slip."""
+    shelf = name.partition(":")[0]
+    return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
 
 
 def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:

@@ -150,6 +150,10 @@ def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path: Path) -
     ):
         load_data(f"shakespeare:{tmp_path}")
     write_tff(tmp_path)
+    with pytest.raises(
+        FedscopeError, match=r"shakespeare_test.h5 is a file; give the folder that it lies in, --data sh"
+    ):
+        load_data(f"shakespeare:{tmp_path}/shakespeare_test.h5")
     (tmp_path / "shakespeare_train.h5").unlink()
     with pytest.raises(
         FedscopeError, match=r"has 1 of the 2 files, but not shakespeare_train.h5; get the rest from ht"
@@ -200,6 +204,7 @@ def test_a_run_knows_its_task_and_so_do_its_analyses(trained: Path) -> None:
     [
         ([], "data.partition = 'shards:2' divides the samples by class, and the task sequences has none; give"),
         (["--partition", "natural", "--clients", "4"], "with 4 clients, but the data have 3 users; give --clients 3"),
+        (["--data", "shakespear:.", "--partition", "iid"], 'did you mean "shakespeare"?'),
         (["--task", "classification", "--partition", "iid"], "and no classification; leave --task out"),
         (["--partition", "iid", "--clients", "3", "--model", "cnn"], "model.name = 'cnn' needs images"),
         (

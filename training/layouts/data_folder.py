@@ -71,9 +71,13 @@ def located(
 
     Raises:
         FedscopeError: a file that is missing everywhere; says where it was looked for, how it is called and where to
-            get it.
+            get it. A file in place of a folder.
     """
     folders = folders_of(name, argument, inside)
+    if argument and folders[0].is_file():
+        raise FedscopeError(
+            f"--data {name}:{argument} is a file; give the folder that it lies in, --data {name}:{folders[0].parent}"
+        )
     best: tuple[int, Path] | None = None
     for folder in folders:
         found = [next((folder / known for known in names if (folder / known).is_file()), None) for names in files]
