@@ -24,6 +24,7 @@ from .lineage import config_at as config_at
 from .one_round import Federation as Federation
 from .own_data import taken_data as taken_data
 from .own_task import given_task as given_task
+from .own_task import task_of_data as task_of_data
 from .randomness import draw_cohort as draw_cohort
 from .recipe import Recipe as Recipe
 from .recipe import recipe as recipe

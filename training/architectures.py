@@ -30,7 +30,9 @@ class Architecture(Settings):
 
     head: str | None = setting(None, "the head's name in the module, where it is not the last linear layer")
     task: str | None = setting(
-        None, "what is learnt: regression, sequences or your own module:factory; default classification"
+        None,
+        "what is learnt: regression, sequences or your own module:factory; default classification, of shakespeare "
+        "sequences",
     )
 
     weights: str | None = setting(

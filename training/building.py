@@ -20,33 +20,37 @@ from .dataset import Dataset
 from .own_code import is_call, is_there
 from .own_data import load_own
 from .own_model import Factory
-from .own_task import recorded_task
+from .own_task import recorded_task, task_of_data
 from .pooling import pooled, tested_on_parts
 from .randomness import generator
 from .registry import find, method_name, names
 from .splitting import partition
 
 
-def load_data(name: str, task: Task = CLASSIFICATION) -> Dataset:
+def load_data(name: str, task: Task | None = None) -> Dataset:
     """``digits``, ``npz:PATH``, ``folder:PATH``, or what the user's own ``module:factory`` returns, as a data set.
+
+    Args:
+        task: what is learnt of it; by default what it is for: classes, of ``shakespeare`` sequences.
 
     Raises:
         FedscopeError: an unknown name, or what the loader refuses.
     """
     shelf, _, argument = name.partition(":")
-    if is_own_data(name) and not _misspelt(shelf):
+    task = task_of_data(name) if task is None else task
+    if _means_own_data(name):
         return load_own(name, task)
     loaded: Dataset = find("data", shelf)(argument, task)
     return loaded
 
 
-def data_to_train_on(name: str, task: Task = CLASSIFICATION) -> Dataset:
+def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
     """A data set that a run can be trained on, and that its name brings back.
 
     Raises:
         FedscopeError: code of the user's own, which a run cannot keep; test samples only; what the loader refuses.
     """
-    if is_own_data(name) and not _misspelt(name.partition(":")[0]):
+    if _means_own_data(name):
         raise FedscopeError(
             f"--data {name} is code of your own, which a run cannot keep, so it could not be resumed; save its arrays "
             "with numpy.savez (x_train, y_train, x_test, y_test), and give npz:PATH"
@@ -66,9 +70,10 @@ def is_own_data(name: str) -> bool:
     return is_call(name) and name.partition(":")[0] not in names("data")
 
 
-def _misspelt(shelf: str) -> bool:
-    """Whether what is no module is nearly a data set's name: ``tiny_imagenet`` for ``tiny-imagenet``."""
-    return not is_there(shelf) and bool(nearest(shelf, names("data")))
+def _means_own_data(name: str) -> bool:
+    """Whether code of the user's own is meant, and no data set whose name has a slip."""
+    shelf = name.partition(":")[0]
+    return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
 
 
 def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:
@@ -76,6 +81,20 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
         return architecture.build(shape, classes)
+
+
+def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:
+    """Refuse tokens for a model on numbers, whose layers would say so in torch's words once a client trains.
+
+    Raises:
+        FedscopeError: names the model, and one that takes them.
+    """
+    tokens = isinstance(data.x_train, np.ndarray) and data.x_train.dtype.kind == "i"
+    if tokens and not any(isinstance(layer, nn.Embedding) for layer in module.modules()):
+        raise FedscopeError(
+            f"model.name = {name!r} takes numbers, but a sample of {data.name} is {data.shape[0]} tokens, which have "
+            "to be embedded; give --model gru"
+        )
 
 
 def model_settings(name: str) -> Architecture:

@@ -38,6 +38,19 @@ class Groups:
     test: np.ndarray
 
 
+def groups_of(train: Mapping[str, int], test: Mapping[str, int]) -> Groups:
+    """The groups of samples that lie in each split a group after the other: how many each group has, by name.
+
+    >>> groups = groups_of({"b": 2, "a": 1}, {"c": 1})
+    >>> groups.names, groups.train.tolist(), groups.test.tolist()
+    (('a', 'b', 'c'), [1, 1, 0], [2])
+    """
+    names = tuple(sorted({*train, *test}))
+    number = {name: i for i, name in enumerate(names)}
+    of = (np.repeat([number[name] for name in held], list(held.values())) for held in (train, test))
+    return Groups(names, *(numbers.astype(np.int64) for numbers in of))
+
+
 @dataclass(frozen=True)
 class Known:
     """What was computed of a data set's arrays: their sha256, and what standardises them, one a channel."""
@@ -63,6 +76,7 @@ class Dataset:
             taken as they are.
         task: what is learnt of them.
         groups: what else is known of the samples, by kind: ``user``, ``domain``, ``superclass``.
+        tokens: what each token stands for, where samples are tokens of a text.
     """
 
     name: str
@@ -77,6 +91,7 @@ class Dataset:
     deviations: tuple[float, ...]
     task: Task = CLASSIFICATION
     groups: Mapping[str, Groups] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

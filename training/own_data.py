@@ -20,7 +20,7 @@ import numpy as np
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
-from .dataset import ARRAYS, SPLITS, Dataset
+from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 from .own_code import Call, kind, said
 from .sample_arrays import (
     as_float32,
@@ -31,6 +31,7 @@ from .sample_arrays import (
     is_tokens,
     output_count,
     refuse_other_shapes,
+    refuse_other_targets,
     scaled,
 )
 
@@ -71,7 +72,14 @@ def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
 
 
 def as_they_are(
-    name: str, path: str, arrays: Mapping[str, np.ndarray], *, inputs: bool, task: Task = CLASSIFICATION
+    name: str,
+    path: str,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    inputs: bool,
+    task: Task = CLASSIFICATION,
+    groups: Mapping[str, Groups] | None = None,
+    known: Known | None = None,
 ) -> Dataset:
     """A data set whose samples are not standardised: there may be no training split to do it by.
 
@@ -81,6 +89,8 @@ def as_they_are(
         inputs: whether x is what the network takes, so that its axes stay; else images are ``[N,H,W]``, ``[N,H,W,c]``
             or ``[N,c,H,W]``, as in an ``.npz``.
         task: what is learnt; where that is no classification, whole numbers that are no pixels stay whole.
+        groups: what else is known of the samples.
+        known: what was computed of the same arrays before, and is not computed again.
 
     Raises:
         FedscopeError: a missing array, different lengths, labels that are not 0..C-1, other types, NaN.
@@ -105,6 +115,7 @@ def as_they_are(
             x[split] = _inputs(place, given) if inputs else _images(place, name, given)
     if "train" in x:
         refuse_other_shapes(name, x["train"], x["test"])
+        refuse_other_targets(name, y["train"], y["test"])
     return Dataset(
         name=name,
         path=path,
@@ -113,10 +124,11 @@ def as_they_are(
         x_test=x["test"],
         y_test=y["test"],
         classes=output_count(name, task, tuple(x.values()), tuple(y.values()), arrays.get("classes")),
-        sha256=digest(arrays, needed),
+        sha256=digest(arrays, needed) if known is None else known.sha256,
         means=(),
         deviations=(),
         task=task,
+        groups=groups or {},
     )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, nearest
 from ..landscape.evaluation.known_tasks import CLASSIFICATION, TASKS, is_own
 from ..landscape.evaluation.tasks import Plain, Task
 from .own_code import Call, is_call, kind
-from .registry import method_name
+from .registry import find, method_name, names
 from .splitting import parse_partition
 
 if TYPE_CHECKING:
@@ -35,6 +36,18 @@ def given_task(given: Any) -> Task:
         return TASKS[given]
     call = Call.parse("--task", given)
     return _taken(call(), given, f"--task {given}: {call.spoken} returned")
+
+
+def task_of_data(name: str) -> Task:
+    """What is learnt of a data set where nothing else is said: what its file on the shelf says, else classes.
+
+    >>> task_of_data("shakespeare:texts").name, task_of_data("npz:mine.npz").name
+    ('sequences', 'classification')
+    """
+    shelf = name.partition(":")[0]
+    if shelf not in names("data"):
+        return CLASSIFICATION
+    return TASKS[getattr(import_module(find("data", shelf).__module__), "TASK", CLASSIFICATION.name)]
 
 
 def recorded_task(name: str | None, place: str) -> Task:
@@ -73,17 +86,18 @@ def trained_task(config: Config, given: Any, place: str) -> Task:
 
 
 def learning(config: Config, given: Any) -> tuple[Config, Task]:
-    """A configuration that names what is learnt, and the task; what was given comes before what it names.
+    """A configuration that names what is learnt, and the task; what was given comes before what it names, and that
+    before what the data are for.
 
     Raises:
         FedscopeError: the configuration names code of the user's own, which was not given; methods or a partition that
             need classes, and a task without.
     """
     named = config.model.architecture.task
-    if given is None:
+    if given is None and named is not None:
         task = recorded_task(named, f"model.task = {named!r}")
     else:
-        task = given_task(given)
+        task = task_of_data(config.data.name) if given is None else given_task(given)
         name = None if task is CLASSIFICATION else task.name
         model = replace(config.model, architecture=replace(config.model.architecture, task=name))
         config = replace(config, model=model)
@@ -108,7 +122,7 @@ def refuse_without_classes(config: Config, task: Task) -> None:
     if partition.needs_classes:
         raise FedscopeError(
             f"data.partition = {config.data.partition!r} divides the samples by class, and the task {task.name} has "
-            "none; give --partition iid"
+            "none; give --partition iid, or natural where the data know their users"
         )
 
 

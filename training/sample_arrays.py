@@ -195,3 +195,13 @@ def refuse_other_shapes(name: str, x_train: np.ndarray, x_test: np.ndarray) -> N
         raise FedscopeError(
             f"{name}: training samples have shape {list(x_train.shape[1:])}, test samples {list(x_test.shape[1:])}"
         )
+
+
+def refuse_other_targets(name: str, y_train: np.ndarray, y_test: np.ndarray) -> None:
+    """Refuse targets that no one model gives.
+
+    Raises:
+        FedscopeError: targets of two shapes.
+    """
+    if y_train.shape[1:] != y_test.shape[1:]:
+        raise FedscopeError(f"{name}: y_train has shape {list(y_train.shape)}, y_test {list(y_test.shape)}")

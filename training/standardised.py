@@ -23,6 +23,7 @@ from .sample_arrays import (
     is_tokens,
     output_count,
     refuse_other_shapes,
+    refuse_other_targets,
     scaled,
 )
 
@@ -63,11 +64,10 @@ def standardised(
             f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
-    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
-    if y_train.shape[1:] != y_test.shape[1:]:
-        raise FedscopeError(f"{name}: y_train has shape {list(y_train.shape)}, y_test {list(y_test.shape)}")
     if is_tokens(arrays["x_train"], task):
-        return as_they_are(name, path, arrays, inputs=True, task=task)
+        return as_they_are(name, path, arrays, inputs=True, task=task, groups=groups, known=known)
+    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
+    refuse_other_targets(name, y_train, y_test)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
     if all(x.dtype == np.uint8 for x in stored):
         made: _Standardised = _as_bytes(name, stored, known)
@@ -131,12 +131,15 @@ def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tupl
     axes: tuple[int, ...] = (0, 2, 3) if raw.ndim > 2 else (0,)
     if raw.ndim == 2 and np.issubdtype(raw.dtype, np.integer):
         axes = (0, 1)
-    count, total = 0, np.zeros(())
+    count, total, squares = 0, np.zeros(()), np.zeros(())
     for part in parts():
         count += prod(part.shape[axis] for axis in axes)
         total = total + part.sum(axis=axes, keepdims=True, dtype=np.float64)
+        del part  # before the next one is made
     means = np.asarray(total / count)
-    squares = sum(((part - means) ** 2).sum(axis=axes, keepdims=True) for part in parts())
+    for part in parts():
+        squares = squares + ((part - means) ** 2).sum(axis=axes, keepdims=True)
+        del part
     deviations = np.sqrt(np.asarray(squares / count))
     deviations[deviations == 0] = 1
     return means, deviations

@@ -20,6 +20,7 @@ from .building import (
     laid_out,
     module_of,
     partition_of,
+    refuse_tokens,
 )
 from .config import Config
 from .engine import Engine, engine_on
@@ -82,6 +83,7 @@ def train(
     data, split = laid_out(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     config.model.architecture.refuse_samples(data)
+    refuse_tokens(config.model.name, module, data)
     facts = facts_of(config, module, data.classes, learnt)
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model

@@ -41,14 +41,18 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
 
 
 def asked_task(runs: Sequence[Run], source: Source) -> Task:
-    """What is measured: --task, else what the first run has learnt, else a classification.
+    """What is measured: --task, else what the first run has learnt, else what the data are for.
 
     Raises:
         FedscopeError: no such task; a run whose task is code of the user's own.
     """
-    from ..training import given_task, learnt_by
+    from ..training import given_task, learnt_by, task_of_data
 
-    return learnt_by(runs[0]) if source.task is None and runs else given_task(source.task)
+    if source.task is not None:
+        return given_task(source.task)
+    if runs and not (runs[0].is_foreign and runs[0].config is None and source.data is not None):
+        return learnt_by(runs[0])
+    return task_of_data(source.data) if isinstance(source.data, str) else given_task(None)
 
 
 def given_data(data: Any, task: Task) -> Dataset:

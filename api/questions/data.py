@@ -137,14 +137,25 @@ def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, at
     ids = np.unique(np.linspace(0, len(split.clients) - 1, shown).round().astype(int))
     images = np.empty((0, 0, 0, 0, 0), np.float32)
     if len(dataset.shape) == 3 and dataset.shape[0] in COLOURS:
-        images = np.stack([_images(dataset, split.clients[k], samples) for k in ids])
-    return ClientData(split.label_counts, test, of, names, tuple(map(int, ids)), images, attrs)
+        images = np.stack([_images(dataset, _some(split.clients[k], samples)) for k in ids])
+    texts = tuple(_texts(dataset, _some(split.clients[k], samples)) for k in ids) if dataset.tokens else ()
+    return ClientData(split.label_counts, test, of, names, tuple(map(int, ids)), images, texts, attrs)
 
 
-def _images(dataset: Dataset, rows: np.ndarray, count: int) -> np.ndarray:
-    """So many of a client's samples, evenly over its own, as they were before they were standardised; fewer repeat."""
-    some = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
-    x = np.asarray(dataset.x_train[some])
+def _some(rows: np.ndarray, count: int) -> np.ndarray:
+    """So many of a client's samples, evenly over its own; fewer repeat."""
+    some: np.ndarray = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
+    return some
+
+
+def _texts(dataset: Dataset, rows: np.ndarray) -> tuple[str, ...]:
+    """What these samples read."""
+    return tuple("".join(dataset.tokens[token] for token in x) for x in np.asarray(dataset.x_train[rows]))
+
+
+def _images(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
+    """These samples, as they were before they were standardised."""
+    x = np.asarray(dataset.x_train[rows])
     if dataset.means:
         scale, middle = (np.array(values, np.float32)[:, None, None] for values in (dataset.deviations, dataset.means))
         x = x * scale + middle

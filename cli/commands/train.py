@@ -14,7 +14,12 @@ import click
 _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, or a published set such as cifar10."),
     ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, lstm, ...: all stand in docs/methods.md."),
-    ("--task", "model.task", "NAME", "classification (default), regression, sequences, or your own module:factory."),
+    (
+        "--task",
+        "model.task",
+        "NAME",
+        "classification (default), regression, sequences (default for shakespeare), or your own module:factory.",
+    ),
     (
         "--partition",
         "data.partition",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # Inches. Room left of the panels, right of them, below the lower one; height of the upper one.
 LEFT, RIGHT, BOTTOM, SIZES = 0.56, 0.1, 0.36, 0.5
+#: of the line breaks of a text, which is drawn as a line; the width of its characters, of a size
+BREAKS, FIXED = str.maketrans({"\n": "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}", "\r": " ", "\t": " "}), 0.602 / 72
 #: so many clients can be told apart in a column of a paper
 CLIENTS = 100
 #: letters that a domain's name has at least; the table names them all
@@ -28,7 +31,8 @@ LEGIBLE = 3
 def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """Above the clients' numbers of samples, below a bubble for each client and class, its area the number of samples.
 
-    Of more than 100 clients 100 are shown, evenly over their ids.
+    Of more than 100 clients 100 are shown, evenly over their ids. Where there is one class, or none, there is nothing
+    below.
     """
     clients, classes = result.counts.shape
     rows = np.unique(np.linspace(0, clients - 1, min(clients, CLIENTS)).round().astype(int))
@@ -38,19 +42,21 @@ def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None
         top = EDGE + (0.2 if title else 0.04) + (LINE if result.domains else 0)
         across = width - LEFT - RIGHT
         # a cell as high as it is wide, as far as a page allows
-        high = float(np.clip(across / len(rows) * classes, 1.2, 4.0))
-        sheet = Sheet(width, top + SIZES + 0.08 + high + BOTTOM + LINE * len(remarks) + EDGE, title)
-        upper = sheet.axes(LEFT, top, across, SIZES, ylabel=0.4)
-        lower = sheet.axes(LEFT, top + SIZES + 0.08, across, high, ylabel=0.4)
-        places = np.arange(len(rows))
-        upper.bar(places, result.sizes[rows], width=0.8, color=COLOURS[0], linewidth=0)
-        upper.set_ylabel("samples")
-        upper.set_xticks([])
-        _bubbles(lower, counts, across, high)
-        for axes in (upper, lower):
+        high = float(np.clip(across / len(rows) * classes, 1.2, 4.0)) if classes > 1 else 0.0
+        sizes = SIZES if high else 2 * SIZES
+        below = top + sizes + (0.08 if high else 0.0)
+        sheet = Sheet(width, below + high + BOTTOM + LINE * len(remarks) + EDGE, title)
+        panels = [sheet.axes(LEFT, top, across, sizes, ylabel=0.4)]
+        panels[0].bar(np.arange(len(rows)), result.sizes[rows], width=0.8, color=COLOURS[0], linewidth=0)
+        panels[0].set_ylabel("samples")
+        if high:
+            panels[0].set_xticks([])
+            panels.append(sheet.axes(LEFT, below, across, high, ylabel=0.4))
+            _bubbles(panels[1], counts, across, high)
+        for axes in panels:
             axes.set_xlim(-0.75, len(rows) - 0.25)
-        _name_clients(lower, rows)
-        _separate(upper, lower, result, rows, across / (len(rows) + 0.5))
+        _name_clients(panels[-1], rows)
+        _separate(panels, result, rows, across / (len(rows) + 0.5))
         return sheet.finished(remarks)
 
 
@@ -62,7 +68,6 @@ def _bubbles(axes: Axes, counts: np.ndarray, across: float, high: float) -> None
     axes.scatter(k, c, s=largest**2 * counts[k, c] / counts.max(), color=COLOURS[0], alpha=0.8, linewidths=0)
     axes.set_ylim(-0.75, counts.shape[1] - 0.25)
     axes.set_ylabel("class")
-    axes.set_xlabel("client")
     even(axes.yaxis, 10, integer=True)
 
 
@@ -70,10 +75,11 @@ def _name_clients(axes: Axes, rows: np.ndarray) -> None:
     """Ids under the columns, as many as fit."""
     step = max(1, -(-len(rows) // 10))
     step = next(round_ for round_ in (1, 2, 5, 10, 20, 50, 100) if round_ >= step)
+    axes.set_xlabel("client")
     axes.set_xticks(np.arange(0, len(rows), step), [str(client) for client in rows[::step]])
 
 
-def _separate(upper: Axes, lower: Axes, result: ClientData, rows: np.ndarray, column: float) -> None:
+def _separate(panels: Sequence[Axes], result: ClientData, rows: np.ndarray, column: float) -> None:
     """A line where the domain changes, and the domains' names above their clients, as much of them as fits.
 
     Args:
@@ -84,7 +90,7 @@ def _separate(upper: Axes, lower: Axes, result: ClientData, rows: np.ndarray, co
     of = result.client_domains[rows]
     borders = np.flatnonzero(np.diff(of)) + 1
     for border in borders:
-        for axes in (upper, lower):
+        for axes in panels:
             axes.axvline(border - 0.5, color=GREY, linewidth=0.5)
     starts, ends = [0, *borders.tolist()], [*borders.tolist(), len(of)]
     for start, end in zip(starts, ends, strict=True):
@@ -92,13 +98,14 @@ def _separate(upper: Axes, lower: Axes, result: ClientData, rows: np.ndarray, co
         if of[start] >= 0 and fits >= LEGIBLE:
             name = shortened(result.domains[of[start]], min(fits, 14))
             place = ((start + end - 1) / 2, 1.04)
-            upper.text(*place, name, fontsize=SMALL, ha="center", va="bottom", transform=upper.get_xaxis_transform())
+            above = panels[0].get_xaxis_transform()
+            panels[0].text(*place, name, fontsize=SMALL, ha="center", va="bottom", transform=above)
 
 
 def _remark(result: ClientData, shown: int) -> str:
     clients = len(result.counts)
     largest = int(result.counts.max())
-    parts = [f"areas are numbers of samples, the largest {largest:,}"]
+    parts = [f"areas are numbers of samples, the largest {largest:,}"] if result.counts.shape[1] > 1 else []
     if shown < clients:
         parts.append(f"{shown} of {clients:,} clients, evenly over their ids")
     if result.test.any():
@@ -108,7 +115,9 @@ def _remark(result: ClientData, shown: int) -> str:
 
 
 def draw_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
-    """The first samples of some clients, a row each."""
+    """A few samples of some clients: images a row a client, texts a line a sample."""
+    if result.texts:
+        return _draw_texts(result, width, title)
     if not result.images.size:
         raise FedscopeError("samples of these data are no images, so there is nothing to look at")
     clients, each, channels, height, wide = result.images.shape
@@ -127,4 +136,23 @@ def draw_samples(result: ClientData, width: float = 3.5, title: str | None = Non
                 shown = picture[0] if channels == 1 else picture.transpose(1, 2, 0)
                 axes.imshow(shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
                 axes.set_axis_off()
+        return sheet.figure
+
+
+def _draw_texts(result: ClientData, width: float, title: str | None) -> Figure:
+    """As much of each sample as fits a line, in type of one width."""
+    with paper_style(width):
+        left, gap, top = 0.62, 0.08, EDGE + (0.24 if title else 0.04)
+        room = int((width - left - EDGE) / (SMALL * FIXED))
+        each = max(map(len, result.texts))
+        sheet = Sheet(width, top + len(result.shown) * (each * LINE + gap) + EDGE, title)
+        for i, (client, texts) in enumerate(zip(result.shown, result.texts, strict=True)):
+            down = top + i * (each * LINE + gap) + LINE / 2
+            sheet.text(left - 0.06, down, f"client {client}", ha="right", fontsize=SMALL)
+            for j, text in enumerate(texts):
+                line = text.translate(BREAKS)
+                line = line if len(line) <= room else line[: room - 1] + "\N{HORIZONTAL ELLIPSIS}"
+                # a dollar sign is a dollar sign
+                style = {"fontfamily": "DejaVu Sans Mono", "fontsize": SMALL, "parse_math": False}
+                sheet.text(left, down + j * LINE, line, **style)
         return sheet.figure

@@ -32,6 +32,7 @@ class ClientData(ArrayResult):
         shown: ids of the clients of which a few samples are kept.
         images: float32 [K, M, c, h, w], the first M samples of each of these, scaled to 0..1; empty where samples
             are no images.
+        texts: of samples that are tokens of a text, what the first M of each of these read; empty where they are not.
         attrs: provenance: data, partition, seed, classes, samples, versions.
 
     Raises:
@@ -51,6 +52,7 @@ class ClientData(ArrayResult):
     domains: tuple[str, ...] = ()
     shown: tuple[int, ...] = ()
     images: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0, 0, 0), np.float32))
+    texts: tuple[tuple[str, ...], ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,23 +82,26 @@ class ClientData(ArrayResult):
         }
         if len(self.client_domains):
             variables["domain"] = along("client", self.client_domains, "domain of the client, -1 for several")
-        if self.images.size:
+        if self.images.size or self.texts:
             variables["shown"] = along("shown_client", np.array(self.shown, np.int64), "client")
+        if self.images.size:
             variables["images"] = along("shown_client sample channel y x", self.images, "samples, 0 to 1", "1")
         return coords, variables
 
     def head(self) -> dict[str, Any]:
-        """The domains' names."""
-        return {"domains": list(self.domains)}
+        """The domains' names, and texts."""
+        texts = {"texts": [list(own) for own in self.texts]} if self.texts else {}
+        return {"domains": list(self.domains), **texts}
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
         """The inverse of :meth:`arrays` and :meth:`head`."""
         domains = tuple(attrs.pop("domains", ()))
+        texts = tuple(tuple(map(str, own)) for own in attrs.pop("texts", ()))
         shown = tuple(int(client) for client in values.get("shown", ()))
         images = values.get("images", np.empty((0, 0, 0, 0, 0), np.float32))
         of = values.get("domain", np.empty(0, np.int64))
-        return cls(values["counts"], values["test"], of, domains, shown, images, attrs)
+        return cls(values["counts"], values["test"], of, domains, shown, images, texts, attrs)
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """``BASE.counts.csv``: a row a client and class of which it has a sample."""
@@ -121,11 +126,11 @@ class ClientData(ArrayResult):
         return draw_counts(self, width, title)
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """The bubbles, and where samples are images a few of them under ``.samples``."""
+        """The bubbles, and where samples are images or texts a few of them under ``.samples``."""
         from .figure import draw_samples
 
         bubbles = {"": self.figure(width, title, **drawing)}
-        return bubbles | ({".samples": draw_samples(self, width, title)} if self.images.size else {})
+        return bubbles | ({".samples": draw_samples(self, width, title)} if self.images.size or self.texts else {})
 
     def summary(self) -> str:
         """How many clients of which sizes, how many classes each has, and what is nobody's."""

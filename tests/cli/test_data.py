@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -157,6 +158,36 @@ def test_samples_without_classes_or_pixels_have_sizes_alone(tmp_path: Path) -> N
     assert list(result.figures()) == [""]
     with pytest.raises(FedscopeError, match="are no images, so there is nothing to look at"):
         draw_samples(result)
+
+
+def test_samples_of_a_text_are_read(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    asked = {"data": {"name": f"shakespeare:{tmp_path}", "partition": "natural", "clients": 3}}
+    result = fedscope.data(asked, samples=2, shown=2)
+    # a snippet of 100 characters is two samples, the first behind the token of its beginning
+    assert result.texts == (("0" * 79, "0" * 21), ("a $2 b\nc$", "a $2 b\nc$"))
+    assert result.shown == (0, 2)
+    assert result.summary().endswith(": 3 clients, each with 1 to 2 samples (median 1); 4 samples in all")
+    result.save(tmp_path / "f")
+    again = ClientData.load(tmp_path / "f")
+    assert (again.texts, again.shown, again.attrs) == (result.texts, result.shown, result.attrs)
+    for width in (2.4, 3.5, 7.0):
+        figures = again.figures(width)
+        sizes = figures[""].axes
+        assert [axes.get_ylabel() for axes in sizes] == ["samples"], "nothing by class"
+        words = assert_inside(figures[".samples"], width)
+        assert_apart(words)
+        assert {"a $2 b\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}c$", "client 0", "client 2"} <= {
+            text for text, _ in words
+        }
+
+
+def write_texts(folder: Path) -> None:
+    for split in ("train", "test"):
+        with h5py.File(folder / f"shakespeare_{split}.h5", "w") as file:
+            for role, text in (("A", "0" * 100), ("B", "but"), ("C", "a $2 b\nc$")):
+                snippets = np.array([text.encode()], dtype=object)
+                file.create_dataset(f"examples/{role}/snippets", data=snippets, dtype=h5py.string_dtype("ascii"))
 
 
 @pytest.mark.parametrize(

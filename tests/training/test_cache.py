@@ -198,7 +198,7 @@ def other_version(kept: Path) -> None:
         (lambda kept: (kept / "x_test.npy").unlink(), "No such file or directory: .*; decoding"),
         (lambda kept: (kept / "about.json").write_text("{"), "Expecting property name"),
         (lambda kept: (kept / "about.json").write_text("[]"), "; decoding mnist"),
-        (other_version, "is of version 99, this fedscope's is 1; decoding"),
+        (other_version, "is of version 99, this fedscope's is 2; decoding"),
     ],
 )
 def test_a_damaged_cache_is_made_anew(
@@ -255,7 +255,7 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(
 def test_a_decoding_that_ends_leaves_nothing(
     mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def end(path: Path) -> np.ndarray:
+    def end(path: Path, room: Any) -> np.ndarray:
         raise error
 
     monkeypatch.setattr(idx, "read_idx", end)

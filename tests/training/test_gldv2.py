@@ -81,7 +81,7 @@ def test_photos_classes_and_authors_are_those_of_the_files(
     root = write(tmp_path / "landmarks", photos, lists)
     for _ in range(2):  # decoded, then from the cache
         data = load_data(f"gldv2:{root}")
-        assert (data.name, data.shape, data.classes) == (f"gldv2:{root}", (3, 224, 224), 8)
+        assert (data.name, data.shape, data.classes) == (f"gldv2:{root}", (3, 224, 224), 2028)
         assert data.y_train.tolist() == [label for _, _, label in TRAIN]
         assert data.y_test.tolist() == [label for _, label in TEST]
         for split, ids in (("train", [row[1] for row in TRAIN]), ("test", [row[0] for row in TEST])):

@@ -7,6 +7,7 @@ import gzip
 import io
 import pickle
 import pickletools
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from scipy.io import savemat
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import load_data, partition
+from fedscope.training.dataset import ARRAYS
+from fedscope.training.layouts import cache
+from fedscope.training.sample_arrays import digest
 from fedscope.training.standardised import standardised
 
 RNG = np.random.default_rng(3)
@@ -107,12 +111,68 @@ WRITERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_published_set_is_read_as_the_arrays_that_it_holds(name: str, tmp_path: Path) -> None:
-    expected = standardised("by hand", "", WRITERS[name](tmp_path))
+    written = WRITERS[name](tmp_path)
+    expected = standardised("by hand", "", written)
     data = load_data(f"{name}:{tmp_path}")
     for key in ("x_train", "y_train", "x_test", "y_test"):
         np.testing.assert_array_equal(getattr(data, key), getattr(expected, key))
     assert data.classes == (20 if name == "cifar100" else 10)
     assert (data.name, data.path) == (f"{name}:{tmp_path}", str(tmp_path))
+    if name not in ("mnist", "fmnist"):  # whose labels are bytes
+        written |= {key: written[key].astype(np.int64) for key in ("y_train", "y_test")}
+    assert data.sha256 == digest(written, ARRAYS), "of the arrays in the layout in which the set is distributed"
+
+
+def large_mnist(folder: Path) -> None:
+    for stem, n in (("train", 8000), ("t10k", 2000)):
+        for kind, shape in (("images-idx3", (n, 28, 28)), ("labels-idx1", (n,))):
+            (folder / f"{stem}-{kind}-ubyte").write_bytes(idx(np.ones(shape, np.uint8)))
+
+
+def large_cifar10(folder: Path) -> None:
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        data = np.ones((500, 3072), np.uint8)
+        (folder / name).write_bytes(pickle.dumps({b"data": data, b"labels": list(range(10)) * 50}))
+
+
+def large_digit5(folder: Path) -> None:
+    for domain in DIGIT5:
+        (folder / domain / "partitions").mkdir(parents=True)
+        for part in (*(f"partitions/train_part{i}.pkl" for i in range(10)), "test.pkl"):
+            (folder / domain / part).write_bytes(pickle.dumps((np.ones((50, 32, 32, 3), np.uint8), np.arange(50) % 10)))
+
+
+def large_femnist(folder: Path) -> None:
+    for split in ("train", "test"):
+        with h5py.File(folder / f"fed_emnist_{split}.h5", "w") as file:
+            for writer in range(60):
+                file[f"examples/f{writer:03}/pixels"] = np.ones((100, 28, 28), np.float32)
+                file[f"examples/f{writer:03}/label"] = np.arange(100, dtype=np.int32) % 62
+
+
+@pytest.mark.parametrize("write", [large_mnist, large_cifar10, large_digit5, large_femnist])
+def test_images_are_decoded_a_part_at_a_time(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the file in the cache that they are put into: half of them are never in memory."""
+    write(tmp_path)
+    peaks, real = [], cache._Work.room
+
+    def begun(work: Any, which: str, shape: tuple[int, ...]) -> np.ndarray:
+        tracemalloc.start()
+        return real(work, which, shape)
+
+    def decoded(shown: str, path: str, arrays: Any, **known: Any) -> Any:
+        if tracemalloc.is_tracing():
+            peaks.append(tracemalloc.get_traced_memory()[1] / (arrays["x_train"].nbytes + arrays["x_test"].nbytes))
+            tracemalloc.stop()
+        return standardised(shown, path, arrays, **known)
+
+    monkeypatch.setattr(cache._Work, "room", begun)
+    monkeypatch.setattr(cache, "standardised", decoded)
+    load_data(f"{write.__name__.removeprefix('large_')}:{tmp_path}")
+    assert len(peaks) == 1
+    assert peaks[0] < 0.5
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -329,10 +389,23 @@ def test_damaged_writers_and_pairs_are_refused(tmp_path: Path) -> None:
     write_femnist(tmp_path)
     with h5py.File(tmp_path / "fed_emnist_test.h5", "r+") as file:
         file["examples/f5_01/pixels"][0, 0, 0] = 7.0
-    with pytest.raises(
-        FedscopeError, match=r"writer f5_01 has pixels \[3, 28, 28\] and 3 labels; they are .* within 0..1"
-    ):
+    with pytest.raises(FedscopeError, match=r"fed_emnist_test.h5: writer f5_01 has a pixel of 7; they are within 0..1"):
         load_data(f"femnist:{tmp_path}")
+    for pixels, labels, message in (
+        (
+            np.zeros((2, 27, 28)),
+            [0, 1],
+            r"writer f1 has pixels \[2, 27, 28\] of float64 and 2 labels; they are numbers ",
+        ),
+        (np.zeros((2, 28, 28)), [0], r"writer f1 has pixels \[2, 28, 28\] of float64 and 1 labels"),
+        (np.zeros((2, 28, 28), "S1"), [0, 1], r"writer f1 has pixels \[2, 28, 28\] of \|S1 and 2 labels"),
+        (np.zeros((2, 28, 28)), [0, 62], r"writer f1 has the label 62; the classes of FEMNIST are 0 to 61"),
+        (np.zeros((2, 28, 28)), [0, 0.5], r"writer f1 has labels that are no whole numbers; copy the file again"),
+    ):
+        with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
+            file["examples/f1/pixels"], file["examples/f1/label"] = pixels, labels
+        with pytest.raises(FedscopeError, match=message):
+            load_data(f"femnist:{tmp_path}")
     with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
         file.create_group("examples")
     with pytest.raises(FedscopeError, match="has no writers"):

@@ -3,6 +3,8 @@ of 32 x 32 pixels, 10 classes."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset
@@ -21,8 +23,8 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     files = located("cifar10", argument, [(name,) for name in names], inside=INSIDE, source=SOURCE, fetched=True)
 
     def decode(room: Room) -> Decoded:
-        x_train, (y_train,) = read_batches(files[:-1], (b"labels",))
-        x_test, (y_test,) = read_batches(files[-1:], (b"labels",))
+        x_train, (y_train,) = read_batches(files[:-1], (b"labels",), partial(room, "x_train"))
+        x_test, (y_test,) = read_batches(files[-1:], (b"labels",), partial(room, "x_test"))
         return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}, {}
 
     return decoded_once("cifar10", files[0].parent, files, decode, task)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
@@ -24,7 +26,8 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
         arrays, coarse = {}, []
         labels = (b"fine_labels", b"coarse_labels")
         for split, path in zip(("train", "test"), files, strict=True):
-            arrays[f"x_{split}"], (arrays[f"y_{split}"], above) = read_batches([path], labels)
+            own = partial(room, f"x_{split}")
+            arrays[f"x_{split}"], (arrays[f"y_{split}"], above) = read_batches([path], labels, own)
             coarse.append(above.astype(np.int64))
         names = tuple(str(number) for number in range(max(int(above.max()) for above in coarse) + 1))
         return arrays, {"superclass": Groups(names, *coarse)}

@@ -3,6 +3,7 @@ distribute them: feature skew."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import ARRAYS, Dataset, Groups
-from ..layouts.cache import Decoded, Room, decoded_once
+from ..dataset import SPLITS, Dataset, Groups
+from ..layouts.cache import Decoded, Room, decoded_once, put_together
 from ..layouts.data_folder import located
 from ..layouts.images import resized
 from ..layouts.pickles import array_of, read_pickle
@@ -31,17 +32,17 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     files = located("digit5", argument, [(name,) for name in names], inside=("digits",), source=SOURCE)
 
     def decode(room: Room) -> Decoded:
-        arrays: dict[str, list[np.ndarray]] = {key: [] for key in ARRAYS}
-        domains: dict[str, list[np.ndarray]] = {"train": [], "test": []}
+        arrays, domains = {}, []
         each = len(_PARTS) + 1
-        for i, path in enumerate(files):
-            split = "test" if i % each == each - 1 else "train"
-            x, y = read_part(path)
-            arrays[f"x_{split}"].append(x)
-            arrays[f"y_{split}"].append(y)
-            domains[split].append(np.full(len(y), i // each))
-        groups = {"domain": Groups(DOMAINS, *(np.concatenate(domains[split]) for split in ("train", "test")))}
-        return {key: np.concatenate(parts) for key, parts in arrays.items()}, groups
+        for split in SPLITS:
+            some = [i for i in range(len(files)) if (i % each == each - 1) == (split == "test")]
+            labels = [read_part(files[i])[1] for i in some]  # files are read twice, so that one is in memory at a time
+            counts = list(map(len, labels))
+            images = (_alike(read_part(files[i])[0]) for i in some)
+            arrays[f"x_{split}"] = put_together(partial(room, f"x_{split}"), (SIDE, SIDE, 3), counts, images)
+            arrays[f"y_{split}"] = np.concatenate(labels)
+            domains.append(np.repeat([i // each for i in some], counts))
+        return arrays, {"domain": Groups(DOMAINS, *domains)}
 
     return decoded_once("digit5", files[0].parents[2], files, decode, task)
 
@@ -50,7 +51,7 @@ _PARTS = tuple(f"partitions/train_part{i}.pkl" for i in range(10))
 
 
 def read_part(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The images [N, 28, 28, 3], uint8, and digits [N] of one file.
+    """The images [N, h, w] or [N, h, w, c], uint8, and digits [N] of one file.
 
     Raises:
         FedscopeError: a damaged file, one that is not images and labels.
@@ -64,8 +65,13 @@ def read_part(path: Path) -> tuple[np.ndarray, np.ndarray]:
             f"{path} has images {list(x.shape)} of {x.dtype} and {y.size} labels; Digit Five's are [N, h, w] or "
             "[N, h, w, 3] of uint8, with N labels"
         )
+    return x, y.ravel().astype(np.int64)
+
+
+def _alike(x: np.ndarray) -> np.ndarray:
+    """Images as [N, 28, 28, 3]."""
     x = x if x.ndim == 4 else x[..., None]
-    return resized(x.repeat(3, axis=3) if x.shape[3] == 1 else x, SIDE), y.ravel().astype(np.int64)
+    return resized(x.repeat(3, axis=3) if x.shape[3] == 1 else x, SIDE)
 
 
 PROVIDES = load

@@ -63,7 +63,8 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
         x_train = read_squares(place, of_train, SIDE, partial(room, "x_train"))
         x_test = read_squares(place, of_test, SIDE, partial(room, "x_test"))
         unknown = np.full(len(test.labels), -1)
-        return {"x_train": x_train, "x_test": x_test, **labels}, {"user": Groups(names, users, unknown)}
+        arrays = {"x_train": x_train, "x_test": x_test, **labels, "classes": np.array(CLASSES)}
+        return arrays, {"user": Groups(names, users, unknown)}
 
     return decoded_once("gldv2", root, [*lists, *photos], decode, task)
 

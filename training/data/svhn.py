@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, reading, regular
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
-from ..dataset import Dataset
-from ..layouts.cache import Decoded, Room, decoded_once
+from ..dataset import SPLITS, Dataset
+from ..layouts.cache import Decoded, Room, SplitRoom, decoded_once, put_together
 from ..layouts.data_folder import Remote, located
 
 SOURCE = "http://ufldl.stanford.edu/housenumbers/"
@@ -28,14 +29,19 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     )
 
     def decode(room: Room) -> Decoded:
-        (x_train, y_train), (x_test, y_test) = map(read_mat, files)
-        return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}, {}
+        arrays = {}
+        for split, path in zip(SPLITS, files, strict=True):
+            arrays[f"x_{split}"], arrays[f"y_{split}"] = read_mat(path, partial(room, f"x_{split}"))
+        return arrays, {}
 
     return decoded_once("svhn", files[0].parent, files, decode, task)
 
 
-def read_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The images [N, 32, 32, 3] and digits [N] of one file.
+def read_mat(path: Path, room: SplitRoom) -> tuple[np.ndarray, np.ndarray]:
+    """The images [N, 32, 32, 3] and digits [N] of one file, which is in memory while it is read.
+
+    Args:
+        room: makes the array that the images are put into.
 
     Raises:
         FedscopeError: a damaged file, or one without ``X`` [32, 32, 3, N] and ``y`` [N, 1].
@@ -49,7 +55,9 @@ def read_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
         x, y = np.asarray(held["X"]), np.asarray(held["y"]).ravel()
     if x.ndim != 4 or x.shape[2] != 3 or x.dtype != np.uint8 or y.dtype.kind not in "iu" or x.shape[3] != len(y):
         raise FedscopeError(f"{path} has X {list(x.shape)} and {len(y)} labels; SVHN's is [32, 32, 3, N] with N labels")
-    return np.ascontiguousarray(x.transpose(3, 0, 1, 2)), y.astype(np.int64) % 10
+    images = x.transpose(3, 0, 1, 2)
+    parts = [images[start : start + 4096] for start in range(0, len(images), 4096)]
+    return put_together(room, images.shape[1:], list(map(len, parts)), parts), y.astype(np.int64) % 10
 
 
 PROVIDES = load

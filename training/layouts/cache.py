@@ -28,12 +28,14 @@ from ..standardised import standardised
 VARIABLE = "FEDSCOPE_CACHE"
 ABOUT = "about.json"
 #: of what stands in a folder; another one is decoded anew
-VERSION = 1
+VERSION = 2
 #: seconds after which what an interrupted decoding left is swept
 STALE = 86_400
 
-#: makes an array of bytes for a split's images, given ``x_train`` or ``x_test`` and a shape
+#: makes an array of bytes for a split's samples, given ``x_train`` or ``x_test`` and a shape
 Room = Callable[[str, tuple[int, ...]], np.ndarray]
+#: the same of one split, given a shape
+SplitRoom = Callable[[tuple[int, ...]], np.ndarray]
 Decoded = tuple[Mapping[str, np.ndarray], Mapping[str, Groups]]
 
 
@@ -43,13 +45,14 @@ def decoded_once(
     """The data set ``name:folder``: from the cache where it is there, else decoded and put there.
 
     Images are bytes in a file that is mapped into memory, so they are held once however many processes read them, and
-    a set may be larger than memory. What is kept is checked by XXH3 before it is used. Where the cache cannot be
-    written, or is damaged, or the files have changed, the set is decoded and a warning says so: a cache is never a
-    reason to fail.
+    a set may be larger than memory; tokens are bytes there, too, and whole numbers in memory. What is kept is checked
+    by XXH3 before it is used. Where the cache cannot be written, or is damaged, or the files have changed, the set is
+    decoded and a warning says so: a cache is never a reason to fail.
 
     Args:
         files: what is decoded; other sizes or times of these are another data set.
-        decode: the four arrays and the groups. Given a :data:`Room`, in which images may be put as they are decoded.
+        decode: the four arrays, ``classes`` where they do not show it, and the groups. Given a :data:`Room`, in which
+            samples may be put as they are decoded.
 
     Raises:
         FedscopeError: what ``decode`` and :func:`~fedscope.training.standardised.standardised` refuse.
@@ -72,7 +75,7 @@ def decoded_once(
         try:
             work.write(data, arrays, state)
             work.put(place)
-            return made(*_read(place, state))
+            return made(*_read(place, state)) if isinstance(data.x_train, Pixels) else data
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             warnings.warn(
@@ -105,6 +108,37 @@ def _state(files: Iterable[Path]) -> str:
             about = path.stat()
         said.update(os.fsencode(path) + f" {about.st_size} {about.st_mtime_ns}\n".encode())
     return said.hexdigest()
+
+
+def in_memory(shape: tuple[int, ...]) -> np.ndarray:
+    """An array of bytes in memory of its own."""
+    return np.empty(shape, np.uint8)
+
+
+def put_together(
+    room: SplitRoom, sample: tuple[int, ...], counts: Sequence[int], parts: Iterable[np.ndarray]
+) -> np.ndarray:
+    """Parts [n_i, ...] below each other, each put where it stays before the next one is made.
+
+    Args:
+        sample: the shape of a sample.
+        counts: n_i of each part.
+
+    Raises:
+        FedscopeError: a part of another number of samples than was counted.
+
+    >>> put_together(in_memory, (2,), (1, 2), (np.full((n, 2), n, np.uint8) for n in (1, 2))).tolist()
+    [[1, 1], [2, 2], [2, 2]]
+    """
+    made, at = room((sum(counts), *sample)), 0
+    for count, part in zip(counts, parts, strict=True):
+        if len(part) != count:
+            raise FedscopeError(
+                f"a file had {count} samples and now has {len(part)}: it changes while it is read; try again"
+            )
+        made[at : at + count] = part
+        at += count
+    return made
 
 
 @contextmanager
@@ -149,7 +183,7 @@ class _Work:
         try:
             if prod(shape) > _memory():
                 raise MemoryError
-            return np.empty(shape, np.uint8)
+            return in_memory(shape)
         except MemoryError:
             place = "no cache" if self._folder is None else f"no room in {self._folder.parent}"
             raise FedscopeError(
@@ -163,9 +197,10 @@ class _Work:
             raise OSError(EACCES, "it cannot be written to")
         for split in SPLITS:
             x = data.x_train if split == "train" else data.x_test
-            assert isinstance(x, Pixels), "loaders of files give bytes"
-            stored, room = x.stored.numpy(), self._rooms.get(f"x_{split}")
+            stored = x.stored.numpy() if isinstance(x, Pixels) else arrays[f"x_{split}"]
+            room = self._rooms.get(f"x_{split}")
             if room is None or not np.shares_memory(stored, room):
+                (self._folder / f"x_{split}.npy").unlink(missing_ok=True)  # not below what is mapped of it
                 np.save(self._folder / f"x_{split}.npy", stored)
             np.save(self._folder / f"y_{split}.npy", arrays[f"y_{split}"])
             for kind, groups in data.groups.items():
@@ -176,6 +211,7 @@ class _Work:
             "sha256": data.sha256,
             "means": data.means,
             "deviations": data.deviations,
+            "classes": int(arrays["classes"]) if "classes" in arrays else None,
             "groups": {kind: groups.names for kind, groups in data.groups.items()},
             "xxh3_64": {path.name: _sum(path) for path in sorted(self._folder.glob("*.npy"))},
         }
@@ -220,6 +256,8 @@ def _read(place: Path, state: str) -> tuple[dict[str, np.ndarray], dict[str, Gro
     # copy on write: nothing is written, but torch warns of arrays that cannot be
     arrays = {f"x_{split}": np.load(place / f"x_{split}.npy", mmap_mode="c") for split in SPLITS}
     arrays |= {f"y_{split}": np.load(place / f"y_{split}.npy") for split in SPLITS}
+    if about["classes"] is not None:
+        arrays["classes"] = np.array(about["classes"])
     groups = {
         kind: Groups(tuple(names), *(np.load(place / f"{kind}_{split}.npy") for split in SPLITS))
         for kind, names in about["groups"].items()

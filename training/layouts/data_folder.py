@@ -55,6 +55,7 @@ def located(
     inside: Sequence[str] = (),
     source: str,
     fetched: bool = False,
+    also: str = "",
 ) -> list[Path]:
     """The files of a data set, one for each entry of ``files``.
 
@@ -66,12 +67,13 @@ def located(
         inside: the folders that other programs put them into.
         source: where one gets them.
         fetched: whether ``--download`` gets them, too.
+        also: another layout that would do, for the sentence.
 
     Raises:
         FedscopeError: a file that is missing everywhere; says where it was looked for, how it is called and where to
-            get it.
+            get it. A file in place of a folder.
     """
-    folder = folder_with(name, argument, files, inside=inside, source=source, fetched=fetched)
+    folder = folder_with(name, argument, files, inside=inside, source=source, fetched=fetched, also=also)
     return [path.resolve() for names in files if (path := _there(folder, names)) is not None]
 
 
@@ -83,9 +85,14 @@ def folder_with(
     inside: Sequence[str] = (),
     source: str,
     fetched: bool = False,
+    also: str = "",
 ) -> Path:
     """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`located`."""
     folders = folders_of(name, argument, inside)
+    if argument and folders[0].is_file():
+        raise FedscopeError(
+            f"--data {name}:{argument} is a file; give the folder that it lies in, --data {name}:{folders[0].parent}"
+        )
     best: tuple[int, Path] | None = None
     for folder in folders:
         there = sum(_there(folder, names) is not None for names in files)
@@ -101,10 +108,10 @@ def folder_with(
             f"--data {name}: {best[1]} has {best[0]} of the {len(files)} files, but not {', '.join(lacking)}; get the "
             f"rest from {source}" + (", or with --download" if fetched else "")
         )
-    looked = ", ".join(map(str, folders))
+    looked, nor = ", ".join(map(str, folders)), f", nor {also}" if also else ""
     raise FedscopeError(
-        f"--data {name}: found no {wanted}; looked in {looked}. Get them from {source}{offer} and give the folder as "
-        f"--data {name}:PATH, or its parent in ${VARIABLE}"
+        f"--data {name}: found no {wanted}{nor}; looked in {looked}. Get them from {source}{offer} and give the folder "
+        f"as --data {name}:PATH, or its parent in ${VARIABLE}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -11,15 +12,20 @@ import numpy as np
 from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
 from ...landscape.evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset
-from .cache import Decoded, Room, decoded_once
+from .cache import Decoded, Room, SplitRoom, decoded_once, in_memory
 from .data_folder import Remote, located
 
 #: bytes of the head's first word: 0, 0, the type (8: unsigned bytes), the number of dimensions
 _BYTES = 8
+#: bytes that are read at a time
+_BLOCK = 1 << 20
 
 
-def read_idx(path: Path) -> np.ndarray:
+def read_idx(path: Path, room: SplitRoom = in_memory) -> np.ndarray:
     """The array of unsigned bytes in an IDX file, gzipped or not.
+
+    Args:
+        room: makes the array that the values are read into, a piece after the other.
 
     Raises:
         FedscopeError: truncated or longer than its head says, another type, not IDX.
@@ -33,11 +39,17 @@ def read_idx(path: Path) -> np.ndarray:
         shape = tuple(np.frombuffer(file.read(4 * dimensions), ">u4").tolist())
         declared = prod(shape)
         refuse_oversize(path, declared, path.stat().st_size)
-        values = file.read(declared + 1)
-    if len(shape) != dimensions or len(values) != declared:
-        longer = "more" if len(values) > declared else f"only {len(values):,}"
+        if len(shape) != dimensions:
+            raise FedscopeError(f"{path} ends in its head; copy it again")
+        made, found = room(shape), 0
+        values = made.reshape(-1).data
+        while count := file.readinto(values[found : found + _BLOCK]):
+            found += count
+        more = file.read(1)
+    if more or found != declared:
+        longer = "more" if more else f"only {found:,}"
         raise FedscopeError(f"{path} declares {declared:,} values, but has {longer}; copy it again")
-    return np.frombuffer(values, np.uint8).reshape(shape)
+    return made
 
 
 #: the files of MNIST's layout: training images and labels, then test images and labels
@@ -65,6 +77,9 @@ def mnist_set(name: str, argument: str, source: str, inside: tuple[str, ...], ta
     )
 
     def decode(room: Room) -> Decoded:
-        return dict(zip(ARRAYS, map(read_idx, files), strict=True)), {}
+        return {
+            name: read_idx(path, partial(room, name) if name.startswith("x") else in_memory)
+            for name, path in zip(ARRAYS, files, strict=True)
+        }, {}
 
     return decoded_once(name, files[0].parent, files, decode, task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError, reading, refuse_oversize, regular
+from .cache import SplitRoom, in_memory
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")
 
 
-def read_images(
-    place: str, files: Sequence[Path], room: Callable[[tuple[int, ...]], np.ndarray] | None = None
-) -> np.ndarray:
+def read_images(place: str, files: Sequence[Path], room: SplitRoom = in_memory) -> np.ndarray:
     """Images of one size as [N, H, W, 3] uint8; sizes are compared before anything is unpacked.
 
     Args:
@@ -39,7 +38,7 @@ def read_images(
             width, height = image.size
             if x is None:
                 refuse_oversize(place, len(files) * height * width * 3, stored)
-                x = (room or _in_memory)((len(files), height, width, 3))
+                x = room((len(files), height, width, 3))
             if (height, width) != x.shape[1:3]:
                 raise FedscopeError(
                     f"{place}: {path} has {width} x {height} pixels, the first image {x.shape[2]} x {x.shape[1]}; "
@@ -50,9 +49,7 @@ def read_images(
     return x
 
 
-def read_squares(
-    place: str, files: Sequence[Path], side: int, room: Callable[[tuple[int, ...]], np.ndarray]
-) -> np.ndarray:
+def read_squares(place: str, files: Sequence[Path], side: int, room: SplitRoom) -> np.ndarray:
     """Images of any sizes as [N, side, side, 3] uint8, by :func:`centre_square`; one is in memory at a time.
 
     Args:
@@ -102,10 +99,6 @@ def centre_square(image: Image.Image, side: int) -> np.ndarray:
     across, down = (before / after for before, after in zip(whole, scaled, strict=True))
     box = (left * across, top * down, (left + side) * across, (top + side) * down)
     return np.asarray(image.convert("RGB").resize((side, side), Resampling.BILINEAR, box=box))
-
-
-def _in_memory(shape: tuple[int, ...]) -> np.ndarray:
-    return np.empty(shape, np.uint8)
 
 
 def _size(path: Path) -> int:

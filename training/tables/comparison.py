@@ -316,7 +316,7 @@ def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[s
         if None in at or len(set(at)) < 2:
             continue
         others = [other for other in columns if other != key]
-        places = {}
+        places: dict[str, list[Any]] = {}
         for entry, x in zip(gathered.entries, at, strict=True):
             own, rest = words_of(columns, entry), words_of(others, entry)
             places |= {
