@@ -19,7 +19,7 @@ from fedscope.training.data import gldv2
 from fedscope.training.layouts import cache, images
 from fedscope.training.layouts.images import centre_square, read_squares
 from fedscope.training.splitting import partition
-from fedscope.training.vision import torchvision_datasets
+from fedscope.training.vision import torchvision_part
 
 #: user, photo, class; user 10 has one photo, and the classes are few of 2,028
 TRAIN = [
@@ -62,7 +62,7 @@ def write(root: Path, photos: str = "", lists: str = "") -> Path:
 
 
 def by_torchvision(path: Path, side: int = 224) -> np.ndarray:
-    torchvision_datasets()
+    torchvision_part("transforms")
     from torchvision.transforms import CenterCrop, Compose, Resize
 
     return np.asarray(Compose([Resize(side), CenterCrop(side)])(Image.open(path).convert("RGB")))

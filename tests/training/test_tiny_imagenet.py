@@ -12,7 +12,6 @@ from PIL import Image
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.training import load_data
-from fedscope.training.layouts import images
 
 #: as in the true file, not in the order of the alphabet
 WNIDS = ("n02124075", "n04067472", "n01443537")
@@ -77,7 +76,6 @@ def test_it_is_decoded_once_and_into_the_cache(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(np, "save", lambda path, values: (saved.append(Path(path).name), real(path, values)))
     first = load_data(f"tiny-imagenet:{tmp_path}")
     assert set(saved) == {"y_train.npy", "y_test.npy"}, "images are decoded where they stay"
-    monkeypatch.setattr(images, "_in_memory", None)
     monkeypatch.setattr(Image, "open", None)
     again = load_data(f"tiny-imagenet:{tmp_path}")
     assert again.sha256 == first.sha256

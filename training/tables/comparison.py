@@ -166,8 +166,8 @@ class Comparison(TableResult):
             places.setdefault((row["row"], row["column"], row["measure"]), []).append(row)
         cells = []
         for place, own in places.items():
-            rounds = {row["seed"]: None if np.isnan(row["reached"]) else int(row["reached"]) for row in own}
-            values = {row["seed"]: float(row["value"]) for row in own}
+            rounds = {row["seed"]: None if row["reached"] is None else int(row["reached"]) for row in own}
+            values = {row["seed"]: float("nan") if row["value"] is None else row["value"] for row in own}
             cells.append(Cell(*place, values, rounds if head["target"] is not None else {}))
         commands = {row: tuple(own) for row, own in head["commands"].items()}
         return cls(

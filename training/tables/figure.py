@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
-    """Mean and deviation over seeds against the columns' setting; of several measures the first.
+    """Mean and, as bars, deviation over seeds against the columns' setting; of several measures the first.
 
     Where the columns have a second setting, a row has a line for each of its values, dashed from the second on. The
     axis is logarithmic where the greatest value is more than ten times the smallest.
@@ -41,9 +41,10 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
     rests = list(dict.fromkeys(rest for _, rest in places.values()))
     with paper_style(width):
         from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
 
         figure = Figure(figsize=(width, 0.7 * width), layout="constrained")
-        axes = figure.subplots()
+        axes, seeds = figure.subplots(), 0
         for i, row in enumerate(table.rows_named):
             for j, rest in enumerate(rests):
                 cells = [
@@ -65,8 +66,8 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
                 label = ", ".join(part for part in (row, rest) if part)
                 axes.plot(x, mean, label=label, **look)
                 if not np.isnan(deviation).all():
-                    low, high = mean - np.nan_to_num(deviation), mean + np.nan_to_num(deviation)
-                    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+                    axes.errorbar(x, mean, deviation, fmt="none", ecolor=look["color"], elinewidth=0.8, capsize=1.5)
+                    seeds = max(seeds, *(len(cell.values) for _, cell in cells))
         if values[0] > 0 and values[-1] > 10 * values[0]:
             axes.set_xscale("log")
             axes.set_xticks(values, [f"{value:g}" for value in values])
@@ -75,7 +76,10 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
             even(axes.xaxis, "auto")
         axes.set_xlabel(key.rpartition(".")[2].replace("_", " ") if key else "")
         axes.set_ylabel(measure.label)
-        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+        handles = axes.get_legend_handles_labels()[0]
+        if seeds:
+            handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))
+        figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
         if title:
             figure.suptitle(title)
         return figure

@@ -1,0 +1,269 @@
+"""``table``: means and deviations over seeds, differences to a baseline, and the five forms."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_rel
+
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.training import Comparison, Config, table, train
+from fedscope.training.tables.gathered import method_of
+from fedscope.training.tables.paired import paired
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+METHODS, SHARES, SEEDS = ("fma", "fedavgm"), (0.5, 1.0), (0, 1, 2)
+ROUNDS = 4
+
+
+def settings(method: str, share: float, seed: int, **more: Any) -> Config:
+    tables: dict[str, dict[str, Any]] = {
+        "data": {"clients": 4, "seed": seed},
+        "model": {"hidden": [4]},
+        "client": {"epochs": 1},
+        "server": {"method": method},
+        "run": {"rounds": ROUNDS, "participation": share, "seed": seed, "evaluate_clients": 0},
+    }
+    for section, keys in more.items():
+        tables.setdefault(section, {}).update(keys)
+    return Config.read(tables)
+
+
+@pytest.fixture(scope="module")
+def grid(few_digits: None, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, float, int], Run]:
+    """Two methods, two participations, three seeds."""
+    folder = tmp_path_factory.mktemp("grid")
+    return {
+        (method, share, seed): train(settings(method, share, seed), folder / f"{method}-{share}-{seed}")
+        for method in METHODS
+        for share in SHARES
+        for seed in SEEDS
+    }
+
+
+def column(run: Run, name: str) -> list[float]:
+    """A column of ``metrics.csv``, read by the standard library alone."""
+    with (run.path / "metrics.csv").open(encoding="utf-8") as file:
+        return [float(row[name]) for row in csv.DictReader(file)]
+
+
+def tail(run: Run, last: int) -> float:
+    return 1 - statistics.fmean(column(run, "test_error")[-last:])
+
+
+def test_cells_are_means_over_the_last_rounds_then_over_seeds(grid: dict[tuple[str, float, int], Run]) -> None:
+    found = table(list(grid.values()), last=2)
+    assert found.rows_named == METHODS
+    assert found.columns_named == (("participation 0.5", "test_accuracy"), ("participation 1", "test_accuracy"))
+    assert found.baseline == "fma"
+    for method in METHODS:
+        for share in SHARES:
+            cell = found.cell(method, f"participation {share:g}", "test_accuracy")
+            each = [tail(grid[method, share, seed], 2) for seed in SEEDS]
+            assert cell is not None
+            assert list(cell.values.values()) == pytest.approx(each, abs=1e-12)
+            assert cell.mean == pytest.approx(statistics.fmean(each), abs=1e-12)
+            assert cell.deviation == pytest.approx(statistics.stdev(each), abs=1e-12)
+
+
+def test_differences_are_paired_over_seeds(grid: dict[tuple[str, float, int], Run]) -> None:
+    found = table(list(grid.values()), last=2)
+    for share in SHARES:
+        cell = found.cell("fedavgm", f"participation {share:g}", "test_accuracy")
+        assert cell is not None
+        difference = found.difference(cell)
+        mine, other = ([tail(grid[method, share, seed], 2) for seed in SEEDS] for method in ("fedavgm", "fma"))
+        theirs = ttest_rel(mine, other)
+        low, high = theirs.confidence_interval()
+        assert difference is not None
+        assert (difference.low, difference.high, difference.p) == pytest.approx((low, high, theirs.pvalue), rel=1e-6)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=12))
+def test_the_paired_test_is_scipys(pairs: list[tuple[float, float]]) -> None:
+    one, other = ({i: pair[k] for i, pair in enumerate(pairs)} for k in (0, 1))
+    found = paired(one, other)
+    assert found is not None
+    differences = np.array([a - b for a, b in pairs])
+    assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
+    if differences.std() < 1e-9:  # p is 0/0, or noise of the last bits
+        return
+    theirs = ttest_rel(list(one.values()), list(other.values()))
+    assert found.p == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
+    assert found.low == pytest.approx(theirs.confidence_interval().low, rel=1e-6, abs=1e-9)
+
+
+def test_what_few_seeds_can_show() -> None:
+    one = paired({0: 2.0}, {0: 1.0})
+    assert one is not None
+    assert (one.mean, one.seeds) == (1.0, 1)
+    assert np.isnan(one.p)
+    assert paired({0: 1.0}, {1: 1.0}) is None
+    same = paired({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0})
+    assert same is not None
+    assert (same.low, same.high) == (1.0, 1.0)
+    assert np.isnan(same.p), "all differences alike: the test cannot say how likely that is"
+
+
+def test_a_target_is_reached_in_a_round_and_compared_with_the_baseline(grid: dict[tuple[str, float, int], Run]) -> None:
+    runs = [grid[method, 1.0, 0] for method in METHODS]
+    best = {run.name: 1 - np.minimum.accumulate(column(run, "test_error")) for run in runs}
+    target = float(min(own[-1] for own in best.values()))
+    found = table(runs, target=target)
+    rounds = [int(np.argmax(best[run.name] >= target - 1e-12)) + 1 for run in runs]
+    assert [cell.round for cell in found.cells] == rounds
+    assert found.ratio(found.cells[1]) == pytest.approx(rounds[0] / rounds[1])
+    never = table(runs, target=1.0)
+    assert all(np.isnan(cell.round) for cell in never.cells)
+    assert never.text().count("never") == 2
+
+
+def test_rows_and_columns_can_be_chosen(grid: dict[tuple[str, float, int], Run]) -> None:
+    runs = [grid[method, share, 0] for method in METHODS for share in SHARES]
+    turned = table(runs, rows=["run.participation"], columns=["method"])
+    assert turned.rows_named == ("participation 0.5", "participation 1")
+    assert [column for column, _ in turned.columns_named] == list(METHODS)
+    with pytest.raises(FedscopeError, match=r"runs differ in run.participation, too, .* add them to --columns"):
+        table(runs, rows=["server.weighting"], columns=["method"])
+    with pytest.raises(FedscopeError, match=r"'run.particpation' is not a setting of these runs; did you mean"):
+        table(runs, rows=["run.particpation"])
+
+
+def test_a_method_s_own_settings_are_no_columns(tmp_path: Path) -> None:
+    """FedProx has a ``client.mu`` that SGD lacks; two of its runs with other ``client.mu`` are told apart by it."""
+    plain = train(settings("fma", 1.0, 0), tmp_path / "fma")
+    prox = [
+        train(settings("fma", 1.0, 0, client={"method": "fedprox", "mu": mu}), tmp_path / f"{mu}") for mu in (0.1, 1.0)
+    ]
+    both = table([plain, prox[0]])
+    assert both.rows_named == ("fma", "fedprox")
+    assert both.columns_named == (("", "test_accuracy"),)
+    assert [column for column, _ in table([plain, *prox]).columns_named] == ["no mu", "mu 0.1", "mu 1"]
+
+
+def test_both_models_of_a_run_stand_side_by_side(tmp_path: Path) -> None:
+    run = train(settings("fma", 1.0, 0, average={"method": "wima", "window": 2}), tmp_path / "wima")
+    found = table(run, of="both", last=2)
+    assert [column for column, _ in found.columns_named] == ["global", "averaged"]
+    expected = [1 - statistics.fmean(column(run, name)[-2:]) for name in ("test_error", "averaged_test_error")]
+    assert [cell.mean for cell in found.cells] == pytest.approx(expected, abs=1e-12)
+    assert table(run, last=2).cells[0].mean == pytest.approx(expected[1], abs=1e-12), "the deployed one is the averaged"
+    with pytest.raises(FedscopeError, match=r"--of 'avg' is no model; give deployed, global, averaged, both"):
+        table(run, of="avg")
+
+
+def test_a_table_is_kept_and_read_back(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
+    found = table(list(grid.values()), target=0.2)
+    found.save(tmp_path / "a")
+    again = Comparison.load(tmp_path / "a")
+    assert again.cells == found.cells
+    assert again.text() == found.text()
+    assert again.numbers() == found.numbers()
+
+
+def test_the_figure_is_against_the_columns_setting(grid: dict[tuple[str, float, int], Run]) -> None:
+    found = table(list(grid.values()), last=2)
+    axes = found.figure().axes[0]
+    assert axes.get_xlabel() == "participation"
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    for method in METHODS:
+        line = lines[method]
+        means = [100 * statistics.fmean(tail(grid[method, share, s], 2) for s in SEEDS) for share in SHARES]
+        assert line.get_xdata().tolist() == list(SHARES)
+        assert line.get_ydata().tolist() == pytest.approx(means, abs=1e-9)
+    with pytest.raises(FedscopeError, match=r"no numbers of one setting, so there is nothing to draw"):
+        table([grid["fma", 1.0, 0], grid["fedavgm", 1.0, 0]]).figure()
+
+
+def test_csv_has_all_digits(grid: dict[tuple[str, float, int], Run]) -> None:
+    found = table(list(grid.values()))
+    rows = list(csv.DictReader(io.StringIO(found.text("csv"))))
+    assert [float(row["mean"]) for row in rows] == [cell.mean for cell in found.cells]
+    assert [row["difference"] == "" for row in rows] == [row["row"] == "fma" for row in rows]
+
+
+def named(text: str) -> Comparison:
+    """A table whose row has a name that every form has to escape."""
+    from fedscope.training.tables.comparison import Cell
+
+    cells = (
+        Cell(text, "", "test_accuracy", {"0": 0.5, "1": 0.6}),
+        Cell("fma", "", "test_accuracy", {"0": 0.4, "1": 0.5}),
+    )
+    return Comparison(cells, 10, baseline="fma", attrs={"rows": ["method"]})
+
+
+def test_signs_are_escaped() -> None:
+    text = r"a_b 50% #1 $x$ & y|z \n"
+    latex = named(text).text("latex")
+    assert r"a\_b 50\% \#1 \$x\$ \& y|z \textbackslash{}n" in latex
+    assert r"$\mathbf{55.00} \pm 7.07$" in latex
+    assert r"y\|z" in named(text).text("markdown")
+    assert r"a\_b 50% \#1 \$x\$" in named(text).text("typst")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no TeX here")
+def test_latex_compiles(tmp_path: Path) -> None:
+    body = named(r"a_b 50% #1 $x$ & \n ~ ^").text("latex")
+    page = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + body + "\n\\end{document}\n"
+    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
+    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "page.tex"]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def test_what_is_missing_is_said(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
+    runs = [run for place, run in grid.items() if place != ("fedavgm", 1.0, 2)]
+    assert "fedavgm, participation 1: 2 of 3 seeds" in table(runs).notes
+    short = train(settings("fma", 1.0, 0), tmp_path / "short", until=2)
+    assert table(short).notes == ("short has 2 of 4 rounds",)
+
+
+def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
+    runs = [grid["fma", 1.0, 0], grid["fma", 1.0, 1]]
+    with pytest.raises(FedscopeError, match=r"there is nothing to make a table of: no run was given"):
+        table([])
+    with pytest.raises(FedscopeError, match=r"fma-1.0-0 and fma-1.0-0 are the same run .* leave one out"):
+        table([runs[0], runs[0]])
+    with pytest.raises(FedscopeError, match=r"--target 80 is no accuracy; give one above 0 and at most 1"):
+        table(runs, target=80)
+    with pytest.raises(FedscopeError, match=r"--last 0 is no number of rounds"):
+        table(runs, last=0)
+    with pytest.raises(FedscopeError, match=r"--baseline 'ima' is no row.*the rows are fma"):
+        table(runs, baseline="ima")
+    with pytest.raises(FedscopeError, match=r"--format 'tex' is not known"):
+        table(runs).text("tex")
+    with pytest.raises(FedscopeError, match=r"no run has measured averaged_test_error|has no"):
+        table(runs, measures="averaged_test_error")
+    draw = np.random.default_rng(0)
+    arrays = {f"x_{split}": draw.integers(0, 255, (40, 8, 8), np.uint8) for split in ("train", "test")}
+    np.savez(tmp_path / "other.npz", **arrays, **{f"y_{split}": np.arange(40) % 10 for split in ("train", "test")})
+    other = train(settings("fma", 1.0, 0, data={"name": f"npz:{tmp_path / 'other.npz'}"}), tmp_path / "other")
+    with pytest.raises(FedscopeError, match=r"were trained on different data \(digits and npz:.*--columns data.name"):
+        table([runs[0], other])
+    beside = table([runs[0], other], columns=["data.name"])
+    assert len(beside.columns_named) == 2
+
+
+def test_methods_have_the_names_of_their_flag() -> None:
+    assert method_of({}) == "fma"
+    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}}) == "fedmoswa"
+    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fma"}}) == "fedmoswa+fma"
+    assert method_of({"server": {"method": "fedadam"}}) == "fedadam"
+
+
+def test_commands_make_the_runs_again(grid: dict[tuple[str, float, int], Run]) -> None:
+    run = grid["fma", 1.0, 0]
+    (command,) = table(run).commands["fma"]
+    assert re.fullmatch(rf"fedscope train {run.path}/config.toml --out {run.path}-again", command)
