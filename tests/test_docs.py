@@ -342,9 +342,9 @@ def test_every_setting_is_in_the_reference() -> None:
         assert [name for name in names(shelf) if not re.search(rf"`{name}\b", text)] == []
 
 
-def test_every_data_set_and_partition_is_among_the_methods() -> None:
+def test_every_data_set_partition_and_model_is_among_the_methods() -> None:
     lines = (DOCS / "methods.md").read_text(encoding="utf-8").splitlines()
-    for shelf in ("data", "partitions"):
+    for shelf in ("data", "partitions", "models"):
         assert [name for name in names(shelf) if not any(re.match(rf"\| `{name}[`:\[]", line) for line in lines)] == []
 
 

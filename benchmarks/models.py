@@ -1,0 +1,238 @@
+"""How fast ResNet-18 and VGG-11 with GroupNorm train and are evaluated, and the memory of a ResNet-18 round.
+
+Speed: `local_sgd` (batches of 50 images of 32 x 32, momentum, weight decay) and `Evaluator` as runs use them, one
+single-threaded worker a core. Beside it, in turn and with as many workers, the network's convolutions and linear layers
+one by one, each on the inputs that it has in the network: forward, and in training the gradients of its weights and
+inputs. Both have the same GFLOP, the multiply-adds x 2 of these layers; normalisation, ReLU, pooling, the loss and the
+step cost time and count for nothing. The ratio of the two rates counts, by processor time, which other programs beside
+this one hardly change; by the clock it is printed, too.
+
+Memory: `fedscope train` records two rounds of `resnet18`, five clients of a few noisy images, and is told to stop and
+resumed; then seven commands analyse the second round, each as a subprocess. Peaks are of the process and its children,
+less that of the same command on a tiny network, which has interpreter, torch, matplotlib and samples, too.
+
+    python benchmarks/models.py [repetitions]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from _common import CLASSES, IMAGE, Line, cores, fedscope_command, forward_gflop, random_samples, spread, table
+from analysis_memory import peak_of
+
+SHARE, BATCH, STEPS = 0.70, 50, 2
+MODELS = ("resnet18-gn", "vgg11-gn")
+CLIENTS, SAMPLES = 5, 20
+NETWORKS = {"resnet18": ["--model", "resnet18"], "tiny": ["--model", "mlp", "--set", "model.hidden=[4]"]}
+#: of round 2, and what their pages allow beside the interpreter: megabytes, or models of a round's clients
+QUESTIONS: dict[str, tuple[str, float | None]] = {
+    "plane": ("plane {run}@1/global {run}@2/global {run}@2/client-0 --grid 5 --split test", 45 * CLIENTS),
+    "decompose": ("decompose {run} --rounds 2 --draws local:2 --split test", 3 * 45 * CLIENTS),
+    "cka": ("cka {run} --rounds 2 --split test", None),
+    "disperse": ("disperse {run} --rounds 2", 200),
+    "updates": ("updates {run} --rounds 2", 45 + 100),
+    "synergy": ("synergy {run}@2", 190),
+    "reaggregate": ("reaggregate {run}@2 --server fedavgm", None),
+}
+
+
+# --- speed ---
+
+
+def workers(work: Callable[[Any], object], make: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds by the clock, and of processor time a core, of ``work`` once in every worker, after it was made."""
+    from fedscope.landscape import run_in_workers
+
+    spent: list[float] = []
+
+    def timed(_: int, own: Any, __: Any) -> float:
+        began = time.thread_time()
+        work(own)
+        return time.thread_time() - began
+
+    made = [make() for _ in range(cores())]
+    began = time.perf_counter()
+    spent = list(run_in_workers(timed, range(cores()), make=made.pop))
+    return time.perf_counter() - began, statistics.mean(spent)
+
+
+class Layers:
+    """A network's convolutions and linear layers with what they are given, and gradients of what they return."""
+
+    def __init__(self, module: Any, x: Any) -> None:
+        import torch
+        from torch import nn
+
+        self.each: list[tuple[Any, Any, Any]] = []
+
+        def keep(layer: Any, given: Any, output: Any) -> None:
+            own = given[0].detach().clone()
+            own.requires_grad_(bool(self.each))  # the images need no gradient
+            self.each.append((layer, own, torch.randn_like(output)))
+
+        products = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+        hooks = [layer.register_forward_hook(keep) for layer in products]
+        with torch.no_grad():
+            module(x)
+        for hook in hooks:
+            hook.remove()
+
+    def train(self, steps: int) -> None:
+        """Forward and backward of each."""
+        import torch
+
+        for _ in range(steps):
+            for layer, given, gradient in self.each:
+                wanted = [*layer.parameters(), *([given] if given.requires_grad else [])]
+                torch.autograd.grad(layer(given), wanted, gradient)
+
+    def evaluate(self, steps: int) -> None:
+        """Forward of each."""
+        import torch
+
+        with torch.inference_mode():
+            for _ in range(steps):
+                for layer, given, _ in self.each:
+                    layer(given)
+
+
+def speed(name: str, repetitions: int) -> list[Line]:
+    """How much of the layers' own rate is left in a network."""
+    import numpy as np
+
+    from fedscope.checkpoints import Layout
+    from fedscope.landscape import Evaluator
+    from fedscope.training import build_module, model_settings
+    from fedscope.training.building import Facts, initial_model
+    from fedscope.training.clients.sgd import SGD
+    from fedscope.training.local_training import LocalTask, local_sgd
+    from fedscope.training.methods import Pace
+    from fedscope.training.workbench import Workbench
+
+    module, samples = build_module(model_settings(name), IMAGE, CLASSES), random_samples(STEPS * BATCH)
+    start, facts = initial_model(module), Facts(Layout.of(module), CLASSES, CLIENTS)
+    forward = forward_gflop(module, samples.x[:BATCH])
+    # backward: of weights and inputs as much each, but of the images
+    first = next(module.children())
+    backward = 2 * forward - forward_gflop(first, samples.x[:BATCH])
+    evaluator = Evaluator(module, samples, batch=BATCH)
+
+    def train(bench: Any) -> None:
+        indices = np.arange(len(samples))
+        local_sgd(
+            LocalTask(1, 0, samples.x, samples.y, indices, start, Pace(0.01, 1), 0, facts, bench=bench),
+            SGD(batch=BATCH),
+        )
+
+    def layers() -> Layers:
+        return Layers(Workbench(module).module, samples.x[:BATCH])
+
+    def evaluate() -> tuple[float, float]:
+        began, used = time.perf_counter(), time.process_time()
+        evaluator.models([start] * cores())
+        return time.perf_counter() - began, (time.process_time() - used) / cores()
+
+    ways: dict[str, Callable[[], tuple[float, float]]] = {
+        "training": lambda: workers(train, lambda: Workbench(module)),
+        "layers, forward and backward": lambda: workers(lambda own: own.train(STEPS), layers),
+        "evaluation": evaluate,
+        "layers, forward": lambda: workers(lambda own: own.evaluate(STEPS), layers),
+    }
+    took: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(repetitions + 1):  # the first one chooses kernels
+        for way, measure in ways.items():
+            took[way].append(measure())
+    lines = []
+    for (whole, alone), gflop in zip((list(ways)[:2], list(ways)[2:]), (forward + backward, forward), strict=True):
+        own, bare = took[whole][1:], took[alone][1:]
+        clock, processor = ([b[i] / a[i] for a, b in zip(own, bare, strict=True)] for i in (0, 1))
+        share = statistics.median(processor)
+        lines += [
+            Line(
+                f"{name}, {whole}: GFLOP/s a core, of processor time",
+                spread([STEPS * gflop / a[1] for a in own], "{:.0f}"),
+            ),
+            Line(f"  {alone}, one by one", spread([STEPS * gflop / b[1] for b in bare], "{:.0f}")),
+            Line("  ratio, of processor time", spread(processor, "{:.0%}"), f">= {SHARE:.0%}", share >= SHARE),
+            Line("  ratio, by the clock", spread(clock, "{:.0%}")),
+        ]
+    return lines
+
+
+# --- memory ---
+
+
+def stopped_and_resumed(words: list[str], run: Path, folder: str) -> float:
+    """Train a run, press Ctrl-C once its first round is there, go on; the greater of both peaks, in bytes."""
+    import signal
+
+    log = Path(folder, "log.txt")
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen([fedscope_command(), "train", *words, "--out", run], stdout=file, stderr=file)
+        peak = 0
+        while process.poll() is None:
+            from _common import peak_of_tree
+
+            peak = max(peak, peak_of_tree(process.pid))
+            if (run / "rounds" / "00001.h5").exists():
+                process.send_signal(signal.SIGINT)
+                process.wait()
+            time.sleep(0.01)
+    if process.returncode == 130:
+        peak = max(peak, peak_of([fedscope_command(), "train", "--resume", run], folder))
+    elif process.returncode:
+        sys.exit(log.read_text(encoding="utf-8"))
+    return peak
+
+
+def memory() -> list[Line]:
+    """Peaks beyond those of a tiny network."""
+    import numpy as np
+
+    peaks: dict[tuple[str, str], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        draw = np.random.default_rng(0)
+        count = CLIENTS * SAMPLES
+        x, y = draw.integers(0, 256, (2 * count, *IMAGE[1:], 3), dtype=np.uint8), np.arange(2 * count) % CLASSES
+        data = Path(folder, "noise.npz")
+        np.savez(data, x_train=x[:count], y_train=y[:count], x_test=x[count:], y_test=y[count:])
+        os.environ["FEDSCOPE_CACHE"] = "off"
+        words = ["--data", f"npz:{data}", "--clients", str(CLIENTS), "--participation", "1", "--partition", "iid"]
+        words += ["--method", "fma", "--rounds", "2", "--epochs", "1", "--batch", "10", "--lr", "0.01"]
+        for network, model in NETWORKS.items():
+            run = Path(folder, network)
+            peaks["train", network] = stopped_and_resumed([*words, *model], run, folder)
+            for name, (question, _) in QUESTIONS.items():
+                asked = [*question.format(run=run).split(), "--out", str(Path(folder, f"{network}-{name}"))]
+                peaks[name, network] = peak_of([fedscope_command(), *asked], folder)
+    lines = []
+    for name in ("train", *QUESTIONS):
+        beyond = (peaks[name, "resnet18"] - peaks[name, "tiny"]) / 1e6
+        allowed = QUESTIONS[name][1] if name in QUESTIONS else None
+        target = f"<= {allowed:.0f}" if allowed is not None else ""
+        holds = None if allowed is None else beyond <= allowed
+        what = "trained, stopped and resumed" if name == "train" else name
+        lines.append(
+            Line(f"{what}: MB beyond a tiny network's {peaks[name, 'tiny'] / 1e6:.0f}", f"{beyond:.0f}", target, holds)
+        )
+    return lines
+
+
+def main(repetitions: int) -> None:
+    """Measure and print."""
+    lines = [line for name in MODELS for line in speed(name, repetitions)]
+    table(f"Networks of the papers against their own layers, batches of {BATCH}, {repetitions} times", lines)
+    table(f"Memory of a ResNet-18 round of {CLIENTS} clients (45 MB each)", memory())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
