@@ -1,23 +1,18 @@
-"""What a model on the shelf ``models/`` supplies, and the shape that most share: features, then a head."""
+"""What a model on the shelf ``models/`` supplies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor, nn
-
 from ..checkpoints import FedscopeError
-from .own_task import refuse_unknown_task
 from .registry import method_name
 from .settings import Settings, setting
 
 if TYPE_CHECKING:
-    from .dataset import Dataset
+    from torch import nn
 
-Named = list[tuple[str, nn.Module]]
+    from .dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,8 @@ class Architecture(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.task is not None:
+            from .own_task import refuse_unknown_task
+
             refuse_unknown_task(self.task, "model.task")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -75,6 +72,8 @@ class GroupNormed(Architecture):
         Raises:
             FedscopeError: groups that do not divide them.
         """
+        from torch import nn
+
         if channels % self.groups:
             raise FedscopeError(
                 f"model.groups = {self.groups} does not divide the {channels} channels of a layer of "
@@ -99,48 +98,3 @@ def image_shape(architecture: Architecture, shape: tuple[int, ...], least: int) 
         )
     depth, height, width = shape
     return depth, height, width
-
-
-def linear_layers(widths: Sequence[int], *, last: bool = True, dropout: float | None = None) -> Named:
-    """``fc1``, ``fc2``, ... between the widths, a ReLU after each, with ``last`` after the last one too.
-
-    Args:
-        dropout: before each layer that a ReLU follows; None for none.
-    """
-    layers: Named = []
-    count = len(widths) - 1
-    for i, (before, after) in enumerate(pairwise(widths), start=1):
-        active = last or i < count
-        if active and dropout is not None:
-            layers.append((f"dropout{i}", nn.Dropout(dropout)))
-        layers.append((f"fc{i}", nn.Linear(before, after)))
-        if active:
-            layers.append((f"relu{i}", nn.ReLU()))
-    return layers
-
-
-class Classifier(nn.Module):
-    """Named layers in a row, then ``head``: ``head(features(x))``.
-
-    The layers are the module's own attributes, so parameters are called ``conv1.weight``, ``head.bias``.
-    """
-
-    head: nn.Linear
-
-    def __init__(self, layers: Sequence[tuple[str, nn.Module]], head: nn.Linear) -> None:
-        super().__init__()
-        self._order = [name for name, _ in layers]
-        for name, layer in layers:
-            self.add_module(name, layer)
-        self.head = head
-
-    def features(self, x: Tensor) -> Tensor:
-        """What the head sees, [n, features]."""
-        for name in self._order:
-            x = self.get_submodule(name)(x)
-        return x
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits, [n, classes]."""
-        logits: Tensor = self.head(self.features(x))
-        return logits

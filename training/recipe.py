@@ -165,12 +165,12 @@ def recipe(name: str) -> Recipe:
 @cache
 def _made(name: str) -> Recipe:
     raw = _read(name)
-    tables = merge(*_upwards(name, _settings))
+    tables = _over(*_upwards(name, _settings))
     by_method: dict[str, Tables] = {}
     grid: dict[str, Mapping[str, tuple[Any, ...]]] = {}
     for layer in _upwards(name, lambda raw: raw):
         for method, sections in layer.get("for", {}).items():
-            by_method[method] = merge(by_method.get(method, {}), sections)
+            by_method[method] = _over(by_method.get(method, {}), sections)
         for method, keys in layer.get("grid", {}).items():
             grid[method] = {key: tuple(values) for key, values in keys.items()}
     axes = [tuple({key: value} for value in values) for key, values in raw.get("sweep", {}).items()]
@@ -194,6 +194,15 @@ def _made(name: str) -> Recipe:
         chosen=tuple(dict.fromkeys(chosen)),
         then=tuple(raw.get("then", ())),
     )
+
+
+def _over(*layers: Tables) -> dict[str, dict[str, Any]]:
+    """Tables laid over each other, key by key. Not :func:`merge`, which looks at the methods and so loads torch."""
+    made: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, table in layer.items():
+            made[section] = {**made.get(section, {}), **table}
+    return made
 
 
 def _settings(raw: Mapping[str, Any]) -> Tables:

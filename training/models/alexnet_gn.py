@@ -36,7 +36,8 @@ class AlexNetGN(GroupNormed):
         """Layers ``conv1``, ``norm1``, ..., ``fc1``, ``fc2``, ``fc3`` and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier, image_shape, linear_layers
+        from ..architectures import image_shape
+        from ..layered import Classifier, linear_layers
 
         before, _, _ = image_shape(self, shape, 63)
         layers: list[tuple[str, nn.Module]] = []

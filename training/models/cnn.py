@@ -30,7 +30,8 @@ class CNN(Architecture):
         """Layers ``conv1``, ``conv2``, ``fc1``, ``fc2`` and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier, image_shape, linear_layers
+        from ..architectures import image_shape
+        from ..layered import Classifier, linear_layers
 
         depth, height, width = image_shape(self, shape, 4)
         channels = self.channels or (64 if depth > 1 else 32)

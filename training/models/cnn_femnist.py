@@ -28,7 +28,8 @@ class CNNFEMNIST(Architecture):
         """Layers ``conv1``, ``conv2``, ``fc1`` and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier, image_shape
+        from ..architectures import image_shape
+        from ..layered import Classifier
 
         depth, height, width = image_shape(self, shape, 6)
         layers: list[tuple[str, nn.Module]] = [

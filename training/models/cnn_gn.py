@@ -32,7 +32,8 @@ class CNNGN(GroupNormed):
         """Layers ``conv1``, ``norm1``, ..., ``fc1``, ``fc2`` and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier, image_shape, linear_layers
+        from ..architectures import image_shape
+        from ..layered import Classifier, linear_layers
 
         before, height, width = image_shape(self, shape, 2**self.pools)
         layers: list[tuple[str, nn.Module]] = []

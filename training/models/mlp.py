@@ -23,7 +23,7 @@ class MLP(Architecture):
         """Layers ``fc1``, ``fc2``, ... and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier, linear_layers
+        from ..layered import Classifier, linear_layers
 
         widths = [prod(shape), *self.hidden]
         return Classifier([("flatten", nn.Flatten()), *linear_layers(widths)], nn.Linear(widths[-1], classes))

@@ -31,7 +31,8 @@ class VGG11GN(GroupNormed):
         """Layers ``conv1``, ``norm1``, ..., ``conv8``, ``norm8``, ``fc1`` and ``head``."""
         from torch import nn
 
-        from ..architectures import Classifier, image_shape, linear_layers
+        from ..architectures import image_shape
+        from ..layered import Classifier, linear_layers
 
         before, _, _ = image_shape(self, shape, 2 ** len(STAGES))
         layers: list[tuple[str, nn.Module]] = []
