@@ -159,6 +159,12 @@ except SystemExit as end:
     assert heavy_modules_after(code) == set()
 
 
+@pytest.mark.parametrize("words", [["recipes"], ["recipes", "ima/fig1"], ["table", "there-is-none"]])
+def test_reading_recipes_and_tables_loads_no_torch(words: list[str]) -> None:
+    code = f"from fedscope.cli.main import run; run({words})"
+    assert heavy_modules_after(code) & {"torch", "matplotlib", "scipy", "plotly"} == set()
+
+
 @pytest.mark.parametrize(("name", "module"), public_names().items())
 def test_public_names_resolve(name: str, module: str) -> None:
     loaded = importlib.import_module(module)
