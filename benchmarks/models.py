@@ -11,12 +11,13 @@ Memory: `fedscope train` records two rounds of `resnet18`, five clients of a few
 resumed; then seven commands analyse the second round, each as a subprocess. Peaks are of the process and its children,
 less that of the same command on a tiny network, which has interpreter, torch, matplotlib and samples, too.
 
-    python benchmarks/models.py [repetitions]
+    python benchmarks/models.py [repetitions]     (0: memory alone)
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,20 +27,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _common import CLASSES, IMAGE, Line, cores, fedscope_command, forward_gflop, random_samples, spread, table
+from _common import (
+    CLASSES,
+    IMAGE,
+    Line,
+    cores,
+    fedscope_command,
+    forward_gflop,
+    peak_of_tree,
+    random_samples,
+    spread,
+    table,
+)
 from analysis_memory import peak_of
 
 SHARE, BATCH, STEPS = 0.70, 50, 2
 MODELS = ("resnet18-gn", "vgg11-gn")
 CLIENTS, SAMPLES = 5, 20
 NETWORKS = {"resnet18": ["--model", "resnet18"], "tiny": ["--model", "mlp", "--set", "model.hidden=[4]"]}
-#: of round 2, and what their pages allow beside the interpreter: megabytes, or models of a round's clients
-QUESTIONS: dict[str, tuple[str, float | None]] = {
-    "plane": ("plane {run}@1/global {run}@2/global {run}@2/client-0 --grid 5 --split test", 45 * CLIENTS),
-    "decompose": ("decompose {run} --rounds 2 --draws local:2 --split test", 3 * 45 * CLIENTS),
+MODEL = 45  # megabytes of a model
+#: of round 2, and the megabytes that their pages state; None where they state none
+QUESTIONS: dict[str, tuple[str, int | None]] = {
+    "plane": ("plane {run}@1/global {run}@2/global {run}@2/client-0 --grid 5 --split test", None),
+    "decompose": ("decompose {run} --rounds 2 --draws local:2 --split test", None),
     "cka": ("cka {run} --rounds 2 --split test", None),
     "disperse": ("disperse {run} --rounds 2", 200),
-    "updates": ("updates {run} --rounds 2", 45 + 100),
+    "updates": ("updates {run} --rounds 2", MODEL + 100),
     "synergy": ("synergy {run}@2", 190),
     "reaggregate": ("reaggregate {run}@2 --server fedavgm", None),
 }
@@ -172,26 +185,21 @@ def speed(name: str, repetitions: int) -> list[Line]:
 
 
 def stopped_and_resumed(words: list[str], run: Path, folder: str) -> float:
-    """Train a run, press Ctrl-C once its first round is there, go on; the greater of both peaks, in bytes."""
-    import signal
-
+    """Train a run, press Ctrl-C once its first round is there, and go on; the greater of both peaks, in bytes."""
+    first, last = (run / "rounds" / f"0000{t}.h5" for t in (1, 2))
     log = Path(folder, "log.txt")
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen([fedscope_command(), "train", *words, "--out", run], stdout=file, stderr=file)
-        peak = 0
+        peak: float = 0
         while process.poll() is None:
-            from _common import peak_of_tree
-
             peak = max(peak, peak_of_tree(process.pid))
-            if (run / "rounds" / "00001.h5").exists():
+            if first.exists() and not last.exists():
                 process.send_signal(signal.SIGINT)
                 process.wait()
             time.sleep(0.01)
-    if process.returncode == 130:
-        peak = max(peak, peak_of([fedscope_command(), "train", "--resume", run], folder))
-    elif process.returncode:
+    if process.returncode not in (0, 130):
         sys.exit(log.read_text(encoding="utf-8"))
-    return peak
+    return peak if last.exists() else max(peak, peak_of([fedscope_command(), "train", "--resume", run], folder))
 
 
 def memory() -> list[Line]:
@@ -220,18 +228,18 @@ def memory() -> list[Line]:
         allowed = QUESTIONS[name][1] if name in QUESTIONS else None
         target = f"<= {allowed:.0f}" if allowed is not None else ""
         holds = None if allowed is None else beyond <= allowed
+        shown = f"{beyond:.0f}, {beyond / MODEL:.1f} models"
         what = "trained, stopped and resumed" if name == "train" else name
-        lines.append(
-            Line(f"{what}: MB beyond a tiny network's {peaks[name, 'tiny'] / 1e6:.0f}", f"{beyond:.0f}", target, holds)
-        )
+        lines.append(Line(f"{what}: MB beyond a tiny network's {peaks[name, 'tiny'] / 1e6:.0f}", shown, target, holds))
     return lines
 
 
 def main(repetitions: int) -> None:
     """Measure and print."""
-    lines = [line for name in MODELS for line in speed(name, repetitions)]
-    table(f"Networks of the papers against their own layers, batches of {BATCH}, {repetitions} times", lines)
-    table(f"Memory of a ResNet-18 round of {CLIENTS} clients (45 MB each)", memory())
+    if repetitions:
+        lines = [line for name in MODELS for line in speed(name, repetitions)]
+        table(f"Networks of the papers against their own layers, batches of {BATCH}, {repetitions} times", lines)
+    table(f"Memory of a ResNet-18 round of {CLIENTS} clients ({MODEL} MB each)", memory())
 
 
 if __name__ == "__main__":

@@ -142,10 +142,11 @@ STATISTICS = """\
 The running means and variances of **BatchNorm** (`resnet18`, `resnet34`, a network of your own) are no parameters, \
 and no method steps along them. Of a round's clients they are averaged with p, whatever the server; averages over \
 rounds (IMA, WIMA, SWA) average them as they do the weights; of counts of batches the client with most samples, or the \
-newest round, gives its own. What analyses average (`decompose`, `explain`, `subsets`, `theory`, `reaggregate`) has \
-averaged statistics likewise. So an average is measured with the mean of its members' statistics, not with those that \
-it would have measured itself; lines and planes can do that, too: [BatchNorm](howto/landscape.md#batchnorm). They are \
-in no distance and no dispersion (`updates`, `disperse`, `parameters`, `synergy`)."""
+newest round, gives its own. What analyses average has averaged statistics likewise: `theory`, and `decompose`, \
+`explain`, `subsets` and `reaggregate`, which say so beside their numbers. So an average is measured with the mean of \
+its members' statistics, not with those that it would have measured itself; lines and planes can do that, too: \
+[BatchNorm](howto/landscape.md#batchnorm). They are in no distance and no dispersion (`updates`, `disperse`, \
+`parameters`, `synergy`)."""
 
 DATA_HEAD = """\
 `--data NAME` reads files as they are distributed (`NAME:PATH` says where they are); how they lie on the disk is in \

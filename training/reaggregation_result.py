@@ -12,6 +12,7 @@ from ..checkpoints import FedscopeError, Run, Weights, write_file
 from ..checkpoints.errors import listed
 from ..checkpoints.results import Table, TableResult, number, truth
 from ..checkpoints.results.tables import beside
+from ..landscape.drawing.paper import statistics_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,6 +158,8 @@ class Reaggregation(TableResult):
                 notes.append(f"{row.server} keeps {keeps} and starts anew here, as in its first round")
             elif row.state == "recorded":
                 notes.append(f"{row.server} goes on with {keeps} as recorded after round {number_ - 1}")
+        if words := statistics_of(self.attrs, str(self.attrs.get("normalization_policy", ""))):
+            notes.append(f"{words}, with p, whatever the server")
         path = Path(self.attrs["run"]["path"])
         if (path / "run.json").is_file() and config_at(Run.open(path), number_).average.averages_first:
             notes.append("the run averaged over rounds before its server stepped, which is left out here")

@@ -11,6 +11,7 @@ from ..checkpoints import FedscopeError, Run, recorded_clients
 from .given_draws import Cohorts, Draws, Replays, groups_of, replays_of
 from .given_runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
 from .given_samples import (
+    averaged_statistics,
     dataset_of,
     given_settings,
     module_for,
@@ -109,6 +110,7 @@ class Asked:
                 rounds = tuple(factors for (_, which), factors in done.items() if which == model)
                 if rounds:
                     parts.append(RunFactors(group.name, model, rounds, error_curves(group.run)))
+        attrs = {**attrs, **averaged_statistics(self.runs)}
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
 
     def _task(

@@ -154,6 +154,13 @@ def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
 
 
+def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:
+    """What a result on averages of clients says of the running statistics of normalization layers, where there are
+    any: ``normalization_policy`` is ``averaged``."""
+    kept = [entry for run in runs for entry in run.layout.buffers if entry.dtype.startswith("float")]
+    return {"normalization_policy": "averaged"} if kept else {}
+
+
 def is_own_model(model: Any) -> bool:
     """Whether it is code of the user's own, which may change and keep its name."""
     return model is not None and (not isinstance(model, str) or ":" in model)

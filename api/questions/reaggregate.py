@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..asking.given_runs import Rounds, RunLike, identity, one_round
-from ..asking.given_samples import asked_task, common_samples, describe_samples
+from ..asking.given_samples import asked_task, averaged_statistics, common_samples, describe_samples
 from ..asking.loop_over_rounds import Work
 from ..asking.measured_on import Source
 from ..asking.question import Prepared, Question, one, question
@@ -86,6 +86,7 @@ def reaggregate(
         def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
             from ..training.reaggregation import measure_servers
 
+            attrs = {**attrs, **averaged_statistics([opened])}
             return measure_servers(
                 opened, number, asked, samples, from_state=from_state, compute=source.compute, attrs=attrs
             )

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from ..asking.given_runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ..asking.given_samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from ..asking.given_samples import (
+    averaged_statistics,
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    module_for,
+)
 from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
 from ..asking.measured_on import Measured, Source
 from ..asking.question import Prepared, Question, one, question, slug
@@ -91,6 +98,7 @@ def subsets(
                 return Task(f"{run.path}@{number}", RoundSubsets, measure, models)
 
             asked_sizes = sizes if sizes is None or isinstance(sizes, str) else list(sizes)
+            attrs = {**attrs, **averaged_statistics(opened)}
             with work.store({**settings, "sizes": asked_sizes}, *ROUNDS) as store:
                 return Subsets(tuple(work.each("subsets", (task(*one) for one in asked), store)), weights, attrs)
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...landscape.drawing.paper import statistics_of
 from ..factors.result import Decomposition
 from .intervals import Reading, all_alike, broken, clients_differ, finite, read
 from .single_factors import SMALL
@@ -52,6 +53,8 @@ def notes_on(
     whole = all(one.population for one in rounds)
     samples = f"all {counts} samples of D" if whole else f"a sample of {counts} from the {result.split} split"
     yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
+    if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
+        yield f"{words[0].upper()}{words[1:]}."
     kind = result.draws.partition(":")[0]
     stand_ins = [own.stand_in for own in known if own.stand_in]
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...landscape.drawing.paper import statistics_of
+
 if TYPE_CHECKING:
     from .result import Decomposition
     from .rows import RoundFactors
@@ -31,6 +33,8 @@ def notes(result: Decomposition) -> str:
         parts.append("Own: label among the client's.")
     if any(run.model == "averaged" for run in result.runs):
         parts.append("Averaged: the average over rounds, whose clients are those of all rounds in it.")
+    if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
+        parts.append(f"{words[0].upper()}{words[1:]}.")
     return " ".join([*parts, f"Draws {result.draws}: {_draws(result, rounds)}.", _bars(result.loss, rounds)])
 
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import COLOURS, DASHES, MARKERS, SURFACE, measured_on, paper_style, shortened
+from ...landscape.drawing.paper import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    SURFACE,
+    measured_on,
+    paper_style,
+    shortened,
+    statistics_of,
+)
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from ...landscape.drawing.ticks import even
 
@@ -111,4 +120,5 @@ def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
         parts.append("bands: ±1 standard deviation over subsets")
     if "data" in result.attrs:
         parts.append(measured_on(result.attrs))
-    return "; ".join(parts)
+    parts.append(statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))))
+    return "; ".join(filter(None, parts))

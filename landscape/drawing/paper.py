@@ -193,6 +193,8 @@ def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
     >>> statistics_of({"statistics_of": "ima@20/global"}, "keep"), statistics_of({}, "interpolate")
     ('normalization statistics of ima@20/global', 'normalization statistics interpolated')
     """
+    if policy == "averaged":
+        return "normalization statistics averaged as the weights are"
     if policy == "re-estimate":
         split = f"{attrs['calibration_split']} " if "calibration_split" in attrs else ""
         return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
-from fedscope import ClientCKA, Dispersion
+from fedscope import ClientCKA, Decomposition, Dispersion, Subsets
 from fedscope.checkpoints import Run
 from fedscope.cli.main import run as command
 from fedscope.decomposition.updates.result import ClientUpdates
@@ -157,6 +159,24 @@ def analysed(run: Run) -> None:
     table = Path("r.reaggregate.csv").read_text().splitlines()
     fma = next(dict(zip(table[0].split(","), line.split(","), strict=True)) for line in table if ",fma," in f",{line}")
     assert fma["identical"] == "True"
+
+
+@pytest.mark.parametrize("words", ["resnet18", "resnet20-gn"], indirect=True)
+def test_results_on_averages_say_what_became_of_the_statistics(words: list[str], capsys: Any) -> None:
+    do("train", *words, "--out", "whole")
+    normalised = bool(Run.open("whole").layout.buffers)
+    said = "normalization statistics averaged as the weights are"
+    do("reaggregate", "whole@2", "--server", "fedavgm", "--out", "r")
+    assert (f"{said}, with p, whatever the server" in capsys.readouterr().out) == normalised
+    for question, kind in (("decompose", Decomposition), ("subsets", Subsets)):
+        draws = ["--draws", "local:2"] if question == "decompose" else []
+        do(question, "whole", "--rounds", "2", "--split", "test", *draws, "--out", question)
+        result = kind.load(question)
+        assert result.attrs.get("normalization_policy") == ("averaged" if normalised else None)
+        shown = [text.get_text() for text in result.figure().findobj(Text)]  # a line each
+        assert any("ormalization statistics" in line for line in shown) == normalised
+    do("explain", "whole", "--rounds", "2", "--split", "test", "--draws", "local:2", "--out", "e")
+    assert (f"- {said[0].upper()}{said[1:]}." in Path("e.md").read_text()) == normalised
 
 
 @pytest.mark.parametrize("words", SAMPLES, indirect=True)
