@@ -14,7 +14,7 @@ from ..options import Output, choice, output_options, panel_option, rounds_optio
 @click.command(
     "decompose",
     epilog="Example:  fedscope decompose runs/ima --rounds 1,20,40,last --draws local:4    "
-    "Distances and errors alone:  fedscope decompose runs/fma runs/ima --rounds all --panel distance --panel error",
+    "Distances and errors alone:  fedscope decompose runs/ima --panel distance --panel error",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @rounds_option("the first and last of these; with rounds:R the last, because R rounds come before it")
