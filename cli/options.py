@@ -103,6 +103,12 @@ def rounds_option(default: str, which: str = "Which rounds, or all with their cl
     return click.option("--rounds", metavar="1,20,last", help=f"{which}  [default: {default}]")
 
 
+def panel_option(panels: Sequence[str]) -> Decorator:
+    """--panel, some of these, as ``panels``."""
+    help = "Draw this part of the figure, and not the others; repeatable.  [default: all]"
+    return click.option("--panel", "panels", multiple=True, type=click.Choice(panels), help=help)
+
+
 def _gathered(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
     """The function with options that reach it as one argument."""
 

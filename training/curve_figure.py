@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..landscape.drawing.paper import CHARACTER, literal, look_of, paper_style
 from ..landscape.drawing.ticks import decades, even
-from .curve_measures import Measure, measure_of, smooth
+from .curve_measures import MEANS, Measure, measure_of, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +25,15 @@ _TIED = "\N{NO-BREAK SPACE}("
 #: letters of an axis label that a panel has room for
 _LETTERS = 24
 
+#: of more runs no deviation over clients is drawn as a band: they would hide each other
+BANDED = 4
+
 #: a mean over clients that is drawn into another panel, dotted: with its deviation as a band, or alone
-BESIDE = {"test_error": ("client_error_mean", True), "client_test_error_mean": ("client_error_mean", False)}
+BESIDE = {
+    "test_error": ("client_error_mean", True),
+    "client_test_error_mean": ("client_error_mean", False),
+    "all_client_test_error_mean": ("client_error_mean", False),
+}
 
 
 def draw_curves(
@@ -37,7 +44,8 @@ def draw_curves(
     Where a run averages over rounds, the line of its test loss and error is the averaged model's from the first
     averaged round on (filled dot), and that of its ``global`` goes on thin behind it. A mean over clients has a band of
     one deviation. The clients' mean error on the test set is dotted: in the panel of the test error with its band, in
-    that of the error on their own test parts without.
+    that of the error on their own test parts without. What has a panel of its own is drawn there alone,
+    and of more than four runs there are no bands over clients.
 
     Runs that differ in their seed alone are one line, their mean, in a band of one deviation over the seeds; there is
     no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it.
@@ -48,14 +56,17 @@ def draw_curves(
         figure = Figure(figsize=(width, 0.475 * width * len(measures) + 0.35), layout="constrained")
         panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
         marks: set[str] = set()
+        alone = {measure.column for measure in measures}
+        if len(curves.lines) > BANDED:
+            alone |= {f"{name}_std" for name in MEANS}
         for axes, measure in zip(panels, measures, strict=True):
             for i, curve in enumerate(curves.lines):
                 look = look_of(i)
                 if curves.bands:
-                    marks |= _draw(axes, curve, measure, look, smoothing, curves.bands[i])
+                    marks |= _draw(axes, curve, measure, look, smoothing, alone, curves.bands[i])
                 else:
-                    marks |= _draw(axes, curve, measure, look, smoothing)
-                    marks |= _beside(axes, curve, measure, look, smoothing)
+                    marks |= _draw(axes, curve, measure, look, smoothing, alone)
+                    marks |= _beside(axes, curve, measure, look, smoothing, alone)
             marks |= _target(axes, curves, measure)
             _scale(axes, measure, curves)
         panels[-1].set_xlabel("round")
@@ -70,9 +81,15 @@ def draw_curves(
 
 
 def _draw(
-    axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int, seeds: Band | None = None
+    axes: Axes,
+    curve: Curve,
+    measure: Measure,
+    look: dict[str, Any],
+    smoothing: int,
+    alone: Collection[str],
+    seeds: Band | None = None,
 ) -> set[str]:
-    """A run's line; returns what has to be explained besides it."""
+    """A run's line; returns what has to be explained besides it. What is ``alone`` in a panel is no band here."""
     x, y = _line(curve, measure, smoothing)
     if not len(x):
         return set()
@@ -81,7 +98,7 @@ def _draw(
     if seeds is not None and seeds.seeds > 1:
         _band(axes, curve, seeds.deviation(measure), measure, x, y, look["color"], smoothing)
         marks.add("seeds")
-    elif seeds is None and measure.deviation is not None:
+    elif seeds is None and measure.deviation is not None and measure.deviation not in alone:
         _band(axes, curve, curve.deviation(measure), measure, x, y, look["color"], smoothing)
         marks.add("band")
     averaged = curve.averaged(measure.column)
@@ -113,19 +130,22 @@ def _target(axes: Axes, curves: Curves, measure: Measure) -> set[str]:
     return marks
 
 
-def _beside(axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int) -> set[str]:
-    """The clients' mean error on the test set, in the panel of another error."""
+def _beside(
+    axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int, alone: Collection[str]
+) -> set[str]:
+    """The clients' mean error on the test set, in the panel of another error, unless it is ``alone`` in one."""
     name, band = BESIDE.get(measure.column, ("", False))
-    if not name:
+    if not name or name in alone:
         return set()
     clients = measure_of(name.replace("error", "accuracy") if measure.is_accuracy else name)
     x, y = _line(curve, clients, smoothing)
     if not len(x):
         return set()
     axes.plot(x, y, color=look["color"], linestyle=":", linewidth=0.8, zorder=2)
-    if band:
+    if band and clients.deviation not in alone:
         _band(axes, curve, curve.deviation(clients), clients, x, y, look["color"], smoothing)
-    return {"clients and band"} if band else {"clients"}
+        return {"clients and band"}
+    return {"clients alone"} if band else {"clients"}
 
 
 def _band(
@@ -157,6 +177,7 @@ def _handles(curves: Curves, marks: set[str]) -> list[Any]:
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
         "global": Line2D([], [], color=grey, linewidth=0.8, alpha=0.6, label="its global"),
         "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
+        "clients alone": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients"),
         "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),
         "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d."),
         "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d. over seeds"),

@@ -22,7 +22,14 @@ MEASURES = (*_FIRST, *(column for column in COLUMNS if column not in (*_FIRST, "
 TOTALS = {f"parameters_{way}_total": f"parameters_{way}" for way in ("down", "up")}
 
 #: the means that a deviation stands beside, ``..._mean`` and ``..._std``
-MEANS = ("client_error", "client_test_error", "all_client_test_error", "domain_error", "averaged_domain_error")
+MEANS = (
+    "client_error",
+    "client_test_error",
+    "all_client_test_error",
+    "all_client_deployed_error",
+    "domain_error",
+    "averaged_domain_error",
+)
 _STDS = tuple(f"{name}_std" for name in MEANS)
 
 #: what is drawn where nothing is asked for
@@ -48,6 +55,9 @@ _LABELS = {
     "all_client_test_error_mean": "own-test error of all clients (%)",
     "all_client_test_error_std": "s.d. of own-test error of all clients (%)",
     "all_client_test_error_worst": "worst own-test error of all clients (%)",
+    "all_client_deployed_error_mean": "deployed model's own-test error of all clients (%)",
+    "all_client_deployed_error_std": "s.d. of the deployed model's own-test error (%)",
+    "all_client_deployed_error_worst": "deployed model's worst own-test error (%)",
     "domain_error_mean": "mean error over domains (%)",
     "domain_error_std": "s.d. of error over domains (%)",
 }

@@ -190,7 +190,7 @@ class Federation:
                 metrics |= dict.fromkeys(ALL_MEASURED, None)
             if config.run.evaluates_all(t) and self.meter.own is not None:
                 everybody = own.errors_of_all(self.meter.own, sent, position.last, memory)
-                metrics |= of_all(everybody)
+                metrics |= of_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
         model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
         metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
         metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)

@@ -69,6 +69,10 @@ class OwnModels:
             errors[ids] = parts.errors(ids, self._made(tasks))
         return errors
 
+    def deployed_errors_of_all(self, parts: Parts, own: np.ndarray) -> np.ndarray:
+        """The same of the deployed model: ``own`` where clients use no models of their own."""
+        return parts.errors(np.arange(len(own)), self.deployed) if self._personal else own
+
     def _made(self, tasks: Sequence[LocalTask]) -> list[Weights]:
         client = self.federation.config.client
         after = {int(k): state_of(self.states, i) for i, k in enumerate(self.cohort)}

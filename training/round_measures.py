@@ -30,8 +30,11 @@ MEASURED = (
 )
 
 
-#: the same of all clients on their own test parts, in the rounds of ``run.evaluate_all``
-ALL_MEASURED = ("all_client_test_error_mean", "all_client_test_error_std", "all_client_test_error_worst")
+#: of all clients on their own test parts, in the rounds of ``run.evaluate_all``: with the model that each uses itself,
+#: then with the deployed one, which is the same where the method makes no models of the clients' own
+ALL_MEASURED = tuple(
+    f"all_client_{whose}_error_{what}" for whose in ("test", "deployed") for what in ("mean", "std", "worst")
+)
 
 
 @dataclass(frozen=True)
@@ -200,10 +203,12 @@ class Meter:
         return measured if self._domains is None else measured | self._domains.measure(global_, averaged)
 
 
-def of_all(errors: np.ndarray) -> dict[str, float]:
+def of_all(own: np.ndarray, deployed: np.ndarray) -> dict[str, float]:
     """:data:`ALL_MEASURED` of the errors of all clients, [N]: mean, deviation over clients, and the greatest."""
-    there = errors[~np.isnan(errors)]
-    numbers = (*_spread(there), there.max() if len(there) else np.nan)
+    numbers: list[float] = []
+    for errors in (own, deployed):
+        there = errors[~np.isnan(errors)]
+        numbers += (*_spread(there), there.max() if len(there) else np.nan)
     return {name: float(number) for name, number in zip(ALL_MEASURED, numbers, strict=True)}
 
 

@@ -7,13 +7,15 @@ from typing import Any
 import click
 
 from ...asking.measured_on import Source
-from ..options import Count, Output, choice, output_options, rounds_option, source_options
+from ...checkpoints import FedscopeError
+from ..options import Count, Output, choice, output_options, panel_option, rounds_option, source_options
 
 
 @click.command(
     "cka",
     epilog="Example:  fedscope cka runs/ima --rounds 1,20,last    Of any models:  "
-    "fedscope cka runs/fma@last runs/ima@last runs/ima@1/start",
+    "fedscope cka runs/fma@last runs/ima@last runs/ima@1/start    Test errors against similarity:  "
+    "fedscope cka runs/fma runs/ima --rounds 1,20,40,last --panel error",
 )
 @click.argument("models", nargs=-1, required=True, metavar="RUN [RUN ...] | A B [C ...]")
 @rounds_option("the first and last of these", "Which rounds of every RUN, or all with their clients.")
@@ -34,9 +36,17 @@ from ..options import Count, Output, choice, output_options, rounds_option, sour
     type=Count(4),
     help="Samples of a minibatch, at most.  [default: 256, or an eighth of the samples where that is less]",
 )
+@panel_option(["maps", "rounds", "error"])
 @source_options("test", files=True)
 @output_options
-def command(models: tuple[str, ...], layers: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+def command(
+    models: tuple[str, ...],
+    layers: tuple[str, ...],
+    panels: tuple[str, ...],
+    source: Source,
+    output: Output,
+    **settings: Any,
+) -> None:
     """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
 
     RUN: between the clients of each of its --rounds, and of each client with the round's global model. A B [C ...]: one
@@ -44,7 +54,11 @@ def command(models: tuple[str, ...], layers: tuple[str, ...], source: Source, ou
 
     --seed also shuffles the samples before they are cut into minibatches.
     """
+    from ...decomposition.cka.result import ClientCKA
     from ...questions.cka import cka
     from ..answering import answer
 
-    answer(cka.prepare(models, layer=layers or "output", **settings, **vars(source)), output)
+    question = cka.prepare(models, layer=layers or "output", **settings, **vars(source))
+    if panels and question.parts[0].kind is not ClientCKA:
+        raise FedscopeError(f"--panel {panels[0]} is for whole runs, and models have one matrix; leave it out")
+    answer(question, output, **({"panels": panels} if panels else {}))

@@ -4,16 +4,26 @@ Drawing only."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_columns, room_for
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, measured_on, paper_style, shortened
+from ...landscape.drawing.paper import (
+    CHARACTER,
+    COLOURS,
+    GREY,
+    MARKERS,
+    SMALL,
+    SURFACE,
+    measured_on,
+    paper_style,
+    shortened,
+)
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import crosses, even, label_ends
+from ...landscape.drawing.ticks import crosses, even, label_ends, label_points
 from .result import OUTPUT
 
 if TYPE_CHECKING:
@@ -27,8 +37,8 @@ if TYPE_CHECKING:
 LEFT, BETWEEN, TITLE, LABEL = 0.24, 0.09, 0.18, 0.17
 # Of a colour bar: the gap before it, itself, its numbers and label.
 GAP, BAR, NUMBERS = 0.07, 0.08, 0.42
-# The curves: room left and right of them, their height, room below.
-AXIS, ENDS, CURVES, BELOW = 0.5, 0.78, 1.0, 0.32
+# The curves: room left and right of them, their height (without maps above), room below.
+AXIS, ENDS, CURVES, ALONE, BELOW = 0.5, 0.78, 1.0, 1.4, 0.32
 # Maps of one round are at least and at most so wide, the latter in a figure of 3.5; cells from ROOMY on hold their
 # number.
 NARROWEST, WIDEST, ROOMY = 0.55, 2.2, 0.3
@@ -36,40 +46,49 @@ NARROWEST, WIDEST, ROOMY = 0.55, 2.2, 0.3
 LABELS = 0.35
 # More rounds than this are a line without marks.
 MARKED = 25
+# What is asked for by a name, and why a result may not have it.
+PANELS = {
+    "maps": "",
+    "rounds": "no run has two rounds",
+    "error": "no run has two rounds with a test error, measured while training",
+}
 
 
-def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | None = None) -> Figure:
+def draw_clients(
+    results: Sequence[ClientCKA], width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
+) -> Figure:
     """Heat maps of the first, middle and last round, a row a run, above the means over rounds, and below these test
     errors against the means where they were measured; ``width`` in inches.
 
     All maps have one colour scale; rows and columns of a map are the clients of its round, in one order. Where the maps
     would be too narrow the middle round is left out. Cells without a value are hatched. Bars are one standard error.
+    Some of PANELS alone are drawn where they are asked for.
 
     Raises:
-        FedscopeError: no result; results of different layers, which one axis cannot show.
+        FedscopeError: no result; results of different layers, which one axis cannot show; a panel that is asked for and
+            has nothing to show.
     """
     if not results:
         raise FedscopeError("there is no similarity to draw; give at least one result")
     if len({result.layer for result in results}) > 1:
         layers = ", ".join(dict.fromkeys(result.layer for result in results))
         raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
+    drawn = _drawn(results, panels)
     most = 3 if _side(width, 3) >= NARROWEST else 2
     shown = [chosen(result.rounds, most) for result in results]
     columns = max(map(len, shown))
-    curves = any(len(result.rounds) > 1 for result in results)
-    errors = any(len(_comparable(result)) > 1 for result in results)
+    curves, high = len(drawn - {"maps"}), CURVES if "maps" in drawn else ALONE
     scale = scale_of([similarity.cka for rounds in shown for similarity in rounds])
     with paper_style(width):
         side = _side(width, columns)
         named = [[[str(k) for k in similarity.client_ids] for similarity in rounds] for rounds in shown]
         ids = max(room_for(names, side) for row in named for names in row)
-        remark = wrapped(_remark(results, curves, errors), width - 0.16, 0.9)
+        remark = wrapped(_remark(results, drawn), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
-        row = TITLE + side + ids + LABEL
-        below = top + row * len(results) + (0.14 + CURVES + BELOW if curves else 0)
-        below += GAP + CURVES + BELOW if errors else 0
+        row = TITLE + side + ids + LABEL if "maps" in drawn else 0
+        below = top + row * len(results) + (0.14 - GAP if curves else 0) + curves * (GAP + high + BELOW)
         sheet = Sheet(width, below + LINE * len(remark) + EDGE, title)
-        for r, (result, rounds) in enumerate(zip(results, shown, strict=True)):
+        for r, (result, rounds) in enumerate(zip(results, shown, strict=True) if "maps" in drawn else ()):
             down = top + r * row + TITLE
             for c, similarity in enumerate(rounds):
                 left = LEFT + c * (side + BETWEEN)
@@ -84,13 +103,16 @@ def draw_clients(results: Sequence[ClientCKA], width: float = 3.5, title: str | 
             _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN) - BETWEEN + GAP, down, side)
         lowest = below - BELOW
         across = width - AXIS - ENDS
-        if errors:
-            _errors_over_similarity(sheet.axes(AXIS, lowest - CURVES, across, CURVES, ylabel=0.36), results)
-            lowest -= CURVES + GAP + BELOW
-        if curves:
-            axes = sheet.axes(AXIS, lowest - CURVES, across, CURVES, ylabel=0.36)
+        if "error" in drawn:
+            axes = sheet.axes(AXIS, lowest - high, across, high, ylabel=0.36)
+            _errors_over_similarity(axes, results, across)
+            _number_rounds(axes, results, across, high)
+            label_ends(axes, high)
+            lowest -= high + GAP + BELOW
+        if "rounds" in drawn:
+            axes = sheet.axes(AXIS, lowest - high, across, high, ylabel=0.36)
             _means_over_rounds(axes, results)
-            label_ends(axes, CURVES)
+            label_ends(axes, high)
         return sheet.finished(remark, 0.08)
 
 
@@ -101,7 +123,7 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         margin = max(map(len, names)) * CHARACTER + 0.1
         side = width - margin - GAP - BAR - NUMBERS
         below = room_for(names, side)
-        remark = wrapped(_remark([result], False, False), width - 0.16, 0.9)
+        remark = wrapped(_remark([result]), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.04)
         height = top + side + (below or margin) + 0.05 + LINE * len(remark) + EDGE
         sheet = Sheet(width, height, title)
@@ -190,24 +212,50 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
     axes.set_ylabel("mean CKA")
 
 
-def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA]) -> None:
+def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: float) -> None:
     """The test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
-    colour a run, and of one run alone the numbers of the first and the last round."""
+    colour and a marker a run."""
     for i, result in enumerate(results):
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
         name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        look: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linewidth": 0.5, "label": name}
+        look: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "markersize": 2.6, "linewidth": 0.5, "label": name}
         axes.plot(across, up, color=COLOURS[i % len(COLOURS)], **look)
-        for k in {0, len(known) - 1} if known and len(results) == 1 else ():
-            beside: dict[str, Any] = {"xytext": (3, 2), "textcoords": "offset points", "size": SMALL}
-            axes.annotate(str(known[k].round), (across[k], up[k]), color=COLOURS[i % len(COLOURS)], **beside)
-    even(axes.xaxis, 6, quarters=True)
+    even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
-    axes.margins(x=0.06, y=0.12)
+    axes.margins(x=0.1, y=0.12)
     axes.set_ylim(bottom=0)
+    axes.autoscale_view()  # now, because labels stand where the points are, which the limits decide
     axes.set_xlabel("mean CKA between clients", labelpad=1)
     axes.set_ylabel("test error (%)")
+
+
+def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, height: float) -> None:
+    """The rounds' numbers at the points: every run's first and last one, and others as they fit; of many rounds the
+    first and the last alone."""
+    ends: list[tuple[float, float, str, str]] = []
+    others: list[tuple[float, float, str, str]] = []
+    for i, result in enumerate(results):
+        colour = COLOURS[i % len(COLOURS)]
+        named = [(one.mean, 100 * one.test_error, str(one.round), colour) for one in _comparable(result)]
+        ends += named[:1] + named[1:][-1:]
+        others += named[1:-1]
+    label_points(axes, [*ends, *others], width, height, len(ends) if len(others) > MARKED else None)
+
+
+def _drawn(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
+    """The panels that are drawn. Raises as :func:`draw_clients`."""
+    there = {
+        "maps": True,
+        "rounds": any(len(result.rounds) > 1 for result in results),
+        "error": any(len(_comparable(result)) > 1 for result in results),
+    }
+    for name in asked:
+        if name not in PANELS:
+            raise FedscopeError(f"{name!r} is no panel of similarities over rounds; there are {', '.join(PANELS)}")
+        if not there[name]:
+            raise FedscopeError(f"there is no panel {name!r}, because {PANELS[name]}; ask for more --rounds")
+    return {name for name in asked or PANELS if there[name]}
 
 
 def _comparable(result: ClientCKA) -> list[RoundCKA]:
@@ -215,23 +263,23 @@ def _comparable(result: ClientCKA) -> list[RoundCKA]:
     return [one for one in result.rounds if math.isfinite(one.mean) and math.isfinite(one.test_error)]
 
 
-def _remark(results: Sequence[ClientCKA | ModelCKA], curves: bool, errors: bool) -> str:
+def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("maps",)) -> str:
     attrs: Mapping[str, Any] = results[0].attrs
     where = "outputs" if results[0].layer in ("", OUTPUT) else f"layer {results[0].layer}"
     batches = int(attrs.get("batches", 1))
     parts = [f"{attrs.get('estimator', '')} linear CKA of {where}".strip()]
-    if curves and batches > 1:
+    if "rounds" in drawn and batches > 1:
         parts.append(f"bars: standard error over {batches} minibatches")
-    if curves and len(results) > 1:
+    if "rounds" in drawn and len(results) > 1:
         parts.append("dashed: with global")
-    if errors:
-        numbers = ", numbers: first and last round" if len(results) == 1 else ""
-        parts.append(f"test error: of global, measured while training{numbers}")
+    if "error" in drawn:
+        parts.append("test error: of global, measured while training, numbers: rounds")
     matrices = [result.cka for result in results if hasattr(result, "cka")]
     matrices += [one.cka for result in results if hasattr(result, "rounds") for one in result.rounds]
     broken = sum(int(np.isnan(np.diagonal(matrix)).sum()) for matrix in matrices)
-    if broken:
-        parts.append("hatched, crosses: not defined" if curves else "hatched: not defined")
+    marks = {"maps": "hatched", "rounds": "crosses"}
+    if broken and (words := [mark for name, mark in marks.items() if name in drawn]):
+        parts.append(f"{', '.join(words)}: not defined")
     if "data" in attrs:
         parts.append(measured_on(attrs))
     return "; ".join(parts)

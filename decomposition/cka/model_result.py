@@ -100,7 +100,7 @@ class ModelCKAs(Collection[ModelCKA]):
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """One a layer."""
-        return {end: part.figure(width, title) for end, part in self.parts.items()}
+        return {end: part.figure(width, title, **drawing) for end, part in self.parts.items()}
 
     def findings(self) -> dict[str, Any]:
         """The models, and a matrix a layer."""

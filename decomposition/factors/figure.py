@@ -4,7 +4,7 @@ set side by side; drawing only."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # Inches. Margins are fixed and not fitted, so that panels of figures of one width lie on each other.
 LEFT, RIGHT, TOP, GAP, COLUMN_GAP, XLABEL, EDGE = 0.5, 0.8, 0.36, 0.27, 0.12, 0.4, 0.06
 HEIGHTS = {"large": 1.45, "small": 0.95, "clients": 1.1, "distance": 0.75, "error": 0.75}
+# Without the others a panel is at least so high.
+ALONE = 1.1
 NOTE_SIZE, NOTE_LINE = 6.0, 0.105
 # Lines between the edge and the panels: the title, a key of the columns, a heading a column (so far above a panel).
 TITLE_LINE, KEY_LINE, HEADING = 0.14, 0.12, 0.16
@@ -52,7 +54,18 @@ TITLES = {
 }
 
 
-def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = None) -> Figure:
+# What is asked for by a name, and what results without it have not.
+PANELS = {
+    "factors": (("large", "small"), ""),
+    "clients": (("clients",), "the clients' own numbers, which the squared loss of samples with owners has alone"),
+    "distance": (("distance",), "distances of clients to their average"),
+    "error": (("error",), "test errors, because none was measured while training"),
+}
+
+
+def draw_factors(
+    result: Decomposition, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
+) -> Figure:
     """The figure of a decomposition: a column of panels a run, `width` inches in all.
 
     From above: the factors and the loss of the averaged model that they add up to, signed; those too small to be seen
@@ -62,7 +75,9 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
     they exist, else plug-in ones. What the draws are, and what they cannot show, is written below; a panel of a run
     that diverged says "not finite".
 
-    Raises FedscopeError where no run has a round.
+    Some of PANELS alone are drawn where they are asked for, as the distance and the error for Figure 3.
+
+    Raises FedscopeError where no run has a round, and where a panel that is asked for has nothing to show.
     """
     if not any(run.rounds for run in result.runs):
         raise FedscopeError("the decomposition has no round to draw: choose rounds that recorded their clients")
@@ -74,38 +89,42 @@ def draw_factors(result: Decomposition, width: float = 3.5, title: str | None = 
         "distance": any(row.factor == "delta_max" for _, _, row in result.factors()),
         "error": any(run.curves for run in result.runs),
     }
-    panels, columns = [name for name in HEIGHTS if exists[name]], len(result.runs)
+    heights, columns = _heights(panels, exists), len(result.runs)
+    first = next(iter(heights))
     right = max(RIGHT, (LABEL + 0.06 * (width - LEFT) / columns) / (1 + 0.06 / columns))
     wide = (width - LEFT - right - COLUMN_GAP * (columns - 1)) / columns
     with paper_style(width):
         # 0.53 em is a generous mean width of a character, so no line is too long.
-        note = textwrap.wrap(notes(result), int((width - 0.12) * 72 / (0.53 * NOTE_SIZE)), break_on_hyphens=False)
+        note = textwrap.wrap(
+            notes(result, panels), int((width - 0.12) * 72 / (0.53 * NOTE_SIZE)), break_on_hyphens=False
+        )
         over, headings, key = _words_above(result.runs, title, width, wide)
         top = TOP + TITLE_LINE * (len(over) - (columns == 1)) + KEY_LINE * len(key)
-        height = top + sum(HEIGHTS[name] for name in panels) + GAP * (len(panels) - 1)
+        height = top + sum(heights.values()) + GAP * (len(heights) - 1)
         height += XLABEL + NOTE_LINE * len(note) + 0.06
         sheet = Sheet(width, height)
-        axes = _axes(sheet, panels, columns, top, wide)
+        axes = _axes(sheet, heights, columns, top, wide)
         for column, run in enumerate(result.runs):
-            draw_factor_lines(axes["large", column], run.rounds, [*large, "fma_loss"])
-            if exists["small"]:
+            if "large" in heights:
+                draw_factor_lines(axes["large", column], run.rounds, [*large, "fma_loss"])
+            if "small" in heights:
                 draw_factor_lines(axes["small", column], run.rounds, small, apart=0.01)
-            if exists["clients"]:
+            if "clients" in heights:
                 draw_clients(axes["clients", column], run.rounds, result.split)
-            if exists["distance"]:
+            if "distance" in heights:
                 draw_distances(axes["distance", column], run.rounds)
-            if exists["error"]:
+            if "error" in heights:
                 draw_errors(axes["error", column], run.curves)
             shown = [one.round for one in run.rounds] + [t for curve in run.curves for t in curve.rounds]
-            round_axis(axes[panels[0], column], shown, wide, two=wide < NARROW)
-        if exists["small"]:
+            round_axis(axes[first, column], shown, wide, two=wide < NARROW)
+        if "small" in heights:
             symmetric_log([axes["small", column] for column in range(columns)])
-        _furnish(axes, panels, headings, wide)
-        _entitle(axes, panels, result.loss, width, width - LEFT - right)
-        for name in panels:
+        _furnish(axes, heights, headings, wide)
+        _entitle(axes, heights, result.loss, width, width - LEFT - right)
+        for name, high in heights.items():
             say_where_empty([axes[name, column] for column in range(columns)], wide)
             # Last, because labels stand where the lines end, which the limits decide.
-            label_ends(axes[name, columns - 1], HEIGHTS[name])
+            label_ends(axes[name, columns - 1], high)
         for row, line in enumerate(over):
             sheet.text(EDGE, 0.04 + TITLE_LINE * row, line, va="top", **BOLD)
         for row, line in enumerate(key):
@@ -152,39 +171,56 @@ def _inches(words: str, font: Mapping[str, Any]) -> float:
     return float(figure.text(0, 0, words, **font).get_window_extent().width / figure.dpi)
 
 
-def _axes(sheet: Sheet, panels: Sequence[str], columns: int, top: float, wide: float) -> dict[tuple[str, int], Axes]:
+def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, float]:
+    """The panels that are drawn, from above, and their heights in inches. Raises as :func:`draw_factors`."""
+    for name in asked:
+        if name not in PANELS:
+            raise FedscopeError(f"{name!r} is no panel of a decomposition; there are {', '.join(PANELS)}")
+        if not any(exists[own] for own in PANELS[name][0]):
+            raise FedscopeError(f"there is no panel {name!r}: the result has no {PANELS[name][1]}; leave it out")
+    wanted = {own for name in asked or PANELS for own in PANELS[name][0] if exists[own]}
+    return {name: max(high, ALONE if asked else 0.0) for name, high in HEIGHTS.items() if name in wanted}
+
+
+def _axes(
+    sheet: Sheet, heights: Mapping[str, float], columns: int, top: float, wide: float
+) -> dict[tuple[str, int], Axes]:
     """A panel for each name and run; rows share their values, columns their rounds."""
     axes: dict[tuple[str, int], Axes] = {}
-    for name in panels:
+    first = next(iter(heights))
+    for name, high in heights.items():
         for column in range(columns):
             left = LEFT + column * (wide + COLUMN_GAP)
-            shared: dict[str, Any] = {"sharex": axes.get((panels[0], column)), "sharey": axes.get((name, 0))}
-            axes[name, column] = sheet.axes(left, top, wide, HEIGHTS[name], label=f"{name} {column}", **shared)
-        top += HEIGHTS[name] + GAP
+            shared: dict[str, Any] = {"sharex": axes.get((first, column)), "sharey": axes.get((name, 0))}
+            axes[name, column] = sheet.axes(left, top, wide, high, label=f"{name} {column}", **shared)
+        top += high + GAP
     return axes
 
 
-def _furnish(axes: Mapping[tuple[str, int], Axes], panels: Sequence[str], headings: Sequence[str], wide: float) -> None:
+def _furnish(
+    axes: Mapping[tuple[str, int], Axes], heights: Mapping[str, float], headings: Sequence[str], wide: float
+) -> None:
     """Headings of the columns, limits and labels of the axes."""
+    first, last = next(iter(heights)), list(heights)[-1]
     for (name, column), ax in axes.items():
-        if name == panels[0] and headings:
-            above = 1 + HEADING / HEIGHTS[name]
+        if name == first and headings:
+            above = 1 + HEADING / heights[name]
             ax.text(1.0, above, headings[column], ha="right", va="bottom", transform=ax.transAxes, **BOLD)
         # Now, when every column is drawn: the limits are shared, and must hold all of them.
         ax.autoscale_view(scalex=False)
         if name in ("clients", "distance", "error"):
             ax.set_ylim(0.0, ax.get_ylim()[1])
-        ax.tick_params(labelleft=column == 0, labelbottom=name == panels[-1])
-        if name == panels[-1] and wide >= NARROW:
+        ax.tick_params(labelleft=column == 0, labelbottom=name == last)
+        if name == last and wide >= NARROW:
             ax.set_xlabel("round")
     if wide < NARROW:  # in the middle of all columns
         columns = 1 + max(column for _, column in axes)
         middle = (wide * columns + COLUMN_GAP * (columns - 1)) / 2 / wide
-        low = axes[panels[-1], 0]
-        low.text(middle, -0.19 / HEIGHTS[panels[-1]], "round", ha="center", va="top", transform=low.transAxes)
+        low = axes[last, 0]
+        low.text(middle, -0.19 / heights[last], "round", ha="center", va="top", transform=low.transAxes)
 
 
-def _entitle(axes: Mapping[tuple[str, int], Axes], panels: Sequence[str], loss: str, width: float, room: float) -> None:
+def _entitle(axes: Mapping[tuple[str, int], Axes], panels: Iterable[str], loss: str, width: float, room: float) -> None:
     """Titles of the panels, over the columns alone: beside them stand the labels of the lines."""
     for name in panels:
         full, short = TITLES[loss if name == "large" else name]

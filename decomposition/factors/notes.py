@@ -25,9 +25,14 @@ OTHER_LOSSES = {
 }
 
 
-def notes(result: Decomposition) -> str:
-    """A few sentences from the result alone."""
+def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
+    """A few sentences from the result alone; of some panels what concerns these."""
     rounds = [one for run in result.runs for one in run.rounds]
+    if panels and not {"factors", "clients"} & set(panels):
+        if "distance" not in panels:
+            return ""
+        draws = _draws(result.draws, rounds, squared=False)
+        return f"Draws {result.draws}: {draws}. Distances are means over draws; {_bars(rounds)}."
     parts = [_loss(result.loss, rounds, _samples(result, rounds))]
     if result.split != "train" and any(one.split for one in rounds):
         parts.append("Own: label among the client's.")
@@ -35,7 +40,10 @@ def notes(result: Decomposition) -> str:
         parts.append("Averaged: the average over rounds, whose clients are those of all rounds in it.")
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(f"{words[0].upper()}{words[1:]}.")
-    return " ".join([*parts, f"Draws {result.draws}: {_draws(result, rounds)}.", _bars(result.loss, rounds)])
+    draws = _draws(result.draws, rounds, squared=result.loss == "squared")
+    unbiased = all(one.independent for one in rounds) and result.loss == "squared"
+    kind = "Unbiased estimates" if unbiased else "Plug-in estimates"
+    return " ".join([*parts, f"Draws {result.draws}: {draws}.", f"{kind}; {_bars(rounds)}."])
 
 
 def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
@@ -62,11 +70,10 @@ def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
     return f"Squared error of {outputs} on {samples}."
 
 
-def _draws(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
+def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
     """Where the draws come from, and what that hides."""
-    squared = result.loss == "squared"
     count = " or ".join(map(str, sorted({one.count for one in rounds})))
-    match result.draws.partition(":")[0]:
+    match draws.partition(":")[0]:
         case "local":
             covariance = "the covariance is 0 by construction and " if squared else ""
             return (
@@ -81,13 +88,9 @@ def _draws(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
     return f"{count} of every client"
 
 
-def _bars(loss: str, rounds: Sequence[RoundFactors]) -> str:
-    independent = all(one.independent for one in rounds)
-    kind = "Unbiased estimates" if independent and loss == "squared" else "Plug-in estimates"
+def _bars(rounds: Sequence[RoundFactors]) -> str:
     freedom = sorted({one.count - 1 for one in rounds if any(row.stderr_draws is not None for row in one.rows)})
     if freedom:
-        return (
-            f"{kind}; bars 95\N{NO-BREAK SPACE}% over draws, t on {' or '.join(map(str, freedom))} degrees of freedom."
-        )
-    few = "too few independent draws for bars" if independent else "dependent draws have no bars"
-    return f"{kind}; {few}."
+        return f"bars 95\N{NO-BREAK SPACE}% over draws, t on {' or '.join(map(str, freedom))} degrees of freedom"
+    independent = all(one.independent for one in rounds)
+    return "too few independent draws for bars" if independent else "dependent draws have no bars"

@@ -190,16 +190,19 @@ class Decomposition(TableResult):
         )
         return cls(tuple(runs), head["split"], head["draws"], head["loss"], head["attrs"])
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+    def figure(self, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
         """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the
         measured test error; `width` in inches, one column of panels a run.
 
+        Args:
+            panels: some of "factors", "clients", "distance" and "error" alone; all by default.
+
         Raises:
-            FedscopeError: there is no round to draw.
+            FedscopeError: there is no round to draw, or nothing of a panel that is asked for.
         """
         from .figure import draw_factors
 
-        return draw_factors(self, width, title)
+        return draw_factors(self, width, title, panels)
 
     def summary(self) -> str:
         """The last decomposed round of every run in words."""

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .paper import SMALL
+from .paper import CHARACTER, SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+
+
+#: inches: half of a point that is labelled, and a gap
+DOT = 0.03
 
 
 def even(axis: Axis, most: int | Literal["auto"], *, quarters: bool = False, **more: Any) -> None:
@@ -68,6 +72,39 @@ def label_ends(ax: Axes, height: float) -> None:
     for (at, label, color), y in zip(places, spread([at for at, _, _ in places], sizes), strict=True):
         ax.plot([1.01, 1.05], [at, y], transform=ax.transAxes, color=color, linewidth=0.5, clip_on=False, label="_tie")
         ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=0.95, transform=ax.transAxes)
+
+
+def label_points(
+    ax: Axes, points: Sequence[tuple[float, float, str, str]], width: float, height: float, most: int | None = None
+) -> None:
+    """Write labels beside points (x, y, label, colour) of a panel of ``width`` by ``height`` inches, earlier ones
+    first; one that would cover a point or another label, or leave the panel, is left out.
+
+    Args:
+        most: of labels.
+    """
+    box = np.array([width, height])
+    at = [(ax.transScale + ax.transLimits).transform((x, y)) * box for x, y, _, _ in points]
+    taken = [(*(place - DOT), *(place + DOT)) for place in at]
+    said = 0
+    for place, (_, _, label, colour) in zip(at, points, strict=True):
+        wide, high = CHARACTER * len(label), SMALL / 72
+        for across, up in ((1, 1), (-1, 1), (1, -1), (-1, -1)):
+            middle = place + np.array([across * (wide / 2 + DOT), up * (high / 2 + DOT)])
+            half = np.array([wide, high]) / 2
+            own = (*(middle - half), *(middle + half))
+            inside = (middle >= half).all() and (middle + half <= box).all()
+            if inside and said != most and not any(_meet(own, other) for other in taken):
+                where = float(middle[0] / width), float(middle[1] / height)
+                ax.text(*where, label, color=colour, size=SMALL, ha="center", va="center", transform=ax.transAxes)
+                taken.append(own)
+                said += 1
+                break
+
+
+def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Whether two boxes (left, low, right, high) share more than an edge."""
+    return all(max(one[i], other[i]) < min(one[i + 2], other[i + 2]) - 1e-9 for i in (0, 1))
 
 
 def spread(places: list[float], sizes: list[float]) -> list[float]:

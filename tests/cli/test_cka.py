@@ -64,6 +64,18 @@ def test_test_errors_are_those_measured_while_training(runs: Path, capsys: pytes
     assert all(one.test_error != one.test_error for one in ClientCKA.load("none.nc").rounds)
 
 
+def test_test_errors_are_drawn_alone_for_runs_and_refused_for_models(
+    runs: Path, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(ClientCKA, "figures", lambda self, width, title, **drawing: asked.append(drawing) or {})
+    words = said("runs/fma", "--rounds", "1,last", "--out", "p")
+    assert said("runs/fma", "--rounds", "1,last", "--out", "p", "--panel", "error") == words
+    assert asked == [{}, {"panels": ("error",)}]
+    with pytest.raises(FedscopeError, match=r"--panel error is for whole runs, and models have one matrix; leave it"):
+        said(*MODELS, "--panel", "error")
+
+
 def test_clients_and_addresses_give_the_same_numbers(runs: Path, said: Any) -> None:
     said("runs/fma", "--rounds", "2", "--layer", "fc1", "--estimator", "biased")
     made = ClientCKA.load("runs/fma/figures/cka-test-2-fc1-biased.nc")

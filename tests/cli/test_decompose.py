@@ -68,6 +68,20 @@ def test_every_source_closes_and_says_what_it_is(runs: Path, capsys: pytest.Capt
     assert float(runs_rows["corollary_2", "measured"]) == pytest.approx(float(one["ensemble_loss"]), rel=0.05)
 
 
+def test_a_panel_is_a_part_of_the_drawing_and_not_of_the_result(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        Decomposition, "figures", lambda self, width, title, **drawing: asked.append(drawing["panels"]) or {}
+    )
+    given = ["runs/fma-0", "--rounds", "4", "--draws", "rounds:3", "--out", "p"]
+    whole = decomposed(capsys, *given)
+    assert decomposed(capsys, *given, "--panel", "distance", "--panel", "error") == whole
+    assert decomposed(capsys, *given, "--redraw", "--panel", "factors") == whole
+    assert asked == [(), ("distance", "error"), ("factors",)]
+
+
 def test_runs_of_two_methods_are_two_columns(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["runs/fma-0", "runs/ima-0", "runs/fma-1", "runs/ima-1"]
     found = decomposed(capsys, *given, "--rounds", "2,4", "--draws", "runs", "--out", "both")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from legible import assert_apart, assert_inside
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, stack
@@ -22,6 +23,9 @@ from fedscope.decomposition.cka.model_result import ModelCKA
 from fedscope.decomposition.cka.pairs import model_similarity, round_similarity
 from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
 from fedscope.landscape import Compute, Samples, save_figure
+from fedscope.landscape.drawing.paper import paper_style
+from fedscope.landscape.drawing.sheet import Sheet
+from fedscope.landscape.drawing.ticks import label_points
 
 BOTH = ("unbiased", "biased")
 
@@ -562,15 +566,72 @@ def test_test_errors_are_drawn_against_similarity_where_they_were_measured(tmp_p
     kept = [one for i, one in enumerate(made.rounds) if i != 1]
     np.testing.assert_allclose(line.get_xdata(), [one.mean for one in kept])
     np.testing.assert_allclose(line.get_ydata(), [80, 20])
-    assert {text.get_text() for text in panel.texts} == {str(kept[0].round), str(kept[-1].round)}
+    assert [text.get_text() for text in panel.texts] == [str(one.round) for one in kept]
     # one round with an error is no curve, and none draws no panel
     for errors in ((0.8, math.nan, math.nan), (math.nan,) * 3):
         axes = with_errors(over_rounds(), *errors).figure().axes
         assert not any(one.get_xlabel() == "mean CKA between clients" for one in axes)
     both = draw_clients([made, with_errors(over_rounds("fma"), 0.7, 0.6, 0.5)])
     panel = next(axes for axes in both.axes if axes.get_xlabel() == "mean CKA between clients")
-    assert len([line for line in panel.lines if line.get_marker() == "o"]) == 2
-    assert not panel.texts, "numbers of two runs would hide each other"
+    lines = {str(line.get_label()): line for line in panel.lines}
+    np.testing.assert_allclose(lines["fma"].get_ydata(), [70, 60, 50])
+    assert lines["fma"].get_marker() != lines["ima"].get_marker(), "told apart without colour"
+    assert lines["fma"].get_color() != lines["ima"].get_color()
+    # names where the lines end, numbers at their ends and wherever they hide nothing
+    assert {"ima", "fma", "1", "20"} <= {text.get_text() for text in panel.texts}
+
+
+def test_panels_are_drawn_alone() -> None:
+    """Of Figure 4 the half that has similarity on its axis."""
+    both = [with_errors(over_rounds(), 0.8, 0.4, 0.2), with_errors(over_rounds("fma"), 0.7, 0.6, 0.5)]
+    for width in (2.0, 3.5, 7.0):
+        figure = draw_clients(both, width, "errors", panels=["error"])
+        (panel,) = figure.axes
+        assert panel.get_xlabel() == "mean CKA between clients"
+        assert_apart(assert_inside(figure, width))
+    note = " ".join(text.get_text() for text in figure.texts)
+    assert "numbers: rounds" in note
+    assert "bars" not in note
+    assert [axes.get_xlabel() for axes in both[0].figure(panels=("error", "rounds")).axes] == [
+        panel.get_xlabel(),
+        "round",
+    ]
+    assert len(both[0].figure(panels=["maps"]).axes) == 4  # three maps and their colours
+    with pytest.raises(FedscopeError, match=r"no panel 'error', because no run has two rounds with a test error"):
+        over_rounds().figure(panels=["error"])
+    with pytest.raises(FedscopeError, match=r"'errors' is no panel of similarities over rounds; there are maps, roun"):
+        over_rounds().figure(panels=["errors"])
+    alone = ClientCKA(over_rounds().rounds[:1], over_rounds().attrs)
+    with pytest.raises(FedscopeError, match=r"no panel 'rounds', because no run has two rounds; ask for more --rounds"):
+        alone.figure(panels=["rounds"])
+
+
+def test_many_rounds_are_numbered_at_their_ends() -> None:
+    one = over_rounds().rounds[0]
+    rounds = tuple(replace(one, round=t, mean=t / 50, test_error=1 - t / 60) for t in range(1, 41))
+    (panel,) = ClientCKA(rounds, over_rounds().attrs).figure(panels=["error"]).axes
+    assert [text.get_text() for text in panel.texts] == ["1", "40"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12))
+def test_labels_of_points_hide_neither_points_nor_each_other(places: list[tuple[float, float]]) -> None:
+    with paper_style(3.5):
+        sheet = Sheet(3.5, 2.0)
+        panel = sheet.axes(0.5, 0.2, 2.5, 1.5)
+        panel.set(xlim=(0, 1), ylim=(0, 1))
+        label_points(panel, [(x, y, str(10 * i), "black") for i, (x, y) in enumerate(places)], 2.5, 1.5)
+        panel.set_axis_off()
+        boxes = assert_inside(sheet.figure, 3.5)
+        assert_apart([box for box in boxes if box[0]])
+        dots = panel.transData.transform(places)
+        # boxes hold the line's full height: a pixel, at 100 dots an inch, is no ink
+        for words, box in boxes:
+            assert not [dot for dot in dots if (abs(dot - (box.min + box.max) / 2) < (box.size / 2) - 1).all()], words
+        # a point that has the panel for itself has its number
+        alone = [
+            i for i, one in enumerate(dots) if min([9e9, *(abs(one - two).max() for two in np.delete(dots, i, 0))]) > 60
+        ]
+        assert {str(10 * i) for i in alone} <= {words for words, _ in boxes}
 
 
 def test_one_round_has_no_curve_and_a_narrow_figure_no_middle_round() -> None:

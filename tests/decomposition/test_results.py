@@ -234,6 +234,39 @@ def test_the_figure_draws_the_numbers():
     assert distances.get_title(loc="left") == "distance of clients to their average (L2)"
 
 
+def test_panels_are_drawn_alone_with_what_concerns_them():
+    """Figure 3 is the distance and the test error, Figure 2 the factors and the test error."""
+    shown = result(plausible(), plausible("fedavg", seed=1))
+
+    def drawn(*panels: str) -> tuple[list[str], str]:
+        figure = shown.figure(3.5, panels=panels)
+        assert_apart(assert_inside(figure, 3.5))
+        return [ax.get_label() for ax in figure.axes[::2]], " ".join(t.get_text() for t in reversed(figure.texts))
+
+    labels, note = drawn("error", "distance")
+    assert labels == ["distance 0", "error 0"]
+    assert "Distances are means over draws; bars 95" in note
+    assert "covariance" not in note
+    assert "samples" not in note
+    lines = {line.get_label(): line for ax in shown.figure(panels=["distance"]).axes[1::2] for line in ax.lines}
+    expected = [one.row("delta_max").value for one in plausible("fedavg", seed=1).rounds]
+    np.testing.assert_array_equal(lines["Δ (greatest)"].get_ydata(), expected)
+    assert drawn("factors", "error")[0] == ["large 0", "small 0", "error 0"]
+    assert "covariance is 0 by construction" in drawn("factors", "error")[1]
+    assert drawn("error")[1] == ""
+    assert drawn() == drawn("factors", "clients", "distance", "error")
+
+
+def test_a_panel_that_has_nothing_to_show_is_refused():
+    nothing = result(replace(plausible(split=False), curves=()))
+    with pytest.raises(FedscopeError, match=r"no panel 'error': the result has no test errors, because none was meas"):
+        nothing.figure(panels=["distance", "error"])
+    with pytest.raises(FedscopeError, match=r"no panel 'clients': the result has no .*own numbers, .*; leave it out"):
+        nothing.figure(panels=["clients"])
+    with pytest.raises(FedscopeError, match=r"'delta' is no panel of a decomposition; there are factors, clients, dis"):
+        nothing.figure(panels=["delta"])
+
+
 def test_several_runs_are_columns_on_common_axes():
     high = plausible("fma", seed=1)
     high = replace(high, curves=(ErrorCurve("global", (1, 60), (0.99, 0.5)),))

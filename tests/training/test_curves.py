@@ -74,6 +74,36 @@ def test_a_mean_over_clients_has_its_own_deviation_as_a_band() -> None:
     np.testing.assert_allclose(axes.lines[1].get_ydata(), 100 * (1 - one.values["client_error_mean"]))
 
 
+def test_what_has_a_panel_of_its_own_is_drawn_there_alone() -> None:
+    """FedSA's Figure 5: training loss, accuracy, deviation over the clients; its dotted line is the local models."""
+    names = ("all_client_test_accuracy_mean", "all_client_test_accuracy_std", "client_accuracy_mean")
+    columns = (*MEASURES, *(measure_of(name).column for name in names[:2]))
+    one = curve(averaged=None, columns=columns)
+    for name in [name for name in one.values if name.startswith("averaged")]:
+        one.values[name][:] = np.nan
+
+    def drawn(*measures: str, runs: int = 1) -> list[tuple[int, int]]:
+        """Lines and bands of each panel."""
+        many = tuple(replace(one, run=f"run-{i}") for i in range(runs))
+        figure = Curves(many, measures=measures).figure()
+        return [(len(axes.lines), len(axes.collections)) for axes in figure.axes]
+
+    assert drawn(names[0]) == [(2, 1)]  # with its band, and the local models dotted
+    assert drawn(*names[:2]) == [(2, 0), (1, 0)]
+    assert drawn(names[0], names[2]) == [(1, 1), (1, 1)]
+    assert drawn(*names) == [(1, 0), (1, 0), (1, 1)]
+    # bands of many runs would hide each other
+    assert drawn(names[0], runs=4) == [(8, 4)]
+    assert drawn(names[0], runs=5) == [(10, 0)]
+    labels = [text.get_text() for text in Curves((one,), measures=names).figure().legends[0].get_texts()]
+    assert labels == ["ima", "± 1 s.d."]
+    many = Curves(tuple(replace(one, run=f"run-{i}") for i in range(5)), measures=("test_error",)).figure()
+    assert [text.get_text() for text in many.legends[0].get_texts()][5:] == ["clients"]
+    # nine methods are nine looks
+    nine = Curves(tuple(replace(one, run=f"run-{i}") for i in range(9)), measures=names[1:2]).figure()
+    assert len({(line.get_color(), str(line._dash_pattern)) for line in nine.axes[0].lines}) == 9  # type: ignore[attr-defined]
+
+
 def test_the_legend_names_what_an_average_over_rounds_adds() -> None:
     def labels(*runs: Curve) -> list[str]:
         return [text.get_text() for text in Curves(runs, {}).figure().legends[0].get_texts()]
