@@ -59,7 +59,8 @@ SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "vgg11-gn": ((3, 32, 32), {}),
     "vit-b16": ((3, 32, 32), {}),
 }
-#: the largest ones take seconds to make
+#: what takes seconds in a test that trains or answers one by one
+SLOW = ("resnet18", "resnet18-gn", "resnet34", "mobilenetv2-gn", "vit-b16")
 EACH = [pytest.param(name, marks=pytest.mark.slow if name in ("resnet34", "vit-b16") else ()) for name in SMALL]
 HEADS = {
     "mobilenetv2-gn": "classifier.1",
@@ -146,7 +147,9 @@ def test_fedsas_networks_keep_statistics_behind_every_convolution(name: str, cou
     assert len(Layout.of(module).buffers) == 3 * count
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SMALL]
+)
 def test_a_model_is_drawn_from_the_seed_and_answers_a_sample_alone_as_among_others(name: str) -> None:
     module, x = built(name)
     with torch.no_grad():
@@ -402,7 +405,7 @@ def settings(images: str, model: str, client: str = "sgd", **own: Any) -> Config
         ("fedfa", {}),
     ],
 )
-@pytest.mark.parametrize("model", ["resnet20-gn", "cnn-gn"])
+@pytest.mark.parametrize("model", [pytest.param("resnet20-gn", marks=pytest.mark.slow), "cnn-gn"])
 def test_methods_that_look_at_the_head_train_them(
     model: str, client: str, own: dict[str, Any], images: str, tmp_path: Path
 ) -> None:
@@ -441,7 +444,7 @@ def test_a_last_batch_of_one_joins_the_one_before_with_batch_norm() -> None:
     assert method.train(local("resnet18-gn", 1)).steps == 1
 
 
-@pytest.mark.parametrize("name", ["cnn-femnist", "mobilenetv2-gn", "alexnet-gn"])
+@pytest.mark.parametrize("name", ["cnn-femnist", pytest.param("mobilenetv2-gn", marks=pytest.mark.slow), "alexnet-gn"])
 def test_dropout_is_drawn_by_address(name: str) -> None:
     method = SGD(batch=4)
 
