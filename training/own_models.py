@@ -50,8 +50,9 @@ class OwnModels:
         """The error of each of the N clients on its own test part, [N]; NaN of one without.
 
         A client that did not take part in the round uses what it would use if it did not train: the deployed model, a
-        personal one made of what it kept at its last participation, or fine-tuned from the deployed one. As many
-        models as the cohort has are in memory at a time.
+        personal one made of what it kept at its last participation, or fine-tuned from the deployed one; or with
+        ``run.evaluate_all_of = "deployed"`` that one, whatever the method. As many models as the cohort has are in
+        memory at a time.
 
         Args:
             parts: the clients' own test parts.
@@ -59,7 +60,7 @@ class OwnModels:
             last: the round of each client's last participation before this one.
         """
         clients = np.arange(self.federation.config.data.clients)
-        if not self._personal:
+        if not self._personal or self.federation.config.run.evaluate_all_of == "deployed":
             return parts.errors(clients, self.deployed)
         errors, step = np.empty(len(clients)), len(self.cohort)
         before = {k: t for k, t in last.items() if k not in set(self.cohort.tolist())}

@@ -66,6 +66,11 @@ class RunConfig(Settings):
         "rounds after which all clients are tested on their own test parts (data.client_test): "
         '"1,20,last", "every:N", "last:N", "all", "none" or a list',
     )
+    evaluate_all_of: Literal["own", "deployed"] = setting(
+        "own",
+        "which models evaluate_all tests: what a client uses itself, which methods with personal models make, or the "
+        "one that is made for everybody",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
