@@ -26,10 +26,10 @@ from .own_data import taken_data as taken_data
 from .own_task import given_task as given_task
 from .own_task import task_of_data as task_of_data
 from .randomness import draw_cohort as draw_cohort
-from .recipe import Recipe as Recipe
-from .recipe import recipe as recipe
-from .recipe import recipe_names as recipe_names
-from .recipe import tables_of as tables_of
+from .recipe_files import Recipe as Recipe
+from .recipe_files import recipe as recipe
+from .recipe_files import recipe_names as recipe_names
+from .recipe_files import tables_of as tables_of
 from .registry import canonical_method as canonical_method
 from .registry import preset as preset
 from .registry import presets as presets

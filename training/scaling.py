@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -11,6 +11,9 @@ from ..checkpoints import FedscopeError
 from .config import Config, merge
 from .partitions.domains import Domains
 from .splitting import parse_partition
+from .words import word_of
+
+Tables = Mapping[str, Mapping[str, Any]]
 
 #: fewer are never played; fewer clients are never drawn for a round
 LEAST_ROUNDS = LEAST_COHORT = 2
@@ -26,12 +29,14 @@ _WINDOWS = {
 _ROUNDS = (("run", "evaluate_all"), ("record", "clients"), ("record", "globals"))
 
 
-def scaled(tables: Mapping[str, Mapping[str, Any]], scale: float) -> dict[str, dict[str, Any]]:
+def scaled(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
     """A configuration with rounds, samples and clients multiplied by ``scale``, starts and windows with them.
 
     Participation is kept, and so are rates and their decays. A round's cohort has at least two clients, a run two
-    rounds, a window or a cycle two rounds, and no number grows beyond the configuration's. With ``natural`` clients are
-    users, so fewer clients have fewer samples by themselves. ``domains:m`` keeps all domains, with fewer clients each.
+    rounds (three where SWA needs them), a window or a cycle two rounds, and no number grows beyond the configuration's.
+    Where the cohort's minimum keeps more clients, each has fewer samples. With ``natural`` clients are users and with
+    ``shards:c,size`` a client's samples are counted, so fewer clients have fewer samples by themselves. ``domains:m``
+    keeps all domains, with fewer clients each.
 
     Args:
         scale: 0 < scale <= 1.
@@ -47,20 +52,24 @@ def scaled(tables: Mapping[str, Mapping[str, Any]], scale: float) -> dict[str, d
         raise FedscopeError(f"--scale {scale:g} is no share of a set-up; give a number above 0 and at most 1")
     config = Config.read(tables)
     full = config.tables()
-    rounds = _smaller(config.run.rounds, scale, LEAST_ROUNDS)
-    clients, partition = _fewer_clients(config, scale)
+    rounds = _smaller(config.run.rounds, scale, _least_rounds(full))
+    clients, partition = _fewer_clients(config, scale, _least_clients(config.run.participation))
     changes: dict[str, dict[str, Any]] = {
         "run": {"rounds": rounds},
         "data": {"clients": clients, "partition": partition},
     }
-    if not _by_user(config):
+    if not _counted_by_client(config):
         changes["data"]["share"] = config.data.share * scale
-    for section, key in _STARTS:
-        if key in tables.get(section, {}):
-            changes.setdefault(section, {})[key] = min(rounds, _smaller(tables[section][key], scale, 1))
     for (section, key), least in _WINDOWS.items():
         if key in full[section]:
             changes.setdefault(section, {})[key] = _smaller(full[section][key], scale, least)
+    for section, key in _STARTS:
+        if key in tables.get(section, {}):
+            changes.setdefault(section, {})[key] = min(rounds, _smaller(tables[section][key], scale, 1))
+    if "cycle" in full["average"]:  # the first one ends within the run, and a round comes before it
+        latest = rounds - changes["average"]["cycle"] + 1
+        start = changes["average"].get("start", ceil(0.75 * rounds))
+        changes["average"]["start"] = min(full["average"]["start"], latest, max(2, start))
     for section, key in _ROUNDS:
         if key in tables.get(section, {}):
             changes.setdefault(section, {})[key] = _scaled_rounds(tables[section][key], scale, rounds)
@@ -68,24 +77,47 @@ def scaled(tables: Mapping[str, Mapping[str, Any]], scale: float) -> dict[str, d
 
 
 def scale_note(full: Config, small: Config, scale: float) -> str:
-    """What a scale has made of a configuration, in a sentence.
+    """What a scale has made of a configuration, in a sentence: all that differs, and which minima were met.
 
     >>> full = Config.read({"data": {"clients": 100}, "run": {"rounds": 400, "participation": 0.1}})
     >>> scale_note(full, Config.read(scaled(full.tables(), 0.1)), 0.1)
-    'scale 0.1: 40 of 400 rounds, 20 of 100 clients (two a round at least), 10 % of the training samples'
+    'scale 0.1: 40 of 400 rounds, 20 of 100 clients (two a round at least), 10 % of the samples'
     """
-    bounded = " (two a round at least)" if small.data.clients > full.data.clients * scale + 0.5 else ""
-    least = " (two at least)" if small.run.rounds > full.run.rounds * scale + 0.5 else ""
-    said = (
-        f"scale {scale:g}: {small.run.rounds} of {full.run.rounds} rounds{least}, "
-        f"{small.data.clients} of {full.data.clients} clients{bounded}"
-    )
-    return said if _by_user(full) else f"{said}, {100 * small.data.share:g} % of the training samples"
+    return f"scale {scale:g}: {', '.join(_parts(full, small, scale))}"
 
 
-def _by_user(config: Config) -> bool:
-    """Whether a client is a user, who brings all of their samples."""
-    return config.data.partition == "natural"
+def _parts(full: Config, small: Config, scale: float) -> Iterator[str]:
+    before, after = full.tables(), small.tables()
+    rounds, fewest = small.run.rounds, _least_rounds(before)
+    met = rounds == fewest > round(scale * full.run.rounds)
+    yield f"{rounds} of {full.run.rounds} rounds{_least_words(fewest) if met else ''}"
+    clients, cohort = small.data.clients, _least_clients(small.run.participation)
+    met = clients == _fewer_clients(full, scale, cohort)[0] > _fewer_clients(full, scale, 1)[0]
+    yield f"{clients} of {full.data.clients} clients{' (two a round at least)' if met else ''}"
+    if _counted_by_client(small):
+        yield "and the samples that are theirs"
+    elif small.data.share != full.data.share:
+        yield f"{100 * small.data.share:.3g} % of the samples"
+    for section, key in (*_STARTS, *_WINDOWS, *_ROUNDS):
+        old, new = before[section].get(key), after[section].get(key)
+        if old is not None and new is not None and old != new:
+            least = _WINDOWS.get((section, key), 1)
+            met = least > 1 and new == least > round(scale * old)
+            yield f"{section}.{key} {word_of(new)} of {word_of(old)}{_least_words(least) if met else ''}"
+
+
+def _least_words(least: int) -> str:
+    return f" ({('one', 'two', 'three')[least - 1]} at least)"
+
+
+def _least_rounds(full: Tables) -> int:
+    """Two; three where a round comes before a cycle of two."""
+    return LEAST_ROUNDS + ("cycle" in full["average"])
+
+
+def _counted_by_client(config: Config) -> bool:
+    """Whether a client's samples do not depend on how many clients there are."""
+    return parse_partition(config.data.partition).counted_by_client
 
 
 def _smaller(number: int, scale: float, least: int) -> int:
@@ -93,11 +125,15 @@ def _smaller(number: int, scale: float, least: int) -> int:
     return min(number, max(least, round(scale * number)))
 
 
-def _fewer_clients(config: Config, scale: float) -> tuple[int, str]:
-    """How many clients, and how the samples are split over them."""
-    clients, least = config.data.clients, ceil(LEAST_COHORT / config.run.participation - 1e-9)
-    partitioner = parse_partition(config.data.partition)
-    if not isinstance(partitioner, Domains):
+def _least_clients(participation: float) -> int:
+    """How many make a cohort of two."""
+    return ceil(LEAST_COHORT / participation - 1e-9)
+
+
+def _fewer_clients(config: Config, scale: float, least: int) -> tuple[int, str]:
+    """How many clients, at least so many, and how the samples are split over them."""
+    clients, partitioner = config.data.clients, parse_partition(config.data.partition)
+    if not isinstance(partitioner, Domains) or clients < partitioner.each:
         return _smaller(clients, scale, least), config.data.partition
     domains = clients // partitioner.each
     each = _smaller(partitioner.each, scale, max(1, ceil(least / domains)))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ..checkpoints import FedscopeError
 from .config import Config, merge, methods_in
-from .recipe import Tables, recipe
+from .recipe_files import Tables, recipe
 from .registry import preset
 from .scaling import scale_note, scaled
+
+#: no settings
+NOTHING: Tables = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,12 @@ class Setup:
                 f"--scale {self.scale:g} makes a set-up smaller; give it with --recipe or a configuration"
             )
 
-    def config(self, method: str | None, *above: Tables) -> Config:
+    def config(self, method: str | None, *above: Tables, cell: Tables = NOTHING) -> Config:
         """The configuration of a method, with what is laid over it; that counts more than the scale.
 
         Args:
             method: as ``--method``; by default what the recipe or the file says, else FMA for a recipe and IMA.
+            cell: what a recipe varies, which belongs to it: it is laid below ``above``, and made smaller, too.
 
         Raises:
             FedscopeError: what :meth:`Config.read` refuses.
@@ -53,15 +58,25 @@ class Setup:
         (50, 38, 20)
         """
         if self.scale is None:
-            return Config.read(self._laid(method, *above))
-        return Config.read(merge(scaled(self._laid(method, methods_in(*above)), self.scale), *above))
+            return Config.read(self._laid(method, cell, *above))
+        return Config.read(merge(scaled(self._full(method, cell, *above), self.scale), *above))
 
-    def note(self, method: str | None, *above: Tables) -> str:
+    def note(self, method: str | None, *above: Tables, cell: Tables = NOTHING) -> str:
         """What the scale has done, in a sentence; "" without one."""
         if self.scale is None:
             return ""
-        full = Config.read(self._laid(method, methods_in(*above)))
-        return scale_note(full, self.config(method, *above), self.scale)
+        full = Config.read(self._full(method, cell, *above))
+        return scale_note(full, self.config(method, *above, cell=cell), self.scale)
+
+    def _full(self, method: str | None, cell: Tables, *above: Tables) -> dict[str, dict[str, Any]]:
+        """What the scale makes smaller, with that of what is laid over it that decides about minima."""
+        given = merge(*above)
+        kept = {
+            section: {key: given[section][key]}
+            for section, key in (("run", "participation"), ("data", "partition"))
+            if key in given.get(section, {})
+        }
+        return self._laid(method, cell, methods_in(given), kept)
 
     def _laid(self, method: str | None, *above: Tables) -> dict[str, dict[str, Any]]:
         if self.recipe:

@@ -32,6 +32,11 @@ class Partitioner(Settings):
     needs_classes: ClassVar[bool] = True
     takes: ClassVar[str] = ""
 
+    @property
+    def counted_by_client(self) -> bool:
+        """Whether a client's samples do not depend on how many clients there are, so that fewer have fewer in all."""
+        return False
+
     def resolved(self) -> Self:
         """With values that only another package knows; as it is where there are none.
 

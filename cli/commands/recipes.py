@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ...training.recipe import Recipe
+    from ...training.recipe_files import Recipe
 
 
 @click.command(

@@ -41,6 +41,11 @@ class Domains(Partitioner):
         """``domains:20,shards:2``."""
         return f"domains:{self.each},{parse_partition(self.inside).written()}"
 
+    @property
+    def counted_by_client(self) -> bool:
+        """As inside a domain."""
+        return parse_partition(self.inside).counted_by_client
+
     def resolved(self) -> Self:
         """With the split inside resolved."""
         return replace(self, inside=parse_partition(self.inside).resolved().written())

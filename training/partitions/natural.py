@@ -22,6 +22,11 @@ class Natural(Partitioner):
 
     needs_classes: ClassVar[bool] = False
 
+    @property
+    def counted_by_client(self) -> bool:
+        """A client brings all samples of its user."""
+        return True
+
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:

@@ -24,6 +24,11 @@ class Shards(Partitioner):
     shards: int = setting(2, "shards a client, about its number of classes", least=1)
     size: int | None = setting(None, "samples a shard; without it the shards hold all samples", least=1)
 
+    @property
+    def counted_by_client(self) -> bool:
+        """With a ``size`` it has so many."""
+        return self.size is not None
+
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:

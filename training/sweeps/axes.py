@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ..recipe import Cell
+from ..recipe_files import Cell
 from ..words import value_of
 
 _SECTIONS = ("data", "model", "client", "server", "average", "run", "record")

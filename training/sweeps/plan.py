@@ -12,7 +12,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest, reading, versions, write_durably
 from ..config import Config, merge
-from ..recipe import Cell, cells_of, recipe, tables_of
+from ..recipe_files import Cell, cells_of, recipe, tables_of
 from ..registry import canonical_method
 from ..setup import Setup
 from ..words import word_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run
 from ..config import read_toml
-from ..recipe import Cell
+from ..recipe_files import Cell
 from ..setup import Setup
 from .axes import checked_seeds
 from .plan import FILE, Plan, planned, read_plan

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from ..checkpoints import FedscopeError, nearest
-from .config import merge
+from .config import merge, methods_in
 from .registry import METHOD_SECTIONS, canonical_method, preset
 
 #: settings by ``section.key``, and ``method``: one cell along an axis, or one cell of a sweep
@@ -84,10 +84,11 @@ class Recipe:
         own = preset(method) if method else {}
         if own and own["average"]["method"] == "none":
             del own["average"]
-        below = (preset("fma"), self.tables, own)
-        chosen = _chosen(method, merge(*below, *changes))
-        named = [tables for name, tables in self.by_method.items() if set(name.split("+")) <= chosen]
-        return merge(*below, *named, *changes)
+        # all methods are chosen before their settings are laid on them: another choice would drop these
+        chosen = merge(preset("fma"), self.tables, own, methods_in(*changes))
+        names = _names(method, chosen)
+        named = [tables for name, tables in self.by_method.items() if set(name.split("+")) <= names]
+        return merge(chosen, *named, *changes)
 
     def cells(self) -> tuple[dict[str, Any], ...]:
         """All cells of the figure or the table: one of each axis, the last axis fastest; one empty cell without axes.
@@ -230,7 +231,7 @@ def _number(printed: float | str) -> tuple[float, float | None]:
     return float(printed), None
 
 
-def _chosen(method: str | None, tables: Tables) -> set[str]:
+def _names(method: str | None, tables: Tables) -> set[str]:
     """The names by which the methods of a configuration are known: the preset's, the client's, the server's, ..."""
     found = {canonical_method(method)} if method else set()
     for section, (_, selector, default) in METHOD_SECTIONS.items():
