@@ -11,6 +11,7 @@ from .building import config_of, data_of, module_of, partition_of
 from .config import Config, merge
 from .engine import Engine
 from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
+from .local_training import refuse_single_samples
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import refuse_without_classes, trained_task
 from .pretrained import with_whole_path
@@ -58,6 +59,7 @@ def branch(
     data, module = data_of(run, learnt), module_of(run)
     config, compute = resolved(config, workers, config.data.name)
     split = partition_of(run)
+    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     engine = Engine(module, compute)
     federation = Federation.assemble(config, data, split, engine)
     refuse_gaps(run, round)

@@ -6,19 +6,19 @@ method's correction is arithmetic on vectors (``g += c - c_i``), as it stands in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..checkpoints import FedscopeError, Weights
 from ..landscape.evaluation.pixels import Inputs
 from .randomness import generator, torch_generator
-from .workbench import Objective, Workbench, mean_loss
+from .workbench import Objective, Workbench, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:
     from .building import Facts
@@ -112,22 +112,47 @@ class Stopped(Exception):
 
 
 def batches_an_epoch(task: LocalTask, method: ClientMethod) -> list[int]:
-    """The sizes of an epoch's mini-batches; the last one may be smaller.
+    """The sizes of an epoch's mini-batches; the last one may be smaller. Raises as :func:`batch_sizes`."""
+    joined = task.bench is not None and task.bench.batch_statistics
+    return batch_sizes(task.client, len(task.indices), method.batch, joined=joined)
+
+
+def batch_sizes(client: int, samples: int, batch: int, *, joined: bool) -> list[int]:
+    """A client's samples in mini-batches.
+
+    Args:
+        joined: whether a last batch of one sample joins the one before, because BatchNorm has no deviation of one.
 
     Raises:
-        FedscopeError: a client of one sample, and a model that normalises over the batch.
+        FedscopeError: batches of one sample that have no other to join.
+
+    >>> batch_sizes(0, 11, 5, joined=False), batch_sizes(0, 11, 5, joined=True)
+    ([5, 5, 1], [5, 6])
     """
-    whole, rest = divmod(len(task.indices), method.batch)
-    sizes = [method.batch] * whole + [rest] * (rest > 0)
-    if task.bench is not None and task.bench.batch_statistics and sizes[-1] == 1:
-        # BatchNorm has no deviation of one sample: it joins the batch before.
-        if len(sizes) == 1 or method.batch == 1:
+    whole, rest = divmod(samples, batch)
+    sizes = [batch] * whole + [rest] * (rest > 0)
+    if joined and sizes[-1:] == [1]:
+        if len(sizes) == 1 or batch == 1:
             raise FedscopeError(
-                f"client {task.client} has batches of one sample, which BatchNorm cannot normalise; give the client "
+                f"client {client} has batches of one sample, which BatchNorm cannot normalise; give the client "
                 "more samples (fewer clients), a larger --batch, or use a model with GroupNorm"
             )
         sizes[-2:] = [sizes[-2] + 1]
     return sizes
+
+
+def refuse_single_samples(module: nn.Module, samples: Sequence[int], batch: int) -> None:
+    """Refuse clients that a module could not be trained on, before the round in which the first of them is drawn.
+
+    Args:
+        samples: of each client.
+
+    Raises:
+        FedscopeError: as :func:`batch_sizes`.
+    """
+    if has_batch_statistics(module):
+        for client, own in enumerate(samples):
+            batch_sizes(client, own, batch, joined=True)
 
 
 def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:

@@ -25,6 +25,7 @@ from .building import (
 from .config import Config
 from .engine import Engine, engine_on
 from .lineage import branch_of, complete_history
+from .local_training import refuse_single_samples
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import learning, trained_task
 from .pretrained import first_model, refuse_other_file, with_whole_path
@@ -84,6 +85,7 @@ def train(
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     config.model.architecture.refuse_samples(data)
     refuse_tokens(config.model.name, module, data)
+    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     facts = facts_of(config, module, data.classes, learnt)
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model

@@ -34,9 +34,7 @@ class Workbench(FlatModule):
         self.module.train()
         self._draws = _Draws()
         _address_dropout(self.module, self._draws)
-        self.batch_statistics = any(
-            isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in self.module.modules()
-        )
+        self.batch_statistics = has_batch_statistics(self.module)
         self.g = torch.zeros_like(self.w)
         own = dict(self.module.named_parameters(remove_duplicate=False))
         for name, where in self.layout.slices.items():
@@ -167,6 +165,11 @@ def _address_dropout(module: nn.Module, draws: _Draws) -> None:
             draws.used = True
         else:
             _address_dropout(layer, draws)
+
+
+def has_batch_statistics(module: nn.Module) -> bool:
+    """Whether a module has layers that normalise over the batch."""
+    return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
 def mean_loss(learnt: Task) -> Objective:

@@ -118,6 +118,22 @@ CASES = [
     ("train --client fedbabu --average wima --set average.parts=classifier", "averages the head, which the client"),
     ("train --method swa --rounds 20", "so nothing would be averaged; give an earlier --set average.start=11"),
     ("train --client moon --set model.head=fc9 --out new", "model.head = 'fc9' is not a linear layer of the model"),
+    # models
+    ("train --model resnet-18 --out new", "'resnet-18' is not a model that fedscope knows; did you mean \"resnet18\"?"),
+    ("train --model vgg11-gn --out new", "needs images of at least 32 x 32 pixels, but a sample has shape [1, 8, 8]"),
+    ("train --model lstm --out new", "'lstm' needs tokens [n, L], but a sample has shape [1, 8, 8]; use --model mlp"),
+    ("train --model resnet20-gn --set model.groups=3 --out new", "model.groups = 3 does not divide the 16 channels"),
+    (
+        "train --model resnet20-gn --client moon --set model.head=head --out new",
+        "not a linear layer of the model; it has",
+    ),
+    ("train --model resnet18 --partition iid --clients 1437 --out new", "client 0 has batches of one sample, which Ba"),
+    (
+        "train --model resnet18 --partition iid --batch 1 --out new",
+        "client 0 has batches of one sample, which BatchNorm",
+    ),
+    ("train --model resnet18 --set model.stem=5x5 --out new", "model.stem = '5x5' has the wrong type: it takes one of"),
+    ("train --set model.weights=none.pt --out new", "none.pt does not exist"),
     # branches
     ("train --from runs/ima --method fma", "runs/ima is a run; name one of its models, as in runs/ima@last"),
     ("train --from runs/ima@9 --method fma", "runs/ima@9: the run has rounds 1-4"),
@@ -453,6 +469,7 @@ FILES_OF_OTHERS = [
         "line model.pt model.pt --data digits --model torch.nn:Identity",
         "model.pt: these tensors are not the expected model's",
     ),
+    ("train --set model.weights=model.pt --out new", "does not fit mlp as it is set here: fc1.weight, fc1.bias, fc2.w"),
     ("train --model own.nets:small --out new", "'own.nets:small' is code of your own, which a run cannot keep"),
 ]
 
