@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -22,6 +24,7 @@ def serve() -> None:
     The process ends when its standard input does, which is when the parent ends in whatever way, even amid a command: a
     run is fit to go on after any end.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, in a shell's background
     answers = os.dup(sys.stdout.fileno())
     asked: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
@@ -35,16 +38,19 @@ def serve() -> None:
         os._exit(ORPHANED)
 
     threading.Thread(target=listen, daemon=True).start()
-    while True:
-        task = asked.get()
-        with Path(task["log"]).open("ab") as log:
-            for stream in (1, 2):
-                os.dup2(log.fileno(), stream)
-            print("$ fedscope", *task["words"], flush=True)
+    try:
+        while True:
+            task = asked.get()
+            with Path(task["log"]).open("ab") as log:
+                for stream in (1, 2):
+                    os.dup2(log.fileno(), stream)
+            print("$", shlex.join(["fedscope", *task["words"]]), flush=True)
             status = run(task["words"])
             sys.stdout.flush()
             sys.stderr.flush()
-        os.write(answers, b"%d\n" % status)
+            os.write(answers, b"%d\n" % status)
+    except KeyboardInterrupt:  # between two commands
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from .dataset import Dataset, Groups
 def pooled(data: Dataset) -> Dataset:
     """The training samples and behind them the test samples as one training split; the test split is as it was.
 
-    They stay standardised by what the training samples alone gave.
+    They stay standardised by what the training samples alone gave. Users, domains or superclasses that are not known of
+    every test sample are none of the whole's.
 
     >>> from fedscope.training import load_data
     >>> digits = load_data("digits")
@@ -28,7 +29,11 @@ def pooled(data: Dataset) -> Dataset:
         x = Pixels(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
     else:
         x = np.concatenate([np.asarray(data.x_train), np.asarray(data.x_test)])
-    groups = {kind: Groups(of.names, np.concatenate([of.train, of.test]), of.test) for kind, of in data.groups.items()}
+    groups = {
+        kind: Groups(of.names, np.concatenate([of.train, of.test]), of.test)
+        for kind, of in data.groups.items()
+        if (of.test >= 0).all()
+    }
     return replace(data, x_train=x, y_train=np.concatenate([data.y_train, data.y_test]), groups=groups)
 
 

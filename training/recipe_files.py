@@ -143,6 +143,23 @@ def recipe_names() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def recipes(paper: str = "") -> tuple[str, ...]:
+    """The papers' set-ups, as ``paper/name``, sorted; :func:`recipe` says what each shows.
+
+    Args:
+        paper: ``ima``, ``wima``, ``fedsa`` or ``fedswa``; by default all.
+
+    Raises:
+        FedscopeError: another paper.
+
+    >>> recipes("fedswa")[:2]
+    ('fedswa/ablation', 'fedswa/rounds')
+    """
+    if paper and paper not in (papers := sorted({name.partition("/")[0] for name in recipe_names()})):
+        raise FedscopeError(f"{paper!r} is no paper{nearest(paper, papers)}; there are {', '.join(papers)}")
+    return tuple(name for name in recipe_names() if not paper or name.startswith(f"{paper}/"))
+
+
 def recipe(name: str) -> Recipe:
     """A recipe by its name.
 

@@ -67,26 +67,23 @@ def scaled(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
         if key in tables.get(section, {}):
             changes.setdefault(section, {})[key] = min(rounds, _smaller(tables[section][key], scale, 1))
     if "cycle" in full["average"]:  # the first one ends within the run, and a round comes before it
-        latest = rounds - changes["average"]["cycle"] + 1
-        start = changes["average"].get("start", ceil(0.75 * rounds))
-        changes["average"]["start"] = min(full["average"]["start"], latest, max(2, start))
+        average = changes["average"]
+        average["cycle"] = min(average["cycle"], rounds - 1)
+        latest, start = rounds - average["cycle"] + 1, average.get("start", ceil(0.75 * rounds))
+        average["start"] = min(full["average"]["start"], latest, max(2, start))
     for section, key in _ROUNDS:
         if key in tables.get(section, {}):
             changes.setdefault(section, {})[key] = _scaled_rounds(tables[section][key], scale, rounds)
     return merge(tables, changes)
 
 
-def scale_note(full: Config, small: Config, scale: float) -> str:
-    """What a scale has made of a configuration, in a sentence: all that differs, and which minima were met.
+def scale_notes(full: Config, small: Config, scale: float) -> Iterator[str]:
+    """What a scale has made of a configuration: all that differs, and which minima were met.
 
     >>> full = Config.read({"data": {"clients": 100}, "run": {"rounds": 400, "participation": 0.1}})
-    >>> scale_note(full, Config.read(scaled(full.tables(), 0.1)), 0.1)
-    'scale 0.1: 40 of 400 rounds, 20 of 100 clients (two a round at least), 10 % of the samples'
+    >>> list(scale_notes(full, Config.read(scaled(full.tables(), 0.1)), 0.1))
+    ['40 of 400 rounds', '20 of 100 clients (two a round at least)', '10 % of the samples']
     """
-    return f"scale {scale:g}: {', '.join(_parts(full, small, scale))}"
-
-
-def _parts(full: Config, small: Config, scale: float) -> Iterator[str]:
     before, after = full.tables(), small.tables()
     rounds, fewest = small.run.rounds, _least_rounds(before)
     met = rounds == fewest > round(scale * full.run.rounds)
@@ -95,12 +92,13 @@ def _parts(full: Config, small: Config, scale: float) -> Iterator[str]:
     met = clients == _fewer_clients(full, scale, cohort)[0] > _fewer_clients(full, scale, 1)[0]
     yield f"{clients} of {full.data.clients} clients{' (two a round at least)' if met else ''}"
     if _counted_by_client(small):
-        yield "and the samples that are theirs"
+        yield "their samples alone"
     elif small.data.share != full.data.share:
         yield f"{100 * small.data.share:.3g} % of the samples"
     for section, key in (*_STARTS, *_WINDOWS, *_ROUNDS):
         old, new = before[section].get(key), after[section].get(key)
-        if old is not None and new is not None and old != new:
+        unused = key == "explore_period" and before[section].get("explore") in ("exp", "const", "none")
+        if old is not None and new is not None and old != new and not unused:
             least = _WINDOWS.get((section, key), 1)
             met = least > 1 and new == least > round(scale * old)
             yield f"{section}.{key} {word_of(new)} of {word_of(old)}{_least_words(least) if met else ''}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ..checkpoints import FedscopeError
-from .config import Config, merge, methods_in
+from .config import Config, merge, methods_in, read_toml, recorded_tables
 from .recipe_files import Tables, recipe
 from .registry import preset
-from .scaling import scale_note, scaled
+from .scaling import scale_notes, scaled
 
 #: no settings
 NOTHING: Tables = MappingProxyType({})
@@ -61,12 +62,20 @@ class Setup:
             return Config.read(self._laid(method, cell, *above))
         return Config.read(merge(scaled(self._full(method, cell, *above), self.scale), *above))
 
-    def note(self, method: str | None, *above: Tables, cell: Tables = NOTHING) -> str:
-        """What the scale has done, in a sentence; "" without one."""
+    def notes(self, config: Config, method: str | None, *above: Tables, cell: Tables = NOTHING) -> tuple[str, ...]:
+        """What the scale has done, in parts of a sentence; () without one.
+
+        Args:
+            config: what :meth:`config` makes of the others.
+        """
         if self.scale is None:
-            return ""
-        full = Config.read(self._full(method, cell, *above))
-        return scale_note(full, self.config(method, *above, cell=cell), self.scale)
+            return ()
+        return tuple(scale_notes(Config.read(self._full(method, cell, *above)), config, self.scale))
+
+    def note(self, notes: Iterable[str]) -> str:
+        """Such parts as a sentence, each once; "" of none."""
+        parts = ", ".join(dict.fromkeys(notes))
+        return f"scale {self.scale:g}: {parts}" if parts else ""
 
     def _full(self, method: str | None, cell: Tables, *above: Tables) -> dict[str, dict[str, Any]]:
         """What the scale makes smaller, with that of what is laid over it that decides about minima."""
@@ -83,3 +92,23 @@ class Setup:
             return recipe(self.recipe).configured(method, *above)
         own: Mapping[str, Mapping[str, Any]] = preset(method) if method else {}
         return merge(preset(method or "ima"), self.stored, own, *above)
+
+
+def stored_tables(path: Path) -> dict[str, Any]:
+    """The tables of a configuration file; of a run's own with what it meant when it was recorded.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.config.read_toml` refuses.
+    """
+    stored = read_toml(path)
+    return recorded_tables(stored) if (path.parent / "run.json").exists() else stored
+
+
+def placed(error: FedscopeError, path: Path, stored: Tables) -> FedscopeError:
+    """The error, with the file's name where the file alone is refused with it."""
+    try:
+        Config.read(merge(preset("ima"), stored))
+    except FedscopeError as alone:
+        if str(alone) == str(error):
+            return FedscopeError(f"{path}: {error}")
+    return error

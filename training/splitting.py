@@ -167,9 +167,9 @@ def partition(
             )
     used = used_samples(labels, share, seed, groups)
     if clients > len(used):
-        of_all = f" that data.share = {share:g} uses" if share < 1 else ""
+        of_all, remedy = (f" that data.share = {share:g} uses", " or a larger share") if share < 1 else ("", "")
         raise FedscopeError(
-            f"data.clients = {clients} is more than the {len(used)} training samples{of_all}; use fewer clients"
+            f"data.clients = {clients} is more than the {len(used)} training samples{of_all}; use fewer clients{remedy}"
         )
     parts = parse_partition(text).split(
         labels[used], clients, generator(seed, "partition"), {kind: of[used] for kind, of in groups.items()}

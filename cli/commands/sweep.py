@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,30 +51,36 @@ def command(
     """Train a run for every combination of settings and seeds.
 
     A key is section.key of a configuration, or method; a value with commas stands in quotes, as in
-    data.partition='"shards:2,250",iid'. CONFIG is a .toml. Each run has a process of its own: one that fails is named,
-    and the others go on. The same command, or --resume, goes on after any stop.
+    data.partition='"shards:2,250",iid'. CONFIG is a .toml. Runs are trained in a process beside this one, which ends
+    with it: one that fails is named, and the others go on. The same command, or --resume, goes on after any stop.
     """
     from ...checkpoints import FedscopeError
-    from ...training import Setup, Sweep, read_assignments, read_toml, train_plan
+    from ...training import Setup, Sweep, read_assignments, train_plan
+    from ...training.setup import placed, stored_tables
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import planned
 
+    files = [word for word in keys if "=" not in word]
     if resume is not None:
         if keys or recipe or scale or seeds or assignments or out or alone:
             raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone")
         plan, out = Sweep.open(resume).plan, resume
     else:
-        files = [word for word in keys if "=" not in word]
         if len(files) > 1:
             raise FedscopeError(f"{files[1]} is a second configuration beside {files[0]}; write keys as KEY=A,B,C")
-        stored = read_toml(Path(files[0])) if files else {}
+        stored = stored_tables(Path(files[0])) if files else {}
         axes = read_axes(word for word in keys if "=" in word)
         chosen = read_seeds(seeds) if seeds else ()
         setup = Setup(recipe or "", stored, scale)
-        plan = planned(setup, axes, chosen, read_assignments(assignments), share=not alone)
+        try:
+            plan = planned(setup, axes, chosen, read_assignments(assignments), share=not alone)
+        except FedscopeError as error:
+            raise placed(error, Path(files[0]), stored) if files else error from None
         out = out or Path("sweeps") / (recipe or _name(files, keys))
+    for note in plan.notes:
+        click.echo(f"fedscope: {note}", err=True)
     if dry_run:
-        _dry(plan, out, as_json)
+        _dry(plan, out, Path(files[0]) if files else None, as_json)
         return
     click.echo(f"{out}: {len(plan.runs)} runs of {plan.rounds} rounds in all", err=True)
     with progress(str(out)) as report:
@@ -82,14 +89,16 @@ def command(
         except KeyboardInterrupt:
             click.echo(f"fedscope: go on with: fedscope sweep --resume {out}", err=True)
             raise
+    complete, failures = done.runs, done.failures
     if as_json:
-        said = {"sweep": str(out), "complete": [run.name for run in done.runs], "failed": dict(done.failures)}
+        said = {"sweep": str(out), "complete": [run.name for run in complete], "failed": dict(failures)}
         click.echo(json.dumps({**said, "missing": list(done.missing)}))
     else:
-        click.echo(f"{out}: {len(done.runs)} of {len(plan.runs)} runs complete; fedscope table {out}")
-    if done.failures:
-        names = ", ".join(done.failures)
-        raise FedscopeError(f"{len(done.failures)} of {len(plan.runs)} runs failed: {names}; see {out / 'logs'}")
+        click.echo(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
+    if failures:
+        raise FedscopeError(
+            f"{len(failures)} of {len(plan.runs)} runs failed: {', '.join(failures)}; see {out / 'logs'}"
+        )
 
 
 class _Watcher:
@@ -97,6 +106,10 @@ class _Watcher:
 
     def __init__(self, report: Any, count: int) -> None:
         self._report, self._count, self._done = report, count, 0
+
+    def there(self, names: Sequence[str]) -> None:
+        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
+        self._done = len(names)
 
     def rounds(self, done: int, of: int) -> None:
         """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
@@ -116,28 +129,25 @@ def _name(files: list[str], keys: tuple[str, ...]) -> str:
     return re.sub(r"[^\w.-]+", "-", "-".join(words))
 
 
-def _dry(plan: Any, out: Path, as_json: bool) -> None:
-    """The commands in their order, and an estimate."""
+def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
+    """The commands that are left, in their order, and an estimate."""
     from ...asking.loop_over_rounds import spoken
     from ...checkpoints import spoken_size
     from ...training.sweeps.estimates import estimate
-    from ...training.sweeps.steps import arguments_of, steps_of
+    from ...training.sweeps.steps import commands_of
+    from ...training.sweeps.sweep import rounds_there
 
-    there: dict[str, int | None] = {run.name: None for run in plan.runs}
-    commands = []
-    for step in steps_of(plan):
-        words = arguments_of(step, out, there)
-        if words is not None:
-            commands.append(shlex.join(["fedscope", *words]))
-            there[step.run.name] = step.last
+    there = rounds_there(plan, out)
+    commands = [shlex.join(["fedscope", *words]) for words in commands_of(plan, out, there, given)]
+    if not as_json:
+        for text in commands:
+            click.echo(text)
     with progress("trying a few steps of each kind") as report:
-        guess = estimate(plan, report)
+        guess = estimate(plan, there, report)
     if as_json:
         said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
         click.echo(json.dumps({**said, "seconds": guess.seconds, "bytes": guess.bytes}))
         return
-    for text in commands:
-        click.echo(text)
     click.echo(
         f"{len(plan.runs)} runs, {plan.rounds} rounds: about {spoken(guess.seconds)} on this machine, from a few steps "
         f"of each kind, and up to {spoken_size(guess.bytes)} on the disk"

@@ -89,10 +89,11 @@ def command(
     stands there.
     """
     from ...checkpoints import FedscopeError
-    from ...training import Setup, canonical_method, merge, preset, read_assignments, read_toml, recorded_tables
+    from ...training import Setup, canonical_method, merge, preset, read_assignments
     from ...training import resume as resume_run
     from ...training import train as train_run
     from ...training.own_code import is_call
+    from ...training.setup import placed, stored_tables
     from ..fetching import fetch
     from ..progress import TrainingWatcher
 
@@ -123,16 +124,14 @@ def command(
         layers = (preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
         _say(_branched(from_, method, merge(*layers), out, how), as_json)
         return
-    stored = read_toml(config) if config else {}
-    if config and (config.parent / "run.json").exists():
-        stored = recorded_tables(stored)
+    stored = stored_tables(config) if config else {}
     setup = Setup(recipe or "", stored, scale)
     flags_given = read_assignments(given), read_assignments(assignments)
     try:
         resolved = setup.config(method, *flags_given)
     except FedscopeError as error:
-        raise FedscopeError(_placed(error, config, stored)) from None
-    if note := setup.note(method, *flags_given):
+        raise placed(error, config, stored) if config else error from None
+    if note := setup.note(setup.notes(resolved, method, *flags_given)):
         click.echo(f"fedscope: {note}", err=True)
     if download:
         fetch(resolved.data.name)
@@ -145,18 +144,6 @@ def command(
 def _setting(config: Any) -> str:
     """``digits on 50 clients, shards:2``: what is learnt, and how it lies on the clients."""
     return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}"
-
-
-def _placed(error: Exception, config: Path | None, stored: dict[str, Any]) -> str:
-    """The sentence, with the file's name where the file alone is refused with it."""
-    from ...checkpoints import FedscopeError
-    from ...training import Config, merge, preset
-
-    try:
-        Config.read(merge(preset("ima"), stored))
-    except FedscopeError as alone:
-        return f"{config}: {error}" if str(alone) == str(error) else str(error)
-    return str(error)
 
 
 def _branched(

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ..recipe_files import Cell
+from ..registry import METHOD_SECTIONS, find, names
+from ..sections import DataConfig, RecordConfig, RunConfig
 from ..words import value_of
 
-_SECTIONS = ("data", "model", "client", "server", "average", "run", "record")
-#: a value in quotes or brackets may hold commas
-_VALUES = re.compile(r"""(?:"[^"]*"|'[^']*'|\[[^\]]*\]|[^,"'\[])+""")
+SECTIONS = ("data", "model", "client", "server", "average", "run", "record")
+#: keys of a cell that are no settings
+METHOD, LABEL = "method", "label"
+#: more runs, or seeds, are a slip
+MOST = 10_000
+_CLOSED_BY = {'"': '"', "'": "'", "[": "]"}
 
 
 def read_axes(texts: Iterable[str]) -> tuple[tuple[Cell, ...], ...]:
     """An axis for every ``key=value,value,...``; keys are ``section.key`` of a configuration, and ``method``.
 
+    A value in quotes or brackets may hold commas.
+
     Raises:
-        FedscopeError: a text of another form, a key that is given twice, no value or the same one twice.
+        FedscopeError: a text of another form, a key that is given twice, an empty value or the same one twice.
 
     >>> read_axes(["method=fma,ima", "data.partition='shards:2,250',iid"])[1]
     ({'data.partition': 'shards:2,250'}, {'data.partition': 'iid'})
@@ -28,23 +35,38 @@ def read_axes(texts: Iterable[str]) -> tuple[tuple[Cell, ...], ...]:
     for text in texts:
         key, equals, rest = text.partition("=")
         key = key.strip()
-        section, dot, _ = key.partition(".")
-        if not equals or not (key == "method" or (dot and section in _SECTIONS)):
-            known = ("method", *(f"{section}." for section in _SECTIONS))
-            raise FedscopeError(
-                f"{text!r} is not something to vary{nearest(key, known)}; write section.key=value,value as in "
-                "run.participation=0.1,0.2, or method=fma,ima"
-            )
+        if not equals:
+            raise FedscopeError(f"{text!r} has no values; write them behind it: {key}=A,B,C")
+        refuse_strange_key(key)
         if key in axes:
             raise FedscopeError(f"{key} is given twice; give all of its values in one: {key}=A,B,C")
-        values = [_value(word) for word in _VALUES.findall(rest)]
-        if not values or "" in values:
-            raise FedscopeError(f"{text!r} has an empty value; write {key}=A,B,C")
-        double = [value for i, value in enumerate(values) if value in values[:i]]
-        if double:
-            raise FedscopeError(f"{text!r} has the value {double[0]} twice; leave one out")
+        values = [_value(word) for word in _split(text, rest)]
         axes[key] = tuple({key: value} for value in values)
+        refuse_strange_values(key, values)
     return tuple(axes.values())
+
+
+def _split(text: str, rest: str) -> list[str]:
+    """The words between those commas that stand in no quotes and no brackets.
+
+    Raises:
+        FedscopeError: an empty one; quotes or brackets that nothing closes.
+    """
+    words, closing = [""], ""
+    for letter in rest:
+        if closing:
+            closing = "" if letter == closing else closing
+        elif letter == ",":
+            words.append("")
+            continue
+        else:
+            closing = _CLOSED_BY.get(letter, "")
+        words[-1] += letter
+    if closing:
+        raise FedscopeError(f"{text!r} opens something that no {closing} closes; close it")
+    if not all(word.strip() for word in words):
+        raise FedscopeError(f"{text!r} has an empty value; write {text.partition('=')[0]}=A,B,C")
+    return words
 
 
 def _value(word: str) -> Any:
@@ -52,11 +74,51 @@ def _value(word: str) -> Any:
     return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else value_of(word)
 
 
+def refuse_strange_key(key: str) -> None:
+    """Refuse what no configuration has.
+
+    Raises:
+        FedscopeError: says the nearest that there is.
+    """
+    section, dot, last = key.partition(".")
+    if key == METHOD or (dot and section in SECTIONS and last):
+        return
+    known = _known_keys()
+    same = [place for place in known if place.partition(".")[2] == key]
+    hint = f'; did you mean "{same[0]}"?' if same else nearest(key, (METHOD, *known))
+    raise FedscopeError(
+        f"{key!r} is not a setting that can be varied{hint or ';'} write section.key=value,value as in "
+        "run.participation=0.1,0.2, or method=fma,ima"
+    )
+
+
+def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
+    """Refuse no values, a word in place of a list, and a value that is there twice.
+
+    Raises:
+        FedscopeError: names it.
+    """
+    if isinstance(values, str) or not len(values):
+        raise FedscopeError(f"{key} has {values!r}, which is no list of values; give one, as in [{values!r}]")
+    double = [value for i, value in enumerate(values) if value in values[:i]]
+    if double:
+        raise FedscopeError(f"{key} has the value {double[0]} twice; leave one out")
+
+
+def _known_keys() -> list[str]:
+    """Every key of every section, whichever method has it."""
+    found = [f"{kind.section}.{key.name}" for kind in (DataConfig, RunConfig, RecordConfig) for key in fields(kind)]
+    for section, (shelf, selector, _) in METHOD_SECTIONS.items():
+        found.append(f"{section}.{selector}")
+        found += [f"{section}.{key.name}" for name in names(shelf) for key in fields(find(shelf, name))]
+    return list(dict.fromkeys(found))
+
+
 def read_seeds(text: str) -> tuple[int, ...]:
     """``0..4`` (both inclusive), ``0,1,5``, or both mixed.
 
     Raises:
-        FedscopeError: anything else, or a seed twice.
+        FedscopeError: anything else, a seed twice, or more than anybody trains.
 
     >>> read_seeds("0..2,7")
     (0, 1, 2, 7)
@@ -66,6 +128,8 @@ def read_seeds(text: str) -> tuple[int, ...]:
         first, dots, last = part.strip().partition("..")
         if not (first.isdecimal() and (last.isdecimal() if dots else not last)) or (dots and int(last) < int(first)):
             raise FedscopeError(f"--seeds {text!r} is not understood; write 0..4 (both inclusive) or 0,1,5")
+        if int(last or first) - int(first) >= MOST:
+            raise FedscopeError(f"--seeds {text!r} are more than {MOST:,} seeds; give fewer")
         seeds += range(int(first), int(last or first) + 1)
     return checked_seeds(seeds)
 
@@ -76,9 +140,11 @@ def checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     Raises:
         FedscopeError: one twice, or one that is no whole number from 0 on.
     """
-    for i, seed in enumerate(seeds):
+    known: set[int] = set()
+    for seed in seeds:
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             raise FedscopeError(f"seeds has {seed!r}; seeds are whole numbers from 0 on")
-        if seed in seeds[:i]:
+        if seed in known:
             raise FedscopeError(f"--seeds has {seed} twice; leave one out")
+        known.add(seed)
     return tuple(seeds)

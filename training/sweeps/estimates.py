@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,10 +36,18 @@ class Estimate:
     bytes: int
 
 
-def estimate(plan: Plan, progress: Callable[[int, int], None] | None = None) -> Estimate:
+def estimate(
+    plan: Plan,
+    there: Mapping[str, int | None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate:
     """Train a few steps of each kind of run, and count: seconds a step times steps, and rounds times a test.
 
-    A kind is a data set, a model, a client and a server with their settings. Recording is not counted in the time.
+    A kind is a data set, a model, a client and a server with their settings. Recording is not counted in the time, nor
+    are tests of all clients on their own test parts.
+
+    Args:
+        there: of each run the last round that is recorded already.
 
     Raises:
         FedscopeError: data that are not there; what training refuses.
@@ -63,7 +71,7 @@ def estimate(plan: Plan, progress: Callable[[int, int], None] | None = None) -> 
             if progress is not None:
                 progress(len(tried), len(kinds))
         step, test = tried[_kind(config)]
-        begun = run.after[1] if run.after else 0
+        begun = max(run.after[1] if run.after else 0, (there or {}).get(run.name) or 0)
         cohort = cohort_size(config.data.clients, config.run.participation)
         one = steps[place] * config.client.epochs * cohort * step + test / config.run.evaluate_every
         seconds += one * (config.run.rounds - begun)

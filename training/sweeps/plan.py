@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, nearest, reading, versions, write_durably
-from ..config import Config, merge
-from ..recipe_files import Cell, cells_of, recipe, tables_of
+from ...checkpoints import FedscopeError, reading, versions, write_durably
+from ...checkpoints.foreign_files import RESULT, read_json
+from ...checkpoints.results import plain
+from ..config import Config, merge, read_assignments
+from ..recipe_files import Cell, Tables, cells_of, recipe, tables_of
 from ..registry import canonical_method
 from ..setup import Setup
 from ..words import word_of
+from .axes import LABEL, METHOD, MOST, refuse_strange_key
 from .sharing import Shared, shared_histories
 
 FORMAT, VERSION, FILE = "fedscope-sweep", 1, "sweep.json"
 #: the configuration that a sweep was given, kept in its folder
 GIVEN = "config.toml"
+#: letters of a run's name, at most: a file's name ends at 255 bytes, and a log's is longer
+_LONGEST = 150
+_NAME = re.compile(r"[\w][\w.-]*")
+#: what a plan's file may ask for beside a configuration: no flag that names code
+_FLAGS = ("--recipe", "--scale", "--method", "--set")
 
 
 @dataclass(frozen=True)
@@ -46,13 +56,16 @@ class Plan:
     """The runs of a sweep, in the order of the table.
 
     Attributes:
-        about: what it was made of: ``recipe``, ``scale``, ``settings``, ``keys``, ``seeds``.
+        about: what it was made of: ``recipe``, ``scale``, ``settings``, ``axes``, ``seeds``, and the ``directory`` that
+            relative paths in settings begin at.
         stored: the tables of the configuration that was given; {} for none.
+        notes: what a scale has done, a sentence each.
     """
 
     runs: tuple[Planned, ...]
     about: Mapping[str, Any]
-    stored: Mapping[str, Mapping[str, Any]]
+    stored: Tables
+    notes: tuple[str, ...] = ()
 
     def of(self, name: str) -> Planned:
         """A run by its name."""
@@ -71,6 +84,8 @@ class Plan:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": versions(),
             **self.about,
+            "config": plain(self.stored),
+            "notes": list(self.notes),
             "runs": [
                 {
                     "name": run.name,
@@ -86,58 +101,69 @@ class Plan:
 
     def write(self, folder: Path) -> None:
         """Make a folder this sweep's."""
-        import tomli_w
-
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.stored:
-            with write_durably(folder / GIVEN) as temporary:
-                temporary.write_text(tomli_w.dumps(dict(self.stored)), encoding="utf-8")
         with write_durably(folder / FILE) as temporary:
             temporary.write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def write_given(self, folder: Path) -> None:
+        """The configuration that was given, for the runs' commands, where it is not there yet."""
+        import tomli_w
+
+        if self.stored and not (folder / GIVEN).exists():
+            with write_durably(folder / GIVEN) as temporary:
+                temporary.write_text(tomli_w.dumps(dict(self.stored)), encoding="utf-8")
 
 
 def planned(
     setup: Setup,
     axes: Sequence[Sequence[Cell]],
     seeds: Sequence[int] = (),
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Tables | None = None,
     *,
     share: bool = True,
 ) -> Plan:
     """All runs of a sweep, each checked before any is trained.
 
     Args:
-        axes: what is varied; () for what the recipe varies. A seed sets ``run.seed`` and ``data.seed``, so that runs of
-            one seed meet the same partition and the same cohorts.
-        settings: of all runs; they count more than the recipe, less than what is varied.
+        axes: what is varied; () for what the recipe varies, which a scale makes smaller with all else. A seed sets
+            ``run.seed`` and ``data.seed``, so that runs of one seed meet the same partition and the same cohorts.
+        settings: of all runs; they count more than the recipe, and none of them is varied.
         share: train rounds once that several runs have; see :func:`shared_histories`.
 
     Raises:
-        FedscopeError: nothing to vary; a setting that there is not, of the wrong type or out of range; two runs that
-            are the same.
+        FedscopeError: nothing to vary; a setting that there is not, of the wrong type or out of range, or that is given
+            twice; two runs that are the same.
     """
-    given = dict(settings or {})
-    own = recipe(setup.recipe).axes if setup.recipe and not axes else tuple(tuple(axis) for axis in axes)
-    if not own and not seeds:
+    given, own = plain(settings or {}), bool(setup.recipe and not axes)
+    varied = recipe(setup.recipe).axes if own else tuple(tuple(plain(cell) for cell in axis) for axis in axes)
+    if not varied and not seeds:
         raise FedscopeError("there is nothing to vary; give keys, as in run.participation=0.1,0.2, or --seeds 0..2")
-    _refuse_strange_keys(own)
+    _refuse_double_keys(varied, given, seeds, setup.recipe if own else "")
+    cells = cells_of(varied)
+    if (count := len(cells) * max(1, len(seeds))) > MOST:
+        raise FedscopeError(f"these are {count:,} runs, more than {MOST:,}; vary less")
+    unlabelled = {key for axis in varied if not any(LABEL in cell for cell in axis) for cell in axis for key in cell}
     runs: list[Planned] = []
-    for cell in cells_of(own):
+    smaller: list[str] = []
+    for cell in cells:
         method, tables = tables_of(cell)
         for seed in seeds or (None,):
-            seeded: dict[str, dict[str, Any]] = {}
-            if seed is not None:
-                seeded = {"run": {"seed": seed}, "data": {"seed": seed}}
-            config = setup.config(method, given, tables, seeded)
-            parts = [_word(key, value) for key, value in cell.items() if key != "label"]
-            parts = [_slug(str(cell["label"]))] if "label" in cell else parts
-            parts += [f"seed{seed}"] if seed is not None else []
-            name = "-".join(part for part in parts if part)
-            runs.append(Planned(name, cell, seed, config, _arguments(setup, method, given, tables, seeded)))
+            seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
+            below, above = (tables, (given, seeded)) if own else ({}, (given, tables, seeded))
+            config = setup.config(method, *above, cell=below)
+            if seed in (None, *seeds[:1]):
+                smaller += setup.notes(config, method, *above, cell=below)
+            here = _in_small(cell, config) if own and setup.scale is not None else cell
+            named = {
+                key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL
+            }
+            words = _arguments(setup, method, merge(below, *above), config)
+            runs.append(Planned(_name(named, seed, config), here, seed, config, words))
+    notes = [setup.note(smaller)] if smaller else []
+    if own and setup.scale is not None and len(different := list(_first_of_each(runs))) < len(runs):
+        notes.append(f"{len(different)} of {len(runs)} runs differ at this scale; the others are left out")
+        runs = different
     _refuse_same(runs)
-    names = [run.name for run in runs]
-    if double := {name for name in names if names.count(name) > 1}:
-        runs = [replace(run, name=f"{run.name}-{i}") if run.name in double else run for i, run in enumerate(runs, 1)]
+    runs = _uniquely_named(runs)
     shared: list[Shared | None] = shared_histories([run.config for run in runs]) if share else [None] * len(runs)
     runs = [
         run if of is None else replace(run, after=(runs[of.trunk].name, of.round))
@@ -147,10 +173,11 @@ def planned(
         "recipe": setup.recipe,
         "scale": setup.scale,
         "settings": given,
-        "axes": [[dict(cell) for cell in axis] for axis in own],
+        "axes": [[dict(cell) for cell in axis] for axis in varied],
         "seeds": list(seeds),
+        "directory": str(Path.cwd()),
     }
-    return Plan(tuple(runs), about, setup.stored)
+    return Plan(tuple(runs), about, setup.stored, tuple(notes))
 
 
 def read_plan(folder: Path) -> Plan:
@@ -163,10 +190,10 @@ def read_plan(folder: Path) -> Plan:
     if not path.is_file():
         raise FedscopeError(f"{folder} is no sweep: it has no {FILE}; give the --out of fedscope sweep")
     with reading(path, "the plan of a sweep"):
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if raw.get("format") != FORMAT:
+        raw = read_json(path, "the plan of a sweep", "restore it from a copy", RESULT)
+        if raw["format"] != FORMAT:
             raise FedscopeError(f"{path} is not the plan of a sweep; give the --out of fedscope sweep")
-        if raw.get("version", 0) > VERSION:
+        if raw["version"] > VERSION:
             raise FedscopeError(
                 f"{path} is of version {raw['version']}, this fedscope knows {VERSION}; update fedscope"
             )
@@ -181,16 +208,47 @@ def read_plan(folder: Path) -> Plan:
             )
             for entry in raw["runs"]
         )
-        about = {key: raw[key] for key in ("recipe", "scale", "settings", "axes", "seeds")}
-    stored: Mapping[str, Mapping[str, Any]] = {}
-    if (folder / GIVEN).exists():
-        from ..config import read_toml
-
-        stored = read_toml(folder / GIVEN)
-    return Plan(runs, about, stored)
+        _refuse_unsafe(path, runs)
+        about = {key: raw[key] for key in ("recipe", "scale", "settings", "axes", "seeds", "directory")}
+        return Plan(runs, about, raw["config"], tuple(raw["notes"]))
 
 
-def _arguments(setup: Setup, method: str | None, *above: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+def _refuse_unsafe(path: Path, runs: Sequence[Planned]) -> None:
+    """Refuse a plan that would write beside its folder, or ask for more than a configuration.
+
+    Raises:
+        FedscopeError: it was not written by fedscope.
+    """
+    names = Counter(run.name for run in runs)
+    for run in runs:
+        words = run.arguments[1:] if run.arguments[:1] == (GIVEN,) else run.arguments
+        flags = words[::2]
+        plain_words = len(words) % 2 == 0 and all(flag in _FLAGS for flag in flags)
+        trunk = run.after is None or (run.after[0] in names and 1 <= run.after[1] < run.config.run.rounds)
+        if not (_NAME.fullmatch(run.name) and names[run.name] == 1 and plain_words and trunk):
+            raise FedscopeError(f"{path} is damaged: its run {run.name!r} is none of a sweep's; restore it from a copy")
+
+
+def difference(there: Plan, asked: Plan) -> str:
+    """In what two plans differ first, as the end of a sentence; "" where they are of the same runs.
+
+    How runs share their first rounds makes none: their results are the same.
+    """
+    for plan, other, word in ((asked, there, "without"), (there, asked, "with")):
+        names = {run.name for run in other.runs}
+        if missing := [run.name for run in plan.runs if run.name not in names]:
+            return f", {word} {missing[0]}"
+    for run in asked.runs:
+        before, after = there.of(run.name).config.tables(), run.config.tables()
+        for section, table in after.items():
+            for key in sorted({*table, *before[section]}):
+                old, new = before[section].get(key), table.get(key)
+                if old != new:
+                    return f", with {section}.{key} = {word_of(old)} in {run.name}, not {word_of(new)}"
+    return ""
+
+
+def _arguments(setup: Setup, method: str | None, settings: Tables, config: Config) -> tuple[str, ...]:
     """``fedscope train`` with these gives the same configuration; a given file is in the sweep's folder."""
     words: list[str] = []
     if setup.recipe:
@@ -198,26 +256,66 @@ def _arguments(setup: Setup, method: str | None, *above: Mapping[str, Mapping[st
     elif setup.stored:
         words += [GIVEN]
     if setup.scale is not None:
-        words += ["--scale", f"{setup.scale:g}"]
+        words += ["--scale", word_of(setup.scale)]
     if method:
         words += ["--method", method]
-    for section, table in merge(*above).items():
-        for key, value in table.items():
-            words += ["--set", f"{section}.{key}={word_of(value)}"]
-    return tuple(words)
+    said = {section: dict(table) for section, table in settings.items()}
+    if setup.scale is not None:
+        final = config.tables()
+        # a command line's settings count more than the scale: what a recipe varies is said as the scale has made it
+        for section, table in said.items():
+            table |= {key: final[section].get(key, value) for key, value in table.items()}
+        now = setup.config(method, read_assignments(_assignments(said))).tables()
+        for section, table in final.items():
+            other = {key: value for key, value in table.items() if now[section].get(key) != value}
+            said.setdefault(section, {}).update(other)
+    return (*words, *(word for text in _assignments(said) for word in ("--set", text)))
 
 
-def _refuse_strange_keys(axes: Sequence[Sequence[Cell]]) -> None:
-    """Refuse keys that no configuration has, where methods differ and each cell alone could not say it well."""
-    sections = ("data", "model", "client", "server", "average", "run", "record")
-    for axis in axes:
-        for key in {key for cell in axis for key in cell}:
-            section, dot, _ = key.partition(".")
-            if key not in ("method", "label") and not (dot and section in sections):
-                raise FedscopeError(
-                    f"{key!r} is not a setting{nearest(key, ('method', *sections))}; write section.key, as in "
-                    "run.participation"
-                )
+def _assignments(settings: Tables) -> list[str]:
+    """``section.key=value``, as ``--set`` takes them."""
+    return [f"{section}.{key}={word_of(value)}" for section, table in settings.items() for key, value in table.items()]
+
+
+def _in_small(cell: Cell, config: Config) -> Cell:
+    """What a recipe varies, as the scale has made it."""
+    tables = config.tables()
+    return {
+        key: tables[key.partition(".")[0]].get(key.partition(".")[2], value) if "." in key else value
+        for key, value in cell.items()
+    }
+
+
+def _first_of_each(runs: Sequence[Planned]) -> Iterator[Planned]:
+    """Runs that no earlier one is the same as."""
+    seen: set[str] = set()
+    for run in runs:
+        key = json.dumps(run.config.tables(), sort_keys=True)
+        if key not in seen:
+            seen.add(key)
+            yield run
+
+
+def _refuse_double_keys(axes: Sequence[Sequence[Cell]], given: Tables, seeds: Sequence[int], recipe_name: str) -> None:
+    """Refuse keys that no configuration has, and those of which it is not clear what counts."""
+    owners: dict[str, int] = {}
+    for number, axis in enumerate(axes):
+        for key in {key: None for cell in axis for key in cell}:
+            if key == LABEL:
+                continue
+            refuse_strange_key(key)
+            if owners.setdefault(key, number) != number:
+                raise FedscopeError(f"{key} is varied twice; give all of its values in one axis")
+            section, _, last = key.partition(".")
+            if last in given.get(section, {}):
+                remedy = f"give what is to be varied yourself, as in {key}=A,B,C" if recipe_name else "leave one out"
+                by = f"{recipe_name} varies" if recipe_name else "the sweep varies"
+                raise FedscopeError(f"--set {key} sets what {by}; {remedy}")
+    if seeds:
+        for key in ("run.seed", "data.seed"):
+            section, _, last = key.partition(".")
+            if key in owners or last in given.get(section, {}):
+                raise FedscopeError(f"{key} is given twice, by itself and by --seeds; leave one out")
 
 
 def _refuse_same(runs: Sequence[Planned]) -> None:
@@ -225,21 +323,52 @@ def _refuse_same(runs: Sequence[Planned]) -> None:
     for run in runs:
         key = json.dumps(run.config.tables(), sort_keys=True)
         if key in seen:
-            raise FedscopeError(
-                f"{seen[key].name} and {run.name} would be the same run, setting by setting; leave one out"
-            )
+            one, other = (_spoken(planned.cell) for planned in (seen[key], run))
+            raise FedscopeError(f"{one} and {other} are the same run, setting by setting; leave one out")
         seen[key] = run
+
+
+def _spoken(cell: Cell) -> str:
+    """``method=fma average.method=ima``."""
+    return " ".join(f"{key}={word_of(value)}" for key, value in cell.items())
+
+
+def _name(cell: Cell, seed: int | None, config: Config) -> str:
+    """``fedprox-participation0.1-seed0``: what a run's folder is called."""
+    parts = [_word(key, value) for key, value in cell.items()]
+    if not any(parts):
+        parts = [config.title() if cell else ""]
+    parts += [f"seed{seed}"] if seed is not None else []
+    name = "-".join(part for part in parts if part)
+    if len(name) > _LONGEST:
+        name = f"{name[: _LONGEST - 9].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name
 
 
 def _word(key: str, value: Any) -> str:
     """A setting in a run's name: ``participation0.1``; of methods and names the value alone."""
-    if key in ("method", "average.method") and value == "none":
+    if key == "average.method" and value == "none":
         return ""
     last = key.rpartition(".")[2]
-    if key == "method":
+    if key == METHOD:
         value = canonical_method(str(value))
-    return _slug(f"{value}" if last in ("method", "name", "partition", "label") else f"{last}{word_of(value)}")
+    return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{word_of(value)}")
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^\w.]+", "-", text).strip("-").lower()
+    """Letters that a folder's name has everywhere; it begins with one, and hides nothing."""
+    return re.sub(r"[^a-z0-9_.]+", "-", text.lower()).strip("-.")
+
+
+def _uniquely_named(runs: Sequence[Planned]) -> list[Planned]:
+    """Runs whose names are no other's: of equal ones the second ends with 2, ..."""
+    used: set[str] = set()
+    named = []
+    for run in runs:
+        name, number = run.name, 1
+        while name in used or not name:
+            number += 1
+            name = f"{run.name}-{number}".strip("-")
+        used.add(name)
+        named.append(replace(run, name=name))
+    return named

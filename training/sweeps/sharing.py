@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import Config
+from ..methods import AverageMethod
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ def shared_histories(configs: Sequence[Config]) -> list[Shared | None]:
 
     Runs share rounds where their averages alone differ: before an average begins nothing depends on it (IMA before
     t_s is FMA). Of such runs the one whose average begins last, and of these the one that reaches back farthest, is
-    trained from its start, because all others can branch from it before theirs begins.
+    trained from its start, because all others can branch from it before theirs begins. One that leaves out a setting
+    which that one has is trained from its start, too: a branch has all settings that it does not change.
 
     >>> both = [Config.read({"average": {"method": name}, "run": {"rounds": 20}}) for name in ("none", "ima")]
     >>> shared_histories(both)
@@ -47,7 +49,12 @@ def shared_histories(configs: Sequence[Config]) -> list[Shared | None]:
         for i in members:
             start = starts[i]
             round = (averages[trunk] if start is None else start) - 1
-            reaches = configs[i].average.reaches_back() <= configs[trunk].average.reaches_back()
-            if i != trunk and round >= 1 and reaches:
+            if i != trunk and round >= 1 and _can_branch(configs[i].average, configs[trunk].average):
                 found[i] = Shared(trunk, round)
     return found
+
+
+def _can_branch(own: AverageMethod, trunk: AverageMethod) -> bool:
+    """Whether the history of a run with one average holds what another needs, and its settings can be replaced."""
+    left_out = set(trunk.table()) - set(own.table()) if type(own) is type(trunk) else set()
+    return own.reaches_back() <= trunk.reaches_back() and not left_out

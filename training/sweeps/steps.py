@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,29 +31,31 @@ class Step:
 
 def steps_of(plan: Plan) -> Iterator[Step]:
     """All steps, in order: a run that others branch from waits at their rounds, where all that they need is there."""
+    branches: dict[str, list[tuple[int, Planned]]] = {}
+    for run in plan.runs:
+        if run.after is not None:
+            branches.setdefault(run.after[0], []).append((run.after[1], run))
     for run in plan.runs:
         if run.after is not None:
             continue
-        branches = sorted(
-            (other for other in plan.runs if other.after is not None and other.after[0] == run.name),
-            key=lambda other: other.after[1] if other.after else 0,
-        )
         waits = 0
-        for other in branches:
-            assert other.after is not None, "just chosen"
-            if other.after[1] > waits:
-                waits = other.after[1]
+        for round, other in sorted(branches.get(run.name, ()), key=lambda branch: branch[0]):
+            if round > waits:
+                waits = round
                 yield Step(run, waits)
             yield Step(other)
         yield Step(run)
 
 
-def arguments_of(step: Step, folder: Path, rounds: dict[str, int | None]) -> list[str] | None:
+def arguments_of(
+    step: Step, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
+) -> list[str] | None:
     """The words behind ``fedscope`` for a step; None where nothing is left to do.
 
     Args:
         folder: the sweep's.
         rounds: of each run the last recorded round, 0 where only its folder is there, None where there is none.
+        given: the configuration that the sweep was given; by default its copy in the folder.
     """
     run, out = step.run, str(folder / RUNS / step.run.name)
     done = rounds[run.name]
@@ -70,5 +72,17 @@ def arguments_of(step: Step, folder: Path, rounds: dict[str, int | None]) -> lis
             words += ["--set", f"average.{key}={word_of(value)}"]
         return ["train", "--from", f"{trunk}@{run.after[1]}", *words, "--out", out]
     # a branch whose trunk has failed, or has gone on without it, is trained from its start
-    words = [str(folder / GIVEN) if word == GIVEN else word for word in run.arguments]
+    words = [str(given or folder / GIVEN) if word == GIVEN else word for word in run.arguments]
     return ["train", *words, "--out", out, *wait]
+
+
+def commands_of(
+    plan: Plan, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
+) -> Iterator[list[str]]:
+    """The words of all commands that are left, in their order, if none fails; see :func:`arguments_of`."""
+    there = dict(rounds)
+    for step in steps_of(plan):
+        words = arguments_of(step, folder, there, given)
+        if words is not None:
+            yield words
+            there[step.run.name] = step.last

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, Run
-from ..config import read_toml
+from ...checkpoints import FedscopeError, Run, WriterLock
+from ...checkpoints.durable import LOCK_NAME, sweep_temporaries
 from ..recipe_files import Cell
-from ..setup import Setup
-from .axes import checked_seeds
-from .plan import FILE, Plan, planned, read_plan
-from .running import SweepWatcher, rounds_of, train_sweep
+from ..setup import Setup, stored_tables
+from .axes import checked_seeds, refuse_strange_values
+from .plan import FILE, Plan, difference, planned, read_plan
+from .running import SweepWatcher, train_sweep
+from .state import failures_in, rounds_of
 from .steps import RUNS
 
 
@@ -37,21 +39,25 @@ class Sweep:
         Raises:
             FedscopeError: no sweep, or a damaged plan.
         """
-        return cls(Path(path), read_plan(Path(path)), {})
+        path = Path(path)
+        plan = read_plan(path)
+        return cls(path, plan, failures_in(path, plan))
+
+    @cached_property
+    def _complete(self) -> frozenset[str]:
+        return frozenset(
+            run.name for run in self.plan.runs if (rounds_of(self.path, run) or 0) >= run.config.run.rounds
+        )
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """The runs that are complete, in the order of the plan."""
-        return tuple(Run.open(self.path / RUNS / run.name) for run in self.plan.runs if self._is_complete(run.name))
+        return tuple(Run.open(self.path / RUNS / run.name) for run in self.plan.runs if run.name in self._complete)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The names of the runs that are not complete."""
-        return tuple(run.name for run in self.plan.runs if not self._is_complete(run.name))
-
-    def _is_complete(self, name: str) -> bool:
-        done = rounds_of(self.path, name)
-        return done is not None and done >= self.plan.of(name).config.run.rounds
+        return tuple(run.name for run in self.plan.runs if run.name not in self._complete)
 
 
 def sweep(
@@ -68,7 +74,7 @@ def sweep(
 ) -> Sweep:
     """Train a run for every combination of settings, or go on with what is there of them.
 
-    Each run is trained in a process of its own. One that fails is named, and the others go on.
+    Runs are trained in a process beside this one, which ends with it. One that fails is named, and the others go on.
 
     Args:
         axes: what is varied, as in ``{"method": ["fma", "ima"], "run.participation": [0.1, 0.2]}``; or axes of cells,
@@ -93,38 +99,69 @@ def sweep(
     ...     [run.name for run in made.runs], dict(made.failures)
     (['fma', 'fedavgm'], {})
     """
-    stored = {} if config is None else dict(config) if isinstance(config, Mapping) else read_toml(Path(config))
-    chosen: Sequence[Sequence[Cell]] = (
-        [[{key: value} for value in values] for key, values in axes.items()] if isinstance(axes, Mapping) else axes
-    )
-    plan = planned(Setup(recipe, stored, scale), chosen, checked_seeds(seeds), settings, share=share)
-    return train_plan(plan, Path(out), watcher)
+    stored: Mapping[str, Mapping[str, Any]] = {}
+    if config is not None:
+        stored = dict(config) if isinstance(config, Mapping) else stored_tables(Path(config))
+    if isinstance(axes, Mapping):
+        for key, values in axes.items():
+            refuse_strange_values(key, values)
+        axes = [[{key: value} for value in values] for key, values in axes.items()]
+    plan = planned(Setup(recipe, stored, scale), axes, checked_seeds(seeds), settings, share=share)
+    return train_plan(plan, out, watcher)
 
 
-def train_plan(plan: Plan, out: Path, watcher: SweepWatcher | None = None) -> Sweep:
+def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None) -> Sweep:
     """Make a folder a sweep, or go on with the same one.
 
     Raises:
-        FedscopeError: the folder holds something else, or another sweep.
+        FedscopeError: the folder holds something else, or another sweep; another process trains it.
+        KeyboardInterrupt: passed on; the same call goes on.
+    """
+    out = Path(out)
+    plan = _of_folder(plan, out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedscopeError(f"{out} cannot be made ({error.strerror}); give another --out") from error
+    with WriterLock(out):
+        plan = _of_folder(plan, out)  # again: now nobody else can fill it
+        sweep_temporaries(out)
+        if not (out / FILE).exists():
+            plan.write(out)
+        plan.write_given(out)
+        train_sweep(plan, out, watcher)
+    return Sweep.open(out)
+
+
+def rounds_there(plan: Plan, out: Path) -> dict[str, int | None]:
+    """Of each run the last round that a sweep's folder has already, None where there is no run yet.
+
+    Raises:
+        FedscopeError: the folder holds something else, or another sweep; a damaged run.
+    """
+    is_there = _of_folder(plan, out) is not plan
+    return {run.name: rounds_of(out, run) if is_there else None for run in plan.runs}
+
+
+def _of_folder(plan: Plan, out: Path) -> Plan:
+    """The plan of the same sweep that a folder holds already, or this one for a folder that is free.
+
+    Free are: nothing, an empty folder, and what an interrupted beginning left.
+
+    Raises:
+        FedscopeError: it holds something else, or another sweep.
     """
     if (out / FILE).exists():
         there = read_plan(out)
-        if there.runs != plan.runs:
-            raise FedscopeError(
-                f"{out} holds another sweep{_difference(there, plan)}; give another --out, or --resume it"
-            )
-        plan = there
-    elif out.exists() and (not out.is_dir() or any(path.name != ".writer" for path in out.iterdir())):
-        raise FedscopeError(f"{out} exists and is no sweep; give another --out")
-    else:
-        plan.write(out)
-    return Sweep(out, plan, train_sweep(plan, out, watcher))
-
-
-def _difference(there: Plan, asked: Plan) -> str:
-    """In which run two plans differ first."""
-    theirs = {run.name for run in there.runs}
-    for run in asked.runs:
-        if run.name not in theirs:
-            return f", without {run.name}"
-    return f", of {len(there.runs)} runs, not {len(asked.runs)}" if len(there.runs) != len(asked.runs) else ""
+        if other := difference(there, plan):
+            raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or --resume {out}")
+        return there
+    if out.exists() and not out.is_dir():
+        raise FedscopeError(f"{out} exists and is a file; give another --out")
+    names = {path.name for path in out.iterdir()} if out.exists() else set()
+    strange = [
+        name for name in names if name != LOCK_NAME and not (name.startswith(f".{FILE}.") and name.endswith(".tmp"))
+    ]
+    if strange:
+        raise FedscopeError(f"{out} exists and is no sweep: it holds {sorted(strange)[0]}; give another --out")
+    return plan

@@ -1,0 +1,199 @@
+"""``data.pool``: train and test samples together; models are tested on what clients set aside, wherever it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from in_memory import contents
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.landscape.evaluation.pixels import Pixels
+from fedscope.training import (
+    Config,
+    branch,
+    data_of,
+    load_data,
+    merge,
+    module_of,
+    partition,
+    pooling,
+    preset,
+    resume,
+    train,
+)
+from fedscope.training.building import laid_out
+from fedscope.training.dataset import Dataset, Groups
+from fedscope.training.standardised import standardised
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+SMALL = {
+    "data": {"clients": 6, "client_test": 0.25, "pool": True},
+    "model": {"hidden": [8]},
+    "client": {"epochs": 1},
+    "run": {"rounds": 4, "participation": 0.5, "evaluate_clients": 0, "evaluate_all": "last"},
+}
+
+
+def config(method: str = "fma", **sections: Any) -> Config:
+    return Config.read(merge(preset(method), SMALL, sections))
+
+
+def images(count: int = 60) -> Dataset:
+    """Bytes that stay bytes, of two domains."""
+    random = np.random.default_rng(2)
+    arrays: dict[str, Any] = {}
+    for split, n in (("train", count), ("test", count // 3)):
+        arrays[f"x_{split}"] = random.integers(0, 256, (n, 6, 6, 3), np.uint8)
+        arrays[f"y_{split}"] = np.arange(n) % 5
+    made = standardised("images", "", arrays)
+    groups = Groups(("a", "b"), np.arange(count) % 2, np.arange(count // 3) % 2)
+    return replace(made, groups={"domain": groups})
+
+
+@pytest.mark.parametrize("kind", ["floats", "bytes"])
+def test_the_training_split_is_both_splits_one_behind_the_other(kind: str) -> None:
+    data = load_data("digits") if kind == "floats" else images()
+    assert isinstance(data.x_train, Pixels) == (kind == "bytes")
+    whole = pooling.pooled(data)
+    n = len(data.y_train)
+    x = np.asarray(whole.x_train)
+    assert x[:n].tobytes() == np.asarray(data.x_train).tobytes(), "standardised as the training split is"
+    assert x[n:].tobytes() == np.asarray(data.x_test).tobytes()
+    assert whole.y_train.tolist() == [*data.y_train.tolist(), *data.y_test.tolist()]
+    assert len(whole.y_test) == len(data.y_test)
+    assert isinstance(whole.x_train, Pixels) == (kind == "bytes")
+    for name, groups in whole.groups.items():
+        before = data.groups[name]
+        assert groups.train.tolist() == [*before.train.tolist(), *before.test.tolist()]
+
+
+def test_what_is_not_known_of_every_test_sample_is_not_known_of_the_whole() -> None:
+    data = images()
+    unknown = replace(data.groups["domain"], test=np.full(20, -1))
+    assert set(pooling.pooled(replace(data, groups={"domain": data.groups["domain"], "user": unknown})).groups) == {
+        "domain"
+    }
+
+
+@pytest.mark.parametrize("kind", ["floats", "bytes"])
+def test_the_test_split_is_what_the_clients_set_aside(kind: str) -> None:
+    whole = pooling.pooled(load_data("digits") if kind == "floats" else images())
+    split = partition("iid", whole.y_train, whole.classes, 5, seed=1, client_test=0.2)
+    assert split.test is not None
+    tested = pooling.tested_on_parts(whole, split)
+    rows = sorted(int(row) for part in split.test for row in part)
+    assert not set(rows) & {int(row) for part in split.clients for row in part}, "tested on what is trained on"
+    assert len(set(rows)) == len(tested.y_test)
+    assert tested.y_test.tolist() == whole.y_train[rows].tolist()
+    assert np.asarray(tested.x_test).tobytes() == np.asarray(whole.x_train)[rows].tobytes()
+    assert tested.y_train is whole.y_train
+    for name, groups in tested.groups.items():
+        assert groups.test.tolist() == whole.groups[name].train[rows].tolist()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, few_digits: None) -> Run:
+    return train(config(), tmp_path_factory.mktemp("pooled") / "fma")
+
+
+def test_a_runs_data_are_those_that_it_was_trained_on(run: Run) -> None:
+    data, split = laid_out(config(), load_data("digits"))
+    found = data_of(run)
+    assert run.partition is not None
+    assert [part.tolist() for part in run.partition.clients] == [part.tolist() for part in split.clients]
+    for name in ("x_train", "y_train", "x_test", "y_test"):
+        assert np.asarray(getattr(found, name)).tobytes() == np.asarray(getattr(data, name)).tobytes()
+    assert run.info["data"]["train"] == len(found.y_train) == 288 + 72
+    assert run.info["data"]["test"] == len(found.y_test) == sum(map(len, split.test or ()))
+
+
+def test_the_test_error_is_that_on_all_clients_test_parts(run: Run) -> None:
+    """And so the mean of the clients' own ones, each weighted by its samples."""
+    last, data = run.round("last"), data_of(run)
+    module = module_of(run).eval()
+    weights = last.read("global").arrays()
+    module.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
+    assert run.partition is not None
+    assert run.partition.test is not None
+    rows = np.concatenate(run.partition.test)
+    with torch.no_grad():
+        answers = module(torch.from_numpy(np.asarray(data.x_train)[rows])).argmax(1).numpy()
+    expected = float((answers != data.y_train[rows]).mean())
+    assert last.metrics["test_error"] == pytest.approx(expected)
+    sizes = [len(part) for part in run.partition.test]
+    assert np.average(last.all_client_test_error, weights=sizes) == pytest.approx(expected)
+
+
+def test_a_pooled_run_resumes_and_is_branched_from_bit_for_bit(run: Run, tmp_path: Path) -> None:
+    train(config(), tmp_path / "stopped", until=2)
+    resumed = resume(tmp_path / "stopped")
+    branched = branch(run, 2, {}, tmp_path / "branched")
+    for other in (resumed, branched):
+        assert other.rounds == run.rounds
+        for t in run.rounds:
+            assert contents(other.path / f"rounds/{t:05d}.h5") == contents(run.path / f"rounds/{t:05d}.h5")
+
+
+def test_questions_about_a_pooled_run_are_measured_on_the_clients_test_parts(run: Run) -> None:
+    data, last = data_of(run), run.round(4)
+    measured = fedscope.decompose(run, rounds=4, draws="local:2", split="test")
+    (loss,) = {row[8] for row in next(iter(measured.rows())) if row[6] == "global_loss"}
+    module = module_of(run).eval()
+    weights = last.read("global").arrays()
+    module.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
+    with torch.no_grad():
+        answers = module(torch.from_numpy(np.asarray(data.x_test))).softmax(1).double().numpy()
+    assert loss == pytest.approx(((answers - np.eye(10)[data.y_test]) ** 2).sum(1).mean(), rel=1e-5)
+
+    subsets = fedscope.subsets(f"{run.path}@4", split="test")
+    assert subsets.attrs["samples"] == len(data.y_test)
+    whole = max(next(iter(subsets.rows())), key=lambda row: row[3])
+    assert whole[6] == pytest.approx(last.metrics["test_error"]), "of the average of all of the cohort"
+    held = fedscope.data(run)
+    assert held.counts.sum() + held.test.sum() == 288 + 72
+    assert fedscope.curves(run).runs[0].values["test_error"][-1] == last.metrics["test_error"]
+
+
+def test_pooling_without_test_parts_is_refused() -> None:
+    with pytest.raises(
+        FedscopeError,
+        match=r"data\.pool = true leaves no test samples but the clients' own test parts, and data\.client_test = 0 "
+        r"sets none aside; give --set data\.client_test=0\.25",
+    ):
+        config(data={"client_test": 0.0}, run={"evaluate_all": "none"})
+
+
+@pytest.mark.parametrize("method", ["ditto", "fedala", "fedbabu", "fma"])
+def test_all_clients_are_tested_with_the_deployed_model_where_that_is_asked(method: str, tmp_path: Path) -> None:
+    """Each on its own part; a method without personal models has no other, and nothing else changes."""
+    own, deployed = (
+        train(config(method, run={"evaluate_all_of": of, "rounds": 2}), tmp_path / of) for of in ("own", "deployed")
+    )
+    last = deployed.round("last")
+    data, parts = data_of(deployed), deployed.partition
+    assert parts is not None
+    assert parts.test is not None
+    module = module_of(deployed).eval()
+    weights = last.read("global").arrays()
+    module.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
+    with torch.no_grad():
+        expected = [
+            float(
+                (
+                    module(torch.from_numpy(np.asarray(data.x_train)[rows])).argmax(1).numpy() != data.y_train[rows]
+                ).mean()
+            )
+            for rows in parts.test
+        ]
+    np.testing.assert_allclose(last.all_client_test_error, expected)
+    same = np.array_equal(own.round("last").all_client_test_error, last.all_client_test_error)
+    assert same == (method == "fma")
+    assert own.round("last").metrics["client_test_error_mean"] == last.metrics["client_test_error_mean"]
+    assert own.round("last").read("global").parameters.tobytes() == last.read("global").parameters.tobytes()

@@ -1,0 +1,77 @@
+"""What of a sweep is there: the rounds of its runs, and why some failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...checkpoints import FedscopeError, Run, write_durably
+from ...checkpoints.foreign_files import read_json
+from ...checkpoints.runs import visible_rounds
+from ..building import config_of
+from ..words import word_of
+from .plan import Plan, Planned
+from .steps import RUNS
+
+FAILURES = "failures.json"
+#: what a run settles by the machine and the data that it meets
+_SETTLED = (("run", "device"), ("run", "engine"), ("model", "task"), ("model", "weights"), ("data", "partition"))
+
+
+def rounds_of(folder: Path, planned: Planned) -> int | None:
+    """The last recorded round of a run of a sweep, 0 where there is none yet; None where there is no run.
+
+    Raises:
+        FedscopeError: a damaged run, or another one in its place.
+    """
+    path = folder / RUNS / planned.name
+    if not (path / "run.json").exists():
+        return None
+    run = Run.open(path)
+    _refuse_other(run, planned)
+    return run.rounds[-1] if run.rounds else 0
+
+
+def rounds_in(folder: Path, name: str) -> int:
+    """The same by the names of files alone, of a run that trains."""
+    rounds: Sequence[int] = visible_rounds(folder / RUNS / name)
+    return max(rounds, default=0)
+
+
+def _refuse_other(run: Run, planned: Planned) -> None:
+    """Refuse a run with other settings than the plan's.
+
+    Raises:
+        FedscopeError: names the first of them.
+    """
+    recorded, meant = config_of(run).tables(), planned.config.tables()
+    for section, table in meant.items():
+        for key in sorted({*table, *recorded[section]}):
+            old, new = recorded[section].get(key), table.get(key)
+            if (section, key) == ("data", "name"):  # which is a whole path in the run
+                old, new = (str(value).partition(":")[0] for value in (old, new))
+            if old != new and (section, key) not in _SETTLED:
+                raise FedscopeError(
+                    f"{run.path} is not the run that the sweep's plan has there: its {section}.{key} is "
+                    f"{word_of(old)}, not {word_of(new)}; move it elsewhere, and it is trained anew"
+                )
+
+
+def failures_in(folder: Path, plan: Plan) -> dict[str, str]:
+    """The sentences with which runs of a sweep failed when they were trained last, by name."""
+    path = folder / FAILURES
+    if not path.is_file():
+        return {}
+    said = read_json(path, "the failures of a sweep", f"remove it, and train again: fedscope sweep --resume {folder}")
+    known = {run.name for run in plan.runs}
+    return {str(name): str(text) for name, text in dict(said).items() if name in known}
+
+
+def keep_failures(folder: Path, failures: Mapping[str, str]) -> None:
+    """Write them down, or remove the file where there is none."""
+    if not failures:
+        (folder / FAILURES).unlink(missing_ok=True)
+        return
+    with write_durably(folder / FAILURES) as temporary:
+        temporary.write_text(json.dumps(dict(failures), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
