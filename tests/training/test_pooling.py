@@ -171,11 +171,9 @@ def test_pooling_without_test_parts_is_refused() -> None:
 
 
 @pytest.mark.parametrize("method", ["ditto", "fedala", "fedbabu", "fma"])
-def test_all_clients_are_tested_with_the_deployed_model_where_that_is_asked(method: str, tmp_path: Path) -> None:
-    """Each on its own part; a method without personal models has no other, and nothing else changes."""
-    own, deployed = (
-        train(config(method, run={"evaluate_all_of": of, "rounds": 2}), tmp_path / of) for of in ("own", "deployed")
-    )
+def test_all_clients_are_tested_with_the_deployed_model_too(method: str, tmp_path: Path) -> None:
+    """Each on its own part; a method without personal models has no other."""
+    deployed = train(config(method, run={"rounds": 2}), tmp_path / method)
     last = deployed.round("last")
     data, parts = data_of(deployed), deployed.partition
     assert parts is not None
@@ -192,8 +190,6 @@ def test_all_clients_are_tested_with_the_deployed_model_where_that_is_asked(meth
             )
             for rows in parts.test
         ]
-    np.testing.assert_allclose(last.all_client_test_error, expected)
-    same = np.array_equal(own.round("last").all_client_test_error, last.all_client_test_error)
+    assert last.metrics["all_client_deployed_error_mean"] == pytest.approx(np.mean(expected), abs=1e-12)
+    same = np.allclose(np.asarray(last.all_client_test_error), expected)
     assert same == (method == "fma")
-    assert own.round("last").metrics["client_test_error_mean"] == last.metrics["client_test_error_mean"]
-    assert own.round("last").read("global").parameters.tobytes() == last.read("global").parameters.tobytes()

@@ -9,7 +9,6 @@ from pathlib import Path
 from ...checkpoints import FedscopeError, Run, write_durably
 from ...checkpoints.foreign_files import read_json
 from ...checkpoints.runs import visible_rounds
-from ..building import config_of
 from ..words import word_of
 from .plan import Plan, Planned
 from .steps import RUNS
@@ -45,6 +44,8 @@ def _refuse_other(run: Run, planned: Planned) -> None:
     Raises:
         FedscopeError: names the first of them.
     """
+    from ..building import config_of  # loads torch, which a table of single runs does not need
+
     recorded, meant = config_of(run).tables(), planned.config.tables()
     for section, table in meant.items():
         for key in sorted({*table, *recorded[section]}):
