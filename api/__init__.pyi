@@ -58,10 +58,12 @@ from .questions.subsets import subsets as subsets
 from .questions.synergy import synergy as synergy
 from .questions.theory import theory as theory
 from .questions.updates import updates as updates
+from .questions.wima import wima as wima
 
 # models in motion
 from .training import Curves as Curves
 from .training import download as download
 from .training import train as train
+from .training.windows.result import WindowMeans as WindowMeans
 
 __version__: str

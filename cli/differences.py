@@ -12,7 +12,8 @@ import click
 FOLLOWS = {
     "kind": ("addresses", "models_sha256", "run", "margin", "range", "directions_seed", "seed"),
     "addresses": ("models_sha256", "run", "behaviour"),
-    "run": ("models_sha256", "samples", "behaviour"),
+    "run": ("models_sha256", "samples", "behaviour", "averages"),
+    "rounds": ("averages",),
     "architecture": ("behaviour",),
     "data": ("data_sha256", "samples", "behaviour"),
     "data_sha256": ("samples", "behaviour"),
@@ -61,6 +62,8 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
         left.remove("seed")  # it is of a subset that only one of them draws
     if {"samples", "batch"} <= set(left) and not _typed("batch"):
         left.remove("batch")  # the default depends on the samples
+    if {"rounds", "windows"} <= set(left) and not _typed("windows"):
+        left.remove("windows")  # the default depends on the rounds
     special: dict[str, Callable[[], str]] = {
         "samples": lambda: _samples(kept.get("samples"), asked["samples"]),
         "limit": lambda: _limit(kept.get("limit"), asked["limit"]),

@@ -36,6 +36,7 @@ SECTIONS = {
         "explain": "One page: what the loss is made of in each phase.",
         "decompose": "Bias, variance, covariance and locality; they add up.",
         "subsets": "How many models an average needs.",
+        "wima": "How many rounds an average needs: WIMA's window.",
         "forgetting": "What local training gains on own data and loses on others'.",
         "theory": "Whether Lemma 1 and Theorem 2 show in a run.",
     },

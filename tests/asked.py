@@ -18,6 +18,7 @@ ASKED = {
     "cka": ("cka runs/fma --rounds 2 --split test", "pdf png"),
     "cka-models": ("cka runs/fma@1 runs/fma@2 --split test", "pdf png"),
     "subsets": ("subsets runs/fma --rounds 2 --split test", "subsets.csv pdf png"),
+    "wima": ("wima runs/fma --windows 2 --split test", "wima.csv pdf png"),
     "forgetting": ("forgetting runs/fma --rounds 2 --split test", "pdf png"),
     "theory": ("theory runs/fma --rounds 2 --split test", "theory.csv pdf png"),
     "disperse": ("disperse runs/fma --rounds 2", "dispersion.csv layers.pdf pdf png"),

@@ -138,8 +138,8 @@ def identity(run: Run) -> dict[str, Any]:
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
-    """The rounds asked for, where their clients are needed: ``all`` are those whose clients were recorded, and without
-    a word it is the first and the last of these, or with ``last`` the last.
+    """The rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among those whose
+    clients were recorded, and without a word it is the first and the last of these, or with ``last`` the last.
 
     Raises:
         FedscopeError: rounds that the run does not have, or of which it did not record the clients.
@@ -148,7 +148,8 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
     if rounds is None and have:
         return [have[-1]] if last else sorted({have[0], have[-1]})
     asked = "last" if rounds is None else rounds
-    found = parse_rounds(asked, have if have and asked.strip() == "all" else run.rounds, str(run.path))
+    among = have if have and (asked.strip() == "all" or ":" in asked) else run.rounds
+    found = parse_rounds(asked, among, str(run.path))
     for number in found:
         recorded_clients(run, number, start=False)
     return found
@@ -173,10 +174,14 @@ def recorded_pair(run: Run, number: int, address: str = "") -> Round:
 
 
 def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str = "--rounds") -> list[int]:
-    """``1,20,last``, ``-1`` or ``all`` as recorded round numbers, ascending, without repeats.
+    """``1,20,last``, ``-1``, ``last:10``, ``every:20`` or ``all`` as recorded round numbers, ascending, without
+    repeats.
 
     Raises:
         FedscopeError: a word that is no round, a round that the run does not have.
+
+    >>> parse_rounds("1,last:2", (1, 2, 3, 4), "runs/ima"), parse_rounds("every:2", (1, 2, 3, 4), "runs/ima")
+    ([1, 3, 4], [2, 4])
     """
     if not available:
         raise FedscopeError(f"{run} has no rounds yet; train it first: fedscope train --resume {run}")
@@ -185,10 +190,15 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
     rounds: set[int] = set()
     for word in text.split(","):
         word = word.strip()
+        if several := _several(word, available):
+            rounds |= set(several)
+            continue
         try:
             number = available[-1] if word == "last" else int(word)
         except ValueError:
-            raise FedscopeError(f"{option} {text}: {word!r} is not a round; write numbers, last or all") from None
+            raise FedscopeError(
+                f"{option} {text}: {word!r} is not a round; write numbers, last, last:10 or all"
+            ) from None
         if number < 0 and -number <= len(available):
             number = available[number]
         if number not in available:
@@ -200,6 +210,16 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
             )
         rounds.add(number)
     return sorted(rounds)
+
+
+def _several(word: str, available: tuple[int, ...]) -> tuple[int, ...]:
+    """The rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
+    kind, _, count = word.partition(":")
+    if not (count.isascii() and count.isdecimal() and int(count) > 0):
+        return ()
+    if kind == "last":
+        return available[-int(count) :]
+    return tuple(t for t in available if t % int(count) == 0) if kind == "every" else ()
 
 
 def refuse_other_data(runs: Sequence[Run]) -> None:

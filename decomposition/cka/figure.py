@@ -39,6 +39,8 @@ LEFT, BETWEEN, TITLE, LABEL = 0.24, 0.09, 0.18, 0.17
 GAP, BAR, NUMBERS = 0.07, 0.08, 0.42
 # The curves: room left and right of them, their height (without maps above), room below.
 AXIS, ENDS, CURVES, ALONE, BELOW = 0.5, 0.78, 1.0, 1.4, 0.32
+# Of the names at the ends of curves: their length, and how far right they stand, as a share of the curves' width.
+NAMES, AWAY = 0.62, 0.06
 # Maps of one round are at least and at most so wide, the latter in a figure of 3.5; cells from ROOMY on hold their
 # number.
 NARROWEST, WIDEST, ROOMY = 0.55, 2.2, 0.3
@@ -102,7 +104,7 @@ def draw_clients(
             sheet.text(0.13, down + side / 2, name, ha="center", rotation=90, size=SMALL)
             _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN) - BETWEEN + GAP, down, side)
         lowest = below - BELOW
-        across = width - AXIS - ENDS
+        across = min(width - AXIS - ENDS, (width - AXIS - NAMES) / (1 + AWAY))
         if "error" in drawn:
             axes = sheet.axes(AXIS, lowest - high, across, high, ylabel=0.36)
             _errors_over_similarity(axes, results, across)

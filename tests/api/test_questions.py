@@ -37,6 +37,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "cka": lambda: fedscope.cka(RUN, rounds=2),
     "cka-models": lambda: fedscope.cka(THREE[:2]),
     "subsets": lambda: fedscope.subsets(ROUND),
+    "wima": lambda: fedscope.wima(RUN, windows=[2]),
     "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
     "theory": lambda: fedscope.theory(RUN, rounds=2, split="test"),
     "disperse": lambda: fedscope.disperse(ROUND),

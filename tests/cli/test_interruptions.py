@@ -29,6 +29,7 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
         ("explain runs/fma --draws local:2 --split test", ".cka.pairs", "round_similarity"),
         ("forgetting runs/fma", ".forgetting.counting", "round_answers"),
         ("subsets runs/fma", ".subsets.averages", "round_subsets"),
+        ("wima runs/fma --windows 2", "fedscope.training.windows.measuring", "round_means"),
         ("updates runs/fma", ".updates.angles", "geometry"),
         ("cka runs/fma", ".cka.pairs", "round_similarity"),
         ("disperse runs/fma", ".dispersion.dispersing", "disperse_round"),
@@ -41,7 +42,7 @@ def test_finished_rounds_are_computed_once(
 ) -> None:  # fmt: skip
     (tmp_path / "runs").symlink_to(two_rounds / "runs")
     monkeypatch.chdir(tmp_path)
-    module = importlib.import_module(f"fedscope.decomposition{package}")
+    module = importlib.import_module(f"fedscope.decomposition{package}" if package[:1] in (".", "") else package)
     whole, first = (numbers(capsys, command, rounds, f"whole{rounds[-1]}") for rounds in ("1,2", "1"))
     real, calls = getattr(module, name), []
 

@@ -583,7 +583,7 @@ def test_test_errors_are_drawn_against_similarity_where_they_were_measured(tmp_p
 
 def test_panels_are_drawn_alone() -> None:
     """Of Figure 4 the half that has similarity on its axis."""
-    both = [with_errors(over_rounds(), 0.8, 0.4, 0.2), with_errors(over_rounds("fma"), 0.7, 0.6, 0.5)]
+    both = [with_errors(over_rounds(), 0.8, 0.4, 0.2), with_errors(over_rounds("fedavg-momentum"), 0.7, 0.6, 0.5)]
     for width in (2.0, 3.5, 7.0):
         figure = draw_clients(both, width, "errors", panels=["error"])
         (panel,) = figure.axes

@@ -66,11 +66,15 @@ class WIMA(AverageMethod):
 
     def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
         """The mean over the window, and its sum."""
+        total = self.moved(state, round, global_, history)
+        return Averaged(self.mean_of(total, round, global_, history.facts), total)
+
+    def moved(self, state: State, round: int, global_: Weights, history: History) -> State:
+        """The sum over the window of round t, from that of the round before."""
         total = _plus(state, global_, 1.0)
         if round > self.window:
             total = _plus(total, history.row(round - self.window), -1.0)
-        count = min(round, self.window)
-        return Averaged(self._restricted(total, count, global_, history.facts), total)
+        return total
 
     def members(self, round: int) -> tuple[int, ...]:
         """The last W rounds; none where a part of the model is not averaged."""
@@ -94,8 +98,9 @@ class WIMA(AverageMethod):
             total = _plus(total, history.row(t), 1.0)
         return total
 
-    def _restricted(self, total: State, count: int, global_: Weights, facts: Facts) -> Weights:
-        whole = global_.layout.dtype
+    def mean_of(self, total: State, round: int, global_: Weights, facts: Facts) -> Weights:
+        """``averaged`` of round t, whose window has this sum."""
+        whole, count = global_.layout.dtype, min(round, self.window)
         parameters = (total["sum"] / count).astype(whole)
         if self.parts != "all":
             head = facts.head_mask()

@@ -1,0 +1,43 @@
+"""``fedscope wima``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...asking.measured_on import Source
+from ..options import Output, choice, output_options, rounds_option, source_options
+
+
+@click.command(
+    "wima",
+    epilog="Example:  fedscope wima runs/fma --windows 5,10,20    As the paper's Table 4 (of a run of 300 rounds or "
+    "more):  fedscope wima RUN --windows 5,10,50,100,200 --rounds last:100",
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--windows",
+    metavar="5,10,50",
+    help="How many of the last globals are averaged.  [default: those of 5,10,50,100,200 that the run is long enough "
+    "for]",
+)
+@rounds_option("last:10", "Which rounds, or all; last:100 are the last hundred.")
+@choice(
+    "--parts",
+    ["all", "features", "classifier"],
+    "Which parameters are averaged: all, those before the head, or the head's; the rest is global's.",
+)
+@source_options("test", files=True)
+@output_options
+def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: Any) -> None:
+    """How many rounds an average needs: the error of the mean of the last W global models.
+
+    WIMA averages for evaluation only, so any run whose globals were recorded answers for every window: nothing is
+    trained again.
+    """
+    from ...questions.wima import wima
+    from ..answering import answer
+
+    answer(wima.prepare(runs, **settings, **vars(source)), output)

@@ -1,0 +1,292 @@
+"""Means over windows of recorded globals: those of runs that were trained with each window, bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from legible import assert_apart, assert_inside
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, RunWriter, Weights, stack
+from fedscope.checkpoints.weights import Entry
+from fedscope.training import Config, branch, merge, preset, train
+from fedscope.training.averages.wima import WIMA
+from fedscope.training.building import Facts
+from fedscope.training.windows import sliding
+from fedscope.training.windows.result import RoundMeans, WindowMean, WindowMeans
+from fedscope.training.windows.sliding import SlidingMeans, refuse_missing
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+LAYOUT = Layout(
+    (
+        Entry("body.weight", (3, 2), "float32", "parameter"),
+        Entry("norm.running_mean", (2,), "float32", "buffer"),
+        Entry("norm.num_batches_tracked", (), "int64", "buffer"),
+        Entry("head.weight", (2, 3), "float32", "parameter"),
+    )
+)
+SMALL: dict[str, Any] = {
+    "data": {"clients": 6},
+    "model": {"hidden": [8]},
+    "client": {"epochs": 1},
+    "run": {"rounds": 9, "participation": 0.5, "evaluate_clients": 0},
+    "record": {"clients": "none"},
+}
+WINDOWS = (2, 4, 7)
+
+
+def row(t: int) -> Weights:
+    random = np.random.default_rng(t)
+    buffers = {"norm.running_mean": random.normal(size=2).astype(np.float32), "norm.num_batches_tracked": np.array(t)}
+    return Weights(LAYOUT, random.normal(size=LAYOUT.size).astype(np.float32), buffers)
+
+
+def recorded_rows(path: Path, rounds: int, without: Sequence[int] = ()) -> Run:
+    """A run whose ``global`` of round t is ``row(t)``, or was not recorded."""
+    ids, p = np.arange(2), np.array([0.5, 0.5])
+    with RunWriter.create(path, {"layout": LAYOUT.to_json(), "source": "mine"}, None, None) as writer:
+        for t in range(1, rounds + 1):
+            clients, global_ = stack([row(t), row(t)]), None if t in without else row(t)
+            writer.write(RoundRecord(t, row(t), clients, global_, None, ids, ids + 1, ids, p, p))
+    return Run.open(path)
+
+
+def sliding_of(run: Run, rounds: Sequence[int], windows: Sequence[int] = WINDOWS, parts: Any = "all") -> SlidingMeans:
+    return SlidingMeans(
+        run, [WIMA(window=window, parts=parts) for window in windows], Facts(LAYOUT, head="head"), rounds
+    )
+
+
+def assert_same(one: Weights, other: Weights) -> None:
+    ours, theirs = one.arrays(), other.arrays()
+    assert [name for name in ours if ours[name].tobytes() != theirs[name].tobytes()] == []
+
+
+@pytest.mark.parametrize("parts", ["all", "features", "classifier"])
+def test_they_are_those_of_runs_trained_with_each_window_bit_for_bit(tmp_path: Path, parts: str) -> None:
+    """Models, losses and errors: WIMA leaves training alone."""
+    train(Config.read(merge(preset("fma"), SMALL)), tmp_path / "fma")
+    made = fedscope.wima(tmp_path / "fma", windows=WINDOWS, rounds="all", parts=parts)
+    assert [one.round for one in made.rounds] == list(range(1, 10))
+    for i, window in enumerate(WINDOWS):
+        average = {"method": "wima", "window": window, "parts": parts}
+        trained = train(Config.read(merge(preset("fma"), SMALL, {"average": average})), tmp_path / f"wima-{window}")
+        metrics = trained.metrics()
+        for t, one in enumerate(made.rounds):
+            assert one.rows[1 + i].window == window
+            assert one.rows[1 + i].globals == min(window, t + 1)
+            assert one.rows[1 + i].error == metrics["averaged_test_error"][t]
+            assert one.rows[1 + i].loss == metrics["averaged_test_loss"][t]
+            assert (one.rows[0].loss, one.rows[0].error) == (metrics["test_loss"][t], metrics["test_error"][t])
+        if parts == "all":
+            means = sliding_of(Run.open(tmp_path / "fma"), range(1, 10), [window])
+            for t in trained.rounds:
+                assert_same(means.at(t)[1], trained.round(t).read("averaged"))
+
+
+@pytest.mark.parametrize("held", [2**28, 1, 150])
+def test_buffers_and_any_rounds_are_wimas_however_little_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    run = recorded_rows(tmp_path / "run", 15)
+    monkeypatch.setattr(sliding, "HELD", held)
+    asked = [1, 3, 4, 11, 15]
+    means = sliding_of(run, asked)
+    for t in asked:
+        found = means.at(t)
+        assert_same(found[0], row(t))
+        for window, model in zip(WINDOWS, found[1:], strict=True):
+            state: Any = {}
+            for s in range(1, t + 1):
+                averaged = WIMA(window=window).average(state, s, row(s), sliding.History(row, Facts(LAYOUT)))
+                state = averaged.state
+            assert averaged.weights is not None
+            assert_same(model, averaged.weights)
+
+
+@pytest.mark.parametrize("asked", [[15], [9, 10, 15], [12, 13, 14, 15], [9, 15]])
+def test_where_early_globals_are_missing_they_are_the_means_of_the_windows(
+    tmp_path: Path, asked: list[int], close: Any
+) -> None:
+    run = recorded_rows(tmp_path / "run", 15, without=(1, 2))
+    refuse_missing(run, asked, 7)
+    means = sliding_of(run, asked)
+    for t in asked:
+        for window, model in zip(WINDOWS, means.at(t)[1:], strict=True):
+            rows = [row(s) for s in range(t - window + 1, t + 1)]
+            expected = np.mean([one.parameters.astype(np.float64) for one in rows], axis=0)
+            close(model.parameters, expected, 1e-7)
+            running = np.mean([one.buffers["norm.running_mean"].astype(np.float64) for one in rows], axis=0)
+            close(model.buffers["norm.running_mean"], running, 1e-7)
+            assert model.buffers["norm.num_batches_tracked"] == t
+
+
+def test_every_global_is_read_once_and_those_before_the_windows_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded_rows(tmp_path / "run", 15, without=(1,))
+    means, read, real = sliding_of(run, [10, 12, 15], [3]), [], means_row
+    monkeypatch.setattr(sliding.RunMemory, "row", lambda self, t: read.append(t) or real(self, t))
+    told: list[int] = []
+    for t in (10, 12, 15):
+        means.at(t, told.append)
+    assert read == [8, 9, 10, 11, 12, 13, 14, 15]
+    assert told == [1, 2, 3, 1, 2, 1, 2, 3]
+
+
+means_row: Callable[..., Weights] = sliding.RunMemory.row
+
+
+@pytest.mark.parametrize(
+    ("without", "rounds", "windows", "sentence"),
+    [
+        ([4], [9], (7,), r"of round 4, which the mean of the last 7 in round 9 needs; give --rounds 9 and --windows "
+         r"up to 5, or train with record\.globals = 'all'"),
+        ([2], [5, 8, 9], (4,), r"of round 2, which the mean of the last 4 in round 5 needs; give --rounds from 6 on"),
+        ([2, 4, 6, 8], [9], (2,), r"of round 8, which the mean of the last 2 in round 9 needs; train with record"),
+        ([5], [5], (2,), r"of round 5, which the mean of the last 2 in round 5 needs; give --rounds from 7 on, or"),
+    ],
+)  # fmt: skip
+def test_globals_that_were_not_recorded_are_refused_with_what_can_be_asked(
+    tmp_path: Path, without: list[int], rounds: list[int], windows: tuple[int, ...], sentence: str
+) -> None:
+    recorded_rows(tmp_path / "run", 9, without)
+    with pytest.raises(FedscopeError, match=rf"run does not hold the global model {sentence}"):
+        fedscope.wima(tmp_path / "run", windows=windows, rounds=rounds)
+
+
+def test_what_is_no_window_or_cannot_be_had_in_parts_is_refused(tmp_path: Path) -> None:
+    run = recorded_rows(tmp_path / "run", 3)
+    for windows, sentence in (
+        ("5,x", r"--windows 5,x: 'x' is no number; write 5,10,50"),
+        ([1], r"--windows 1: a window of 1 averages nothing, and global, W = 1, is always there; give numbers from 2"),
+    ):
+        with pytest.raises(FedscopeError, match=sentence):
+            fedscope.wima(run, windows=windows)
+    with pytest.raises(FedscopeError, match=r"--parts head is none of all, features, classifier"):
+        fedscope.wima(run, parts="head")
+    with pytest.raises(FedscopeError, match=r"has no config\.toml, which this needs: the run was recorded by mine"):
+        fedscope.wima(run, parts="features")
+    with pytest.raises(FedscopeError, match=r"--rounds last:x: 'last:x' is not a round; write numbers, last, last:10"):
+        fedscope.wima(run, rounds="last:x")
+    frozen = merge(preset("fedbabu"), SMALL, {"run": {"rounds": 2}})
+    train(Config.read(frozen), tmp_path / "frozen")
+    with pytest.raises(FedscopeError, match=r"average\.parts = 'classifier' averages the head, which .* fedbabu keeps"):
+        fedscope.wima(tmp_path / "frozen", parts="classifier", windows=[2])
+
+
+def test_runs_whose_average_changes_training_are_named(tmp_path: Path) -> None:
+    made = merge(preset("ima"), SMALL, {"average": {"start": 4, "window": 3}})
+    run = train(Config.read(made), tmp_path / "ima")
+    found = fedscope.wima(run, windows=[3])
+    assert found.attrs["averages"] == {"ima": "ima"}
+    assert found.summary().endswith("; it was trained with ima, which changes the globals")
+    # but up to where it starts, they are FMA's: a branch of them with WIMA has the same means
+    other = branch(run, 3, {"average": {"method": "wima", "window": 3}}, tmp_path / "other")
+    early = fedscope.wima(run, windows=[3], rounds=3).rounds[0].rows[1]
+    late = fedscope.wima(other, windows=[3], rounds="3,last")
+    assert late.rounds[0].rows[1] == early
+    assert late.rounds[1].rows[1].error == other.round("last").metrics["averaged_test_error"]
+    assert "changes the globals" not in late.summary()
+
+
+# --- the result ---
+
+
+def made(run: str = "fma", rounds: Sequence[int] = (8, 9, 10), low: float = 0.2) -> tuple[RoundMeans, ...]:
+    """Errors that fall to W = 10 and rise again, with a scatter over rounds that the window takes away."""
+    errors = {1: 0.1, 5: 0.02, 10: 0.0, 50: 0.04}
+    return tuple(
+        RoundMeans(
+            run,
+            t,
+            tuple(WindowMean(w, min(w, t), 2 * (low + e), low + e + (t - 9) * 0.02 / w) for w, e in errors.items()),
+        )
+        for t in rounds
+    )
+
+
+ATTRS = {"data": "digits", "split": "test", "samples": 360}
+
+
+def test_the_table_and_the_sentence_say_what_was_measured(tmp_path: Path) -> None:
+    found = WindowMeans(made(), "features", ATTRS)
+    table, main = found.save(tmp_path / "w.1")
+    assert (table.name, main.name) == ("w.1.wima.csv", "w.1.wima.json")
+    rows = list(csv.DictReader(table.open()))
+    assert list(rows[0]) == ["run", "round", "parts", "window", "globals", "loss", "error"]
+    assert [row["window"] for row in rows] == ["1", "5", "10", "50"] * 3
+    assert [row["globals"] for row in rows[:4]] == ["1", "5", "8", "8"]
+    assert {(row["run"], row["parts"]) for row in rows} == {("fma", "features")}
+    assert WindowMeans.load(tmp_path / "w.1") == found
+    assert found.summary() == (
+        "fma, mean ± deviation over 3 rounds from 8 to 10: test error of the mean of the last W globals (features "
+        "averaged) 30 ± 2 % (W = 1), 22 ± 0.4 % (W = 5), 20 ± 0.2 % (W = 10), 24 ± 0.04 % (W = 50); least for W = 10"
+    )
+    means = found.numbers()["means"]
+    assert [(one["window"], one["rounds"]) for one in means] == [(1, 3), (5, 3), (10, 3), (50, 3)]
+    errors = [one.rows[1].error for one in found.rounds]
+    assert means[1]["error_mean"] == pytest.approx(np.mean(errors))
+    assert means[1]["error_std"] == pytest.approx(np.std(errors, ddof=1))
+    alone = WindowMeans(made(rounds=[9]), "all", ATTRS)
+    assert alone.summary().startswith("fma, round 9: test error of the mean of the last W globals 30 % (W = 1), 22 % (")
+    assert json.loads(json.dumps(alone.numbers()))["means"][0]["error_std"] is None
+
+
+def test_a_task_without_an_error_is_told_by_its_loss() -> None:
+    rounds = tuple(
+        RoundMeans(one.run, one.round, tuple(WindowMean(r.window, r.globals, r.loss, math.nan) for r in one.rows))
+        for one in made()
+    )
+    found = WindowMeans(rounds, "all", ATTRS)
+    assert "test loss of the mean of the last W globals 0.6 ± 0 (W = 1), 0.44" in found.summary()
+    assert found.figure().axes[0].get_ylabel() == "test loss"
+
+
+def test_the_figure_draws_the_numbers() -> None:
+    figure = WindowMeans(made(), "all", ATTRS).figure()
+    above, below = figure.axes
+    (line,) = [one for one in above.lines if not str(one.get_label()).startswith("_tie")]
+    np.testing.assert_array_equal(line.get_xdata(), [1, 5, 10, 50])
+    np.testing.assert_allclose(line.get_ydata(), [30, 22, 20, 24])
+    (band,) = above.collections
+    at_1 = band.get_paths()[0].vertices
+    np.testing.assert_allclose(sorted(set(at_1[at_1[:, 0] == 1][:, 1].round(9))), [28, 32])
+    assert above.get_xscale() == "log"
+    lines = {str(one.get_label()): one for one in below.lines}
+    np.testing.assert_allclose(lines["W = 5"].get_ydata(), [21.6, 22, 22.4])
+    np.testing.assert_array_equal(lines["global"].get_xdata(), [8, 9, 10])
+    several = WindowMeans((*made(), *made("scaffold", low=0.1)), "all", ATTRS).figure()
+    (panel,) = several.axes
+    lines = {str(one.get_label()): one for one in panel.lines}
+    assert lines["fma"].get_marker() != lines["scaffold"].get_marker()
+    (alone,) = WindowMeans(made(rounds=[9]), "all", ATTRS).figure().axes
+    assert not alone.collections
+    with pytest.raises(FedscopeError, match="no round to draw"):
+        WindowMeans(()).figure()
+
+
+@pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
+@pytest.mark.parametrize("shown", [1, 2])
+def test_words_of_a_figure_neither_touch_nor_are_cut(width: float, shown: int) -> None:
+    rounds = (*made(), *made("a-method-with-a-long-name", low=0.1))[: 3 * shown]
+    found = WindowMeans(rounds, "features", ATTRS)
+    boxes = assert_inside(found.figure(width, "WIMA"), width)
+    assert_apart([box for box in boxes if box[0]])
+
+
+def test_windows_that_nearly_touch_share_their_numbers() -> None:
+    one = RoundMeans("fma", 99, tuple(WindowMean(w, w, 0.5, 0.5) for w in range(1, 41)))
+    figure = WindowMeans((one,), "all", ATTRS).figure(2.0)
+    assert_apart(assert_inside(figure, 2.0))
+    said = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert said[:2] == ["1", "2"]
+    assert "" in said

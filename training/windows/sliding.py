@@ -1,0 +1,98 @@
+"""Windows that slide along the globals of a recorded run: what WIMA would have averaged, with nothing trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...checkpoints import FedscopeError, Run, Weights
+from ..averages.wima import WIMA
+from ..building import Facts
+from ..methods import History, State
+from ..run_state import RunMemory
+
+#: bytes of globals that are held in memory; what leaves a window is read again where it is not among them
+HELD = 2**28
+
+
+class SlidingMeans:
+    """``averaged``_t = mean of the last W ``global``s, for several W at once.
+
+    WIMA leaves training alone, so the recorded globals are those that a run with any window would have had. The sums
+    here are WIMA's own (:class:`~fedscope.training.averages.wima.WIMA`): where every global from round 1 on is there
+    they move with the window from there, and ``averaged`` is that of a run that was trained with it, bit for bit. Else
+    a sum begins anew where a window shares no round with the last one that was asked for: the same, but for rounding of
+    the sum in float64.
+
+    Args:
+        methods: a window each.
+        rounds: all that will be asked for, ascending; every global in their windows is there.
+    """
+
+    def __init__(self, run: Run, methods: Sequence[WIMA], facts: Facts, rounds: Sequence[int]) -> None:
+        self._run, self._methods, self._last = run, methods, rounds[-1]
+        self._memory, self._history = RunMemory(run), History(self._row, facts)
+        self._sums: list[State] = [{} for _ in methods]
+        self._held: dict[int, Weights] = {}
+        self._at = 0
+        self._whole: bool | None = None
+
+    def at(self, round: int, progress: Callable[[int], None] = lambda read: None) -> list[Weights]:
+        """``global`` of a round, then ``averaged`` for each window.
+
+        Args:
+            round: a later one than the last that was asked for.
+            progress: takes how many globals have been read.
+        """
+        if self._whole is None:
+            self._whole = all(has_global(self._run, t) for t in range(1, self._last + 1))
+        longest = max(method.window for method in self._methods)
+        first = self._at + 1 if self._whole else max(self._at + 1, round - longest + 1)
+        for t in range(first, round + 1):
+            row = self._row(t)
+            for i, method in enumerate(self._methods):
+                if self._whole or round - self._at < method.window:
+                    self._sums[i] = method.moved(self._sums[i], t, row, self._history)
+                elif round - t < method.window:
+                    begun = self._sums[i] if t > max(1, round - method.window + 1) else {}
+                    self._sums[i] = method.moved(begun, 0, row, self._history)  # nothing leaves the window yet
+            progress(t - first + 1)
+        self._at, global_ = round, self._row(round)
+        pairs = zip(self._methods, self._sums, strict=True)
+        return [global_, *(method.mean_of(total, round, global_, self._history.facts) for method, total in pairs)]
+
+    def _row(self, t: int) -> Weights:
+        if t not in self._held:
+            row = self._memory.row(t)
+            while len(self._held) >= max(1, HELD // max(1, row.parameters.nbytes)):
+                del self._held[min(self._held)]
+            self._held[t] = row
+        return self._held[t]
+
+
+def has_global(run: Run, round: int) -> bool:
+    """Whether a round's ``global`` is in one of the run's files."""
+    return any("global" in place.models for place in run.files_of(round))
+
+
+def refuse_missing(run: Run, rounds: Sequence[int], window: int) -> None:
+    """Make sure of all globals in windows that end in these rounds, without reading them.
+
+    Raises:
+        FedscopeError: one was not recorded; says what can be asked for.
+    """
+    needed = {t: end for end in reversed(rounds) for t in range(max(1, end - window + 1), end + 1)}
+    missing = next((t for t in sorted(needed) if not has_global(run, t)), None)
+    if missing is None:
+        return
+    first = last = run.rounds[-1]  # which always has its global
+    while first > 1 and has_global(run, first - 1):
+        first -= 1
+    remedy = ""
+    if first + window - 1 <= last:
+        remedy = f"give --rounds from {first + window - 1} on, or "
+    elif last > first:
+        remedy = f"give --rounds {last} and --windows up to {last - first + 1}, or "
+    raise FedscopeError(
+        f"{run.path} does not hold the global model of round {missing}, which the mean of the last {window} in round "
+        f"{needed[missing]} needs; {remedy}train with record.globals = 'all'"
+    )
