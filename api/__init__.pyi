@@ -61,8 +61,15 @@ from .questions.updates import updates as updates
 from .questions.wima import wima as wima
 
 # models in motion
+from .training import Comparison as Comparison
 from .training import Curves as Curves
+from .training import Recipe as Recipe
+from .training import Sweep as Sweep
 from .training import download as download
+from .training import recipe as recipe
+from .training import recipe_names as recipe_names
+from .training import sweep as sweep
+from .training import table as table
 from .training import train as train
 from .training.windows.result import WindowMeans as WindowMeans
 
