@@ -48,7 +48,8 @@ def _refuse_other(run: Run, planned: Planned) -> None:
 
     recorded, meant = config_of(run).tables(), planned.config.tables()
     for section, table in meant.items():
-        for key in sorted({*table, *recorded[section]}):
+        # what depends on the method comes after it
+        for key in sorted({*table, *recorded[section]}, key=lambda key: (key not in ("method", "name"), key)):
             old, new = recorded[section].get(key), table.get(key)
             if (section, key) == ("data", "name"):  # which is a whole path in the run
                 old, new = (str(value).partition(":")[0] for value in (old, new))

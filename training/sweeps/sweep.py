@@ -13,7 +13,7 @@ from ...checkpoints.durable import LOCK_NAME, sweep_temporaries
 from ..recipe_files import Cell
 from ..setup import Setup, stored_tables
 from .axes import checked_seeds, refuse_strange_values
-from .plan import FILE, Plan, difference, planned, read_plan
+from .plan import FILE, Plan, Planned, difference, planned, read_plan
 from .running import SweepWatcher, train_sweep
 from .state import failures_in, rounds_of
 from .steps import RUNS
@@ -45,9 +45,13 @@ class Sweep:
 
     @cached_property
     def _complete(self) -> frozenset[str]:
-        return frozenset(
-            run.name for run in self.plan.runs if (rounds_of(self.path, run) or 0) >= run.config.run.rounds
-        )
+        return frozenset(run.name for run in self.plan.runs if self._is_complete(run))
+
+    def _is_complete(self, run: Planned) -> bool:
+        try:
+            return (rounds_of(self.path, run) or 0) >= run.config.run.rounds
+        except FedscopeError:  # a damaged run, or another one: training says which
+            return False
 
     @property
     def runs(self) -> tuple[Run, ...]:
