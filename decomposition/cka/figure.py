@@ -40,7 +40,7 @@ GAP, BAR, NUMBERS = 0.07, 0.08, 0.42
 # The curves: room left and right of them, their height (without maps above), room below.
 AXIS, ENDS, CURVES, ALONE, BELOW = 0.5, 0.78, 1.0, 1.4, 0.32
 # Of the names at the ends of curves: their length, and how far right they stand, as a share of the curves' width.
-NAMES, AWAY = 0.62, 0.06
+NAMES, AWAY = 0.68, 0.06
 # Maps of one round are at least and at most so wide, the latter in a figure of 3.5; cells from ROOMY on hold their
 # number.
 NARROWEST, WIDEST, ROOMY = 0.55, 2.2, 0.3
