@@ -149,6 +149,13 @@ DIGITS = (
         "Test error of the average of m of a round's ten clients, over random subsets.",
     ),
     Entry(
+        "wima",
+        "How many rounds does an average need?",
+        "fedscope wima runs/fma --windows 2,5,10,20,40 --rounds last:20",
+        "Test error of the mean of the last W global models, over twenty rounds of one run: see "
+        "[how to read it](howto/wima.md).",
+    ),
+    Entry(
         "forgetting",
         "What do clients forget while they train?",
         "fedscope forgetting runs/fma --rounds 1,20,40,60",

@@ -11,6 +11,7 @@ from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
 from ..asking.measured_on import Measured, Source, chosen
 from ..asking.question import Prepared, Question, one, question, slug
 from ..checkpoints import FedscopeError, Run
+from ..training.windows.recorded_globals import refuse_missing
 from ..training.windows.result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def wima(
     Source: Caldarola et al., "Window-based Model Averaging Improves Generalization in Heterogeneous Federated
     Learning", ICCV Workshops 2023, Table 4.
     """
-    from ..training.windows.sliding import refuse_missing
-
     source = Source.of("test", measured)
     chosen("parts", parts, ("all", "features", "classifier"))
     opened, asked_rounds = asked_of(runs, rounds)

@@ -13,8 +13,8 @@ from ..options import Output, choice, output_options, rounds_option, source_opti
 
 @click.command(
     "wima",
-    epilog="Example:  fedscope wima runs/fma --windows 5,10,20    As the paper's Table 4 (of a run of 300 rounds or "
-    "more):  fedscope wima RUN --windows 5,10,50,100,200 --rounds last:100",
+    epilog="Example:  fedscope wima runs/fma --windows 5,10,20    Over other rounds, the head alone:  "
+    "fedscope wima runs/fma runs/ima --rounds last:20 --parts classifier",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(

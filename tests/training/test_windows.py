@@ -20,8 +20,9 @@ from fedscope.training import Config, branch, merge, preset, train
 from fedscope.training.averages.wima import WIMA
 from fedscope.training.building import Facts
 from fedscope.training.windows import sliding
+from fedscope.training.windows.recorded_globals import refuse_missing
 from fedscope.training.windows.result import RoundMeans, WindowMean, WindowMeans
-from fedscope.training.windows.sliding import SlidingMeans, refuse_missing
+from fedscope.training.windows.sliding import SlidingMeans
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
