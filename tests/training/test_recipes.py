@@ -10,8 +10,9 @@ from typing import Any
 import click
 import pytest
 
-from fedscope.checkpoints import FedscopeError, parse_address
-from fedscope.cli.main import COMMANDS, Tour
+from fedscope.checkpoints import FedscopeError, Policy, parse_address
+from fedscope.cli.main import COMMANDS
+from fedscope.cli.main import fedscope as tour
 from fedscope.training import Config, Setup, measure_of, merge, presets, read_assignments
 from fedscope.training.recipe_files import cells_of, recipe, recipe_names, recipes, tables_of
 from fedscope.training.registry import names
@@ -208,14 +209,15 @@ def test_settings_and_grids_belong_to_methods_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_the_commands_that_follow_can_be_parsed_and_measure_what_there_is(name: str) -> None:
-    tour = Tour()
     for text in recipe(name).then:
         program, command, *words = shlex.split(text)
         assert program == "fedscope"
         assert command in COMMANDS
-        found = tour.get_command(click.Context(tour), command)
+        # as a child of the group, whose names of the help option a command keeps from its first context on
+        parent = click.Context(tour, **tour.context_settings)
+        found = tour.get_command(parent, command)
         assert found is not None
-        context = found.make_context(command, list(words))
+        context = found.make_context(command, list(words), parent=parent)
         for measure in context.params.get("measures") or ():
             measure_of(measure)
         for word in words:
@@ -230,9 +232,13 @@ def test_what_follows_finds_the_rounds_that_it_asks_for(name: str) -> None:
     for text in found.then:
         command, words = shlex.split(text)[1], shlex.split(text)
         if "--rounds" in words:
-            rounds = [int(word) for word in words[words.index("--rounds") + 1].split(",")]
+            asked = Policy.parse(words[words.index("--rounds") + 1])
+            which = 1 if command == "wima" else 0  # globals, or clients
             kept = [
-                set(rounds) <= {t for t in rounds if one.record.policies()[0].keeps(t, one.run.rounds)} for one in made
+                one.record.policies()[which].keeps(t, one.run.rounds)
+                for one in made
+                for t in range(1, one.run.rounds + 1)
+                if asked.keeps(t, one.run.rounds)
             ]
             assert any(kept) if "SILO" in text or "DEVICE" in text else all(kept), f"{text}: no clients are recorded"
         for word in (word for word in words if "@" in word):
