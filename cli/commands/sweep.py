@@ -57,7 +57,7 @@ def command(
     from ...checkpoints import FedscopeError
     from ...training import Setup, Sweep, read_assignments, train_plan
     from ...training.setup import placed, stored_tables
-    from ...training.sweeps.axes import read_axes, read_seeds
+    from ...training.sweeps.axes import SECTIONS, read_axes, read_seeds
     from ...training.sweeps.plan import planned
 
     files = [word for word in keys if "=" not in word]
@@ -66,6 +66,9 @@ def command(
             raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone")
         plan, out = Sweep.open(resume).plan, resume
     else:
+        known = ("method", *SECTIONS)
+        if bare := [word for word in files if word.partition(".")[0] in known and not Path(word).exists()]:
+            raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
         if len(files) > 1:
             raise FedscopeError(f"{files[1]} is a second configuration beside {files[0]}; write keys as KEY=A,B,C")
         stored = stored_tables(Path(files[0])) if files else {}
@@ -82,7 +85,7 @@ def command(
     if dry_run:
         _dry(plan, out, Path(files[0]) if files else None, as_json)
         return
-    click.echo(f"{out}: {len(plan.runs)} runs of {plan.rounds} rounds in all", err=True)
+    click.echo(f"{out}: {len(plan.runs)} runs, {plan.rounds} rounds in all", err=True)
     with progress(str(out)) as report:
         try:
             done = train_plan(plan, out, _Watcher(report, len(plan.runs)))

@@ -66,7 +66,8 @@ def _written(found: Any, base: Path, force: bool) -> list[Path]:
     from ...checkpoints import FedscopeError
     from ...landscape.drawing.paper import save_figure
 
-    there = [path for path in found.paths(base) if path.exists()]
+    pictures = [Path(f"{base}.{kind}") for kind in ("pdf", "png")] if found.is_drawable else []
+    there = [path for path in [*found.paths(base), *pictures] if path.exists()]
     if there and not force:
         raise FedscopeError(f"{there[0]} is there already; give --force to replace it, or another --out")
     written: list[Path] = found.save(base)

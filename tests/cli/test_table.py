@@ -38,9 +38,25 @@ def test_it_is_kept_and_drawn_where_there_is_an_axis(runs: Path, capsys: pytest.
 
 def test_commands_stand_under_their_rows(runs: Path, said: Callable[..., str]) -> None:
     lines = said(*ALL, "--commands").splitlines()
-    assert lines[0] == "# no average"
+    assert lines[0] == "# fma"
     assert lines[1] == "fedscope train runs/fma-0/config.toml --out runs/fma-0-again"
     assert run(lines[1].split()[1:]) == 0, "it makes the run again"
+
+
+def test_a_key_without_values_is_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "method"]) == 2
+    assert capsys.readouterr().err == "fedscope: method has no values; write what is varied as method=A,B,C\n"
+
+
+def test_a_picture_of_another_is_not_overwritten(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for share in ("0.5", "1"):
+        words = ["--participation", share, "--method", "fma", "--clients", "4", "--rounds", "1", "--out", f"p{share}"]
+        assert run(["train", *words, "--set", "model.hidden=[4]"]) == 0
+    Path("mine.pdf").write_bytes(b"mine")
+    assert run(["table", "p0.5", "p1", "--columns", "run.participation", "--out", "mine"]) == 2
+    assert "mine.pdf is there already; give --force" in capsys.readouterr().err
+    assert Path("mine.pdf").read_bytes() == b"mine"
+    assert not Path("mine.table.csv").exists()
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,24 @@ def test_a_method_s_own_settings_are_no_columns(tmp_path: Path) -> None:
     assert [column for column, _ in table([plain, *prox]).columns_named] == ["no mu", "mu 0.1", "mu 1"]
 
 
+def test_methods_and_averages_are_rows_unless_every_method_has_every_average(tmp_path: Path) -> None:
+    """``method=fma,ima,fedavgm`` are three rows; a paper's "+ IMA" beside each method is a column."""
+    made = {
+        (method, average): train(
+            settings(method, 1.0, 0, average={"method": average}, run={"rounds": 2}), tmp_path / f"{method}-{average}"
+        )
+        for method in METHODS
+        for average in ("none", "ima")
+    }
+    three = [made["fma", "none"], made["fma", "ima"], made["fedavgm", "none"]]
+    assert table(three).rows_named == ("fma", "ima", "fedavgm")
+    assert table(three).baseline == "fma"
+    assert table(three[:2]).rows_named == ("fma", "ima")
+    crossed = table(list(made.values()))
+    assert crossed.rows_named == METHODS
+    assert [column for column, _ in crossed.columns_named] == ["no average", "ima"]
+
+
 def test_both_models_of_a_run_stand_side_by_side(tmp_path: Path) -> None:
     run = train(settings("fma", 1.0, 0, average={"method": "wima", "window": 2}), tmp_path / "wima")
     found = table(run, of="both", last=2)

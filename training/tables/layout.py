@@ -10,6 +10,8 @@ from .gathered import Entry
 
 #: the keys that name a method, in the order in which they are looked at
 NAMING = ("label", "method", "average.method")
+#: named together, as ``--method`` does, where not every method has every average
+PAIR = ("method", "average.method")
 _METHODS = ("client.method", "server.method")
 
 
@@ -60,7 +62,8 @@ def axes_of(
     left = [key for key in different if key not in (*rows, *columns)]
     if not rows:
         first = next((key for key in NAMING if key in left), left[0] if left else "method")
-        rows, left = (first,), [key for key in left if key != first]
+        rows = PAIR if first in PAIR and not _crossed(entries) and "average.method" not in columns else (first,)
+        left = [key for key in left if key not in rows]
     if not columns:
         columns, left = tuple(left), []
     if left:
@@ -71,14 +74,26 @@ def axes_of(
     return tuple(rows), tuple(columns)
 
 
+def _crossed(entries: Sequence[Entry]) -> bool:
+    """Whether several methods each have all of several averages, which are columns then: a paper's "+ IMA"."""
+    pairs = {tuple(str(entry.settings.get(key)) for key in PAIR) for entry in entries}
+    methods, averages = ({pair[i] for pair in pairs} for i in (0, 1))
+    return len(methods) > 1 and len(pairs) == len(methods) * len(averages)
+
+
 def words_of(keys: Sequence[str], entry: Entry) -> str:
     """What a run is called by some of its settings: values alone where they say what they are.
 
     >>> from types import SimpleNamespace
     >>> run = SimpleNamespace(settings={"method": "fma", "average.method": "ima", "run.participation": 0.1})
     >>> words_of(("method", "average.method", "run.participation"), run)
-    'fma, ima, participation 0.1'
+    'ima, participation 0.1'
     """
+    if set(PAIR) <= set(keys):
+        method, average = (str(entry.settings.get(key) or "none") for key in PAIR)
+        both = method if average == "none" else average if method == "fma" else f"{method}+{average}"
+        others = words_of([key for key in keys if key not in PAIR], entry)
+        return ", ".join(part for part in (both, others) if part)
     return ", ".join(_word(key, entry.settings.get(key)) for key in keys)
 
 
