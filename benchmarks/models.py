@@ -12,6 +12,9 @@ resumed; then seven commands analyse the second round, each as a subprocess. Pea
 less that of the same command on a tiny network, which has interpreter, torch, matplotlib and samples, too.
 
     python benchmarks/models.py [repetitions]     (0: memory alone)
+
+What a command may take is what `docs/howto/models.md` states: so many models, and a working set a worker. The working
+set is measured too: a worker alone that trains a client, or evaluates a model, beyond the same with a tiny network.
 """
 
 from __future__ import annotations
@@ -46,15 +49,20 @@ MODELS = ("resnet18-gn", "vgg11-gn")
 CLIENTS, SAMPLES = 5, 20
 NETWORKS = {"resnet18": ["--model", "resnet18"], "tiny": ["--model", "mlp", "--set", "model.hidden=[4]"]}
 MODEL = 45  # megabytes of a model
-#: of round 2, and the megabytes that their pages state; None where they state none
-QUESTIONS: dict[str, tuple[str, int | None]] = {
-    "plane": ("plane {run}@1/global {run}@2/global {run}@2/client-0 --grid 5 --split test", None),
-    "decompose": ("decompose {run} --rounds 2 --draws local:2 --split test", None),
-    "cka": ("cka {run} --rounds 2 --split test", None),
+LIBRARY = 150  # megabytes: torchvision, and the network that is copied
+#: of round 2; the models that docs/howto/models.md says are held, and what each worker does beside them
+QUESTIONS: dict[str, tuple[str, int, str]] = {
+    "train": ("", CLIENTS + 3, "train"),
+    "plane": ("plane {run}@1/global {run}@2/global {run}@2/client-0 --grid 5 --split test", 3, "evaluate"),
+    "decompose": ("decompose {run} --rounds 2 --draws local:2 --split test", 2 * (CLIENTS + 1) + 2, "train"),
+    "cka": ("cka {run} --rounds 2 --split test", CLIENTS + 2, "evaluate"),
+    "reaggregate": ("reaggregate {run}@2 --server fedavgm", CLIENTS + 2, "evaluate"),
+}
+#: the same of those that read blocks, and the megabytes that their pages state
+BLOCKS: dict[str, tuple[str, int]] = {
     "disperse": ("disperse {run} --rounds 2", 200),
     "updates": ("updates {run} --rounds 2", MODEL + 100),
     "synergy": ("synergy {run}@2", 190),
-    "reaggregate": ("reaggregate {run}@2 --server fedavgm", None),
 }
 
 
@@ -184,6 +192,44 @@ def speed(name: str, repetitions: int) -> list[Line]:
 # --- memory ---
 
 
+def alone(name: str, what: str) -> None:
+    """Print the megabytes that a single worker needs to train a client of a network, or to evaluate a model."""
+    import resource
+
+    import numpy as np
+
+    from fedscope.checkpoints import Layout
+    from fedscope.landscape import Evaluator
+    from fedscope.landscape.evaluation.compute import Compute
+    from fedscope.training import build_module, model_settings
+    from fedscope.training.building import Facts, initial_model
+    from fedscope.training.clients.sgd import SGD
+    from fedscope.training.engine import Engine
+    from fedscope.training.local_training import LocalTask
+    from fedscope.training.methods import Pace
+
+    module, samples, compute = (
+        build_module(model_settings(name), IMAGE, CLASSES),
+        random_samples(100),
+        Compute(workers=1),
+    )
+    start = initial_model(module)
+    before = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if what == "train":
+        facts = Facts(Layout.of(module), CLASSES, 1)
+        task = LocalTask(1, 0, samples.x, samples.y, np.arange(SAMPLES), start, Pace(0.01, 1), 0, facts)
+        list(Engine(module, compute).each(SGD(batch=10).train, [task]))
+    else:
+        Evaluator(module, samples, compute=compute).models([start])
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / 1e6)
+
+
+def working_set(what: str) -> float:
+    """The megabytes of :func:`alone` in a process of its own."""
+    words = [sys.executable, __file__, "alone", "resnet18", what]
+    return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
 def stopped_and_resumed(words: list[str], run: Path, folder: str) -> float:
     """Train a run, press Ctrl-C once its first round is there, and go on; the greater of both peaks, in bytes."""
     first, last = (run / "rounds" / f"0000{t}.h5" for t in (1, 2))
@@ -219,18 +265,19 @@ def memory() -> list[Line]:
         for network, model in NETWORKS.items():
             run = Path(folder, network)
             peaks["train", network] = stopped_and_resumed([*words, *model], run, folder)
-            for name, (question, _) in QUESTIONS.items():
-                asked = [*question.format(run=run).split(), "--out", str(Path(folder, f"{network}-{name}"))]
-                peaks[name, network] = peak_of([fedscope_command(), *asked], folder)
-    lines = []
-    for name in ("train", *QUESTIONS):
+            for name, (question, *_) in {**QUESTIONS, **BLOCKS}.items():
+                if question:
+                    asked = [*question.format(run=run).split(), "--out", str(Path(folder, f"{network}-{name}"))]
+                    peaks[name, network] = peak_of([fedscope_command(), *asked], folder)
+    sets = {what: working_set(what) for what in ("train", "evaluate")}
+    lines = [Line(f"a worker that does nothing but {what}s: MB", f"{size:.0f}") for what, size in sets.items()]
+    allowed = {name: LIBRARY + models * MODEL + cores() * sets[what] for name, (_, models, what) in QUESTIONS.items()}
+    for name, most in (allowed | {name: stated for name, (_, stated) in BLOCKS.items()}).items():
         beyond = (peaks[name, "resnet18"] - peaks[name, "tiny"]) / 1e6
-        allowed = QUESTIONS[name][1] if name in QUESTIONS else None
-        target = f"<= {allowed:.0f}" if allowed is not None else ""
-        holds = None if allowed is None else beyond <= allowed
         shown = f"{beyond:.0f}, {beyond / MODEL:.1f} models"
         what = "trained, stopped and resumed" if name == "train" else name
-        lines.append(Line(f"{what}: MB beyond a tiny network's {peaks[name, 'tiny'] / 1e6:.0f}", shown, target, holds))
+        label = f"{what}: MB beyond a tiny network's {peaks[name, 'tiny'] / 1e6:.0f}"
+        lines.append(Line(label, shown, f"<= {most:.0f}", beyond <= most))
     return lines
 
 
@@ -243,4 +290,6 @@ def main(repetitions: int) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["alone"]:
+        sys.exit(alone(*sys.argv[2:]))
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
