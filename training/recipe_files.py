@@ -175,8 +175,8 @@ def recipe(name: str) -> Recipe:
         if paper in papers and not rest:
             hint = f"; {paper} has {', '.join(known for known in recipe_names() if known.startswith(f'{paper}/'))}"
         else:
-            hint = nearest(name, recipe_names()) or f"; there are those of {', '.join(papers)}"
-        raise FedscopeError(f"--recipe {name!r} is not a recipe{hint}; fedscope recipes lists all")
+            hint = nearest(name, recipe_names() if rest else papers) or f"; there are those of {', '.join(papers)}"
+        raise FedscopeError(f"{name!r} is not a recipe{hint}; fedscope recipes lists all")
     return _made(name)
 
 

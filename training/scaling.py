@@ -36,7 +36,8 @@ def scaled(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
     rounds (three where SWA needs them), a window or a cycle two rounds, and no number grows beyond the configuration's.
     Where the cohort's minimum keeps more clients, each has fewer samples. With ``natural`` clients are users and with
     ``shards:c,size`` a client's samples are counted, so fewer clients have fewer samples by themselves. ``domains:m``
-    keeps all domains, with fewer clients each.
+    keeps all domains, with fewer clients each. ``pathological:c`` and ``dirichlet-clients:0`` keep their clients, who
+    would have no room for all classes, and each has fewer samples.
 
     Args:
         scale: 0 < scale <= 1.
@@ -90,7 +91,10 @@ def scale_notes(full: Config, small: Config, scale: float) -> Iterator[str]:
     yield f"{rounds} of {full.run.rounds} rounds{_least_words(fewest) if met else ''}"
     clients, cohort = small.data.clients, _least_clients(small.run.participation)
     met = clients == _fewer_clients(full, scale, cohort)[0] > _fewer_clients(full, scale, 1)[0]
-    yield f"{clients} of {full.data.clients} clients{' (two a round at least)' if met else ''}"
+    if parse_partition(full.data.partition).places_every_class:
+        yield f"all {clients} clients (or there may be no room for all classes)"
+    else:
+        yield f"{clients} of {full.data.clients} clients{' (two a round at least)' if met else ''}"
     if _counted_by_client(small):
         yield "their samples alone"
     elif small.data.share != full.data.share:
@@ -131,6 +135,8 @@ def _least_clients(participation: float) -> int:
 def _fewer_clients(config: Config, scale: float, least: int) -> tuple[int, str]:
     """How many clients, at least so many, and how the samples are split over them."""
     clients, partitioner = config.data.clients, parse_partition(config.data.partition)
+    if partitioner.places_every_class:
+        return clients, config.data.partition
     if not isinstance(partitioner, Domains) or clients < partitioner.each:
         return _smaller(clients, scale, least), config.data.partition
     domains = clients // partitioner.each

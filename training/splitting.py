@@ -37,6 +37,11 @@ class Partitioner(Settings):
         """Whether a client's samples do not depend on how many clients there are, so that fewer have fewer in all."""
         return False
 
+    @property
+    def places_every_class(self) -> bool:
+        """Whether clients hold so many classes each, and every class has a client: fewer may have no room for all."""
+        return False
+
     def resolved(self) -> Self:
         """With values that only another package knows; as it is where there are none.
 

@@ -59,8 +59,10 @@ def _show(one: Recipe, as_json: bool) -> None:
     for axis in one.axes:
         _paragraph("varied: " + "; ".join(_cell(cell) for cell in axis))
     for method, keys in one.grid.items():
-        said = [f"{key} of {', '.join(map(str, values))}" for key, values in keys.items()]
-        click.echo(f"  the paper takes the best of, with {method}: {'; '.join(said)}")
+        varied = " ".join(f"{key}={','.join(map(str, values))}" for key, values in keys.items())
+        best = " ".join(f"--best-of {key}" for key in keys)
+        click.echo(f"  the paper takes the best of: fedscope sweep --recipe {one.name} method={method} {varied}")
+        click.echo(f"    then: fedscope table SWEEP {best}")
     if one.published:
         click.echo(f"  published, {one.measure}:")
         rows: dict[str, list[str]] = {}

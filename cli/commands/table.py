@@ -15,6 +15,7 @@ from ..options import Count
     "table",
     epilog="Example:  fedscope table sweeps/method-participation    "
     "For a paper:  fedscope table sweeps/method-participation --format latex    "
+    "The best of a grid:  fedscope table sweeps/method-mu --best-of client.mu    "
     "Rounds to 60 %, against FMA:  fedscope table runs/fma runs/ima --target 0.6",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -22,6 +23,9 @@ from ..options import Count
 @click.option("--columns", multiple=True, metavar="KEY", help="The same.  [default: all else in which runs differ]")
 @click.option(
     "--measure", "measures", multiple=True, metavar="COLUMN", help="A column of metrics.csv, or accuracy for its error."
+)
+@click.option(
+    "--best-of", "best_of", multiple=True, metavar="KEY", help="client.mu: of each cell its best value; repeatable."
 )
 @click.option("--of", default="deployed", metavar="MODEL", help="deployed, global, averaged, or both side by side.")
 @click.option("--last", type=Count(1), default=10, show_default=True, help="Of how many measured rounds the mean is.")

@@ -439,16 +439,16 @@ def test_grids_are_the_papers() -> None:
     [
         (
             "ima/tabel2",
-            r"^--recipe 'ima/tabel2' is not a recipe; did you mean \"ima/table2\"\?; fedscope recipes lists all$",
+            r"^'ima/tabel2' is not a recipe; did you mean \"ima/table2\"\?; fedscope recipes lists all$",
         ),
         (
             "fedswa",
-            r"^--recipe 'fedswa' is not a recipe; fedswa has fedswa/ablation, fedswa/rounds, .*; fedscope recipes",
+            r"^'fedswa' is not a recipe; fedswa has fedswa/ablation, fedswa/rounds, .*; fedscope recipes",
         ),
-        ("../_base", r"^--recipe '\.\./_base' is not a recipe"),
-        ("ima/_base", r"^--recipe 'ima/_base' is not a recipe"),
-        ("", r"^--recipe '' is not a recipe; there are those of fedsa, fedswa, ima, wima; fedscope recipes lists all$"),
-        ("xyz", r"^--recipe 'xyz' is not a recipe; there are those of fedsa, fedswa, ima, wima; fedscope recipes"),
+        ("../_base", r"^'\.\./_base' is not a recipe"),
+        ("ima/_base", r"^'ima/_base' is not a recipe"),
+        ("", r"^'' is not a recipe; there are those of fedsa, fedswa, ima, wima; fedscope recipes lists all$"),
+        ("xyz", r"^'xyz' is not a recipe; there are those of fedsa, fedswa, ima, wima; fedscope recipes"),
     ],
 )
 def test_an_unknown_recipe_is_refused_with_the_nearest(name: str, sentence: str) -> None:

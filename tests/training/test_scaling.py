@@ -67,6 +67,16 @@ def test_every_cell_of_every_recipe_has_a_small_set_up(scale: float, name: str) 
         assert cohort_size(config.data.clients, config.run.participation) >= 2
 
 
+@given(scale=SCALES, partition=st.sampled_from(["pathological:20", "dirichlet-clients:0", "domains:9,pathological:2"]))
+def test_clients_that_hold_so_many_classes_each_stay(scale: float, partition: str) -> None:
+    """Fewer of them may have no room for all classes, of which a configuration does not know how many there are."""
+    tables = merge(preset("fma"), {"data": {"clients": 18, "partition": partition}, "run": {"participation": 1.0}})
+    full, small = Config.read(tables), small_of(tables, scale)
+    assert (small.data.clients, small.data.partition) == (18, partition)
+    assert small.data.share == pytest.approx(scale)
+    assert "all 18 clients (or there may be no room for all classes)" in list(scale_notes(full, small, scale))
+
+
 @given(scale=SCALES, rounds=st.integers(12, 1000), start=st.integers(2, 1000), cycle=st.integers(2, 20))
 def test_a_cycle_of_swa_still_ends_within_the_run(scale: float, rounds: int, start: int, cycle: int) -> None:
     cycle = min(cycle, rounds - 1)

@@ -134,6 +134,7 @@ def test_the_runs_are_all_combinations_named_by_what_they_vary() -> None:
         (["data.name=..,digits"], ["ima", "digits"]),
         (["model.hidden=[8],[8, 8]"], ["hidden-8", "hidden-8-8"]),
         (["client.lr=1e-05,0.1"], ["lr1e-05", "lr0.1"]),
+        (["client.lr=1e30,1e-30"], ["lr1e30", "lr1e-30"]),
     ],
 )
 def test_names_are_folders_and_each_is_anothers(texts: list[str], names: list[str]) -> None:

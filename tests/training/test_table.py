@@ -78,6 +78,28 @@ def test_cells_are_means_over_the_last_rounds_then_over_seeds(grid: dict[tuple[s
             assert cell.deviation == pytest.approx(statistics.stdev(each), abs=1e-12)
 
 
+def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple[str, float, int], Run]) -> None:
+    for measure, better in (("test_accuracy", max), ("test_loss", min)):
+        found = table(list(grid.values()), last=2, measures=[measure], best_of=["run.participation"])
+        assert found.columns_named == (("", measure),)
+        for method in METHODS:
+            means = {}
+            for share in SHARES:
+                each = [column(grid[method, share, seed], "test_error" if better is max else "test_loss")[-2:]
+                        for seed in SEEDS]  # fmt: skip
+                means[share] = statistics.fmean(1 - x if better is max else x for own in each for x in own)
+            best = better(means, key=lambda share: means[share])
+            cell = found.cell(method, "", measure)
+            assert cell is not None
+            assert cell.mean == pytest.approx(means[best], abs=1e-12)
+            other = next(share for share in SHARES if share != best)
+            note = f"{method}: participation {best:g}, chosen by these numbers before participation {other:g}"
+            assert note in found.notes
+            assert len(found.commands[method]) == len(SEEDS), "only those of the runs that count"
+    with pytest.raises(FedscopeError, match=r"--best-of 'client\.mu' is not a setting of these runs"):
+        table(list(grid.values()), best_of="client.mu")
+
+
 def test_differences_are_paired_over_seeds(grid: dict[tuple[str, float, int], Run]) -> None:
     found = table(list(grid.values()), last=2)
     for share in SHARES:

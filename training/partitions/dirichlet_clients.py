@@ -28,6 +28,11 @@ class DirichletClients(Partitioner):
 
     alpha: float = setting(0.1, "concentration; small means skewed, 0 one class a client", least=0)
 
+    @property
+    def places_every_class(self) -> bool:
+        """With one class a client."""
+        return self.alpha == 0
+
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:

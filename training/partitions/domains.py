@@ -46,6 +46,11 @@ class Domains(Partitioner):
         """As inside a domain."""
         return parse_partition(self.inside).counted_by_client
 
+    @property
+    def places_every_class(self) -> bool:
+        """As inside a domain."""
+        return parse_partition(self.inside).places_every_class
+
     def resolved(self) -> Self:
         """With the split inside resolved."""
         return replace(self, inside=parse_partition(self.inside).resolved().written())

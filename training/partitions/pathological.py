@@ -23,6 +23,11 @@ class Pathological(Partitioner):
 
     classes: int = setting(2, "classes a client, exactly", least=1)
 
+    @property
+    def places_every_class(self) -> bool:
+        """Yes."""
+        return True
+
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:

@@ -357,7 +357,8 @@ def _word(key: str, value: Any) -> str:
 
 def _slug(text: str) -> str:
     """Letters that a folder's name has everywhere; it begins with one, and hides nothing."""
-    return re.sub(r"[^a-z0-9_.]+", "-", text.lower()).strip("-.")
+    exact = re.sub(r"(?<=\de)\+(?=\d)", "", text.lower())  # 1e+30 is not 1e-30
+    return re.sub(r"[^a-z0-9_.]+", "-", exact).strip("-.")
 
 
 def _uniquely_named(runs: Sequence[Planned]) -> list[Planned]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +15,7 @@ from ...checkpoints.results import Table, TableResult, number
 from ..curve_measures import Measure, measure_of
 from ..run_curve import Curve
 from ..sweeps.sweep import Sweep
+from .best_of import best_of as best_of_grid
 from .gathered import Entry, Gathered, gather
 from .layout import axes_of, position, words_of
 from .paired import Paired, paired
@@ -220,6 +221,7 @@ def table(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
     measures: Sequence[str] = (),
+    best_of: Sequence[str] = (),
     of: str = "deployed",
     last: int = 10,
     target: float | None = None,
@@ -236,6 +238,8 @@ def table(
             the runs differ.
         measures: columns of ``metrics.csv``, or ``accuracy`` for its error; by default ``test_accuracy``, or the test
             loss of a task without an error.
+        best_of: settings of a grid, as ``client.mu``: of every cell the runs of the value with the best mean of the
+            first measure, as papers tune a method; which was chosen is in the notes.
         of: ``deployed``, ``global``, ``averaged``, or ``both`` of these as columns.
         last: of how many measured rounds.
         target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these.
@@ -248,7 +252,8 @@ def table(
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
     _refuse_other_data(gathered, (*rows, *columns))
-    rows, columns = axes_of(gathered.entries, rows, columns)
+    best_of = [best_of] if isinstance(best_of, str) else best_of
+    rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
     if of not in OF:
         raise FedscopeError(f"--of {of!r} is no model{nearest(of, OF)}; give {', '.join(OF)}")
@@ -256,6 +261,16 @@ def table(
         raise FedscopeError(f"--last {last} is no number of rounds; give 1 or more")
     if target is not None and not 0 < target <= 1:
         raise FedscopeError(f"--target {target:g} is no accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+
+    def badness(entry: Entry) -> float:
+        value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
+        return -value if chosen[0].is_accuracy else value
+
+    def place(entry: Entry) -> str:
+        return ", ".join(part for part in (words_of(rows, entry), words_of(columns, entry)) if part)
+
+    tuned, choices = best_of_grid(gathered.entries, best_of, place, badness)
+    gathered = replace(gathered, entries=tuple(tuned))
     places: dict[tuple[str, str, str], dict[str, Entry]] = {}
     kinds = ("global", "averaged") if of == "both" else (of,)
     commands: dict[str, list[str]] = {}
@@ -298,7 +313,7 @@ def table(
         last=last,
         target=target,
         baseline=baseline,
-        notes=tuple(_notes(gathered, cells)),
+        notes=(*choices, *_notes(gathered, cells)),
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
             **{"rows": list(rows), "columns": list(columns), "of": of},

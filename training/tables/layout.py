@@ -47,9 +47,12 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[Entry]) -> bool:
 
 
 def axes_of(
-    entries: Sequence[Entry], rows: Sequence[str] = (), columns: Sequence[str] = ()
+    entries: Sequence[Entry], rows: Sequence[str] = (), columns: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The settings of rows and of columns: those asked for, else the first varied one, and all others.
+
+    Args:
+        beside: settings in which runs may differ and that are neither.
 
     Raises:
         FedscopeError: a setting that the runs do not have; runs that neither rows nor columns tell apart.
@@ -59,7 +62,7 @@ def axes_of(
         if key not in known:
             raise FedscopeError(f"{key!r} is not a setting of these runs{nearest(key, known)}; as method, run.rounds")
     different = varied(entries)
-    left = [key for key in different if key not in (*rows, *columns)]
+    left = [key for key in different if key not in (*rows, *columns, *beside)]
     if not rows:
         first = next((key for key in NAMING if key in left), left[0] if left else "method")
         rows = PAIR if first in PAIR and not _crossed(entries) and "average.method" not in columns else (first,)

@@ -1,0 +1,84 @@
+"""``fedscope sweep``: what it prints, where the folder lies, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedscope.checkpoints import Run
+from fedscope.cli.main import run
+from fedscope.training import Sweep
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+SMALL = ["--set", "data.clients=4", "--set", "model.hidden=[4]", "--set", "run.rounds=2", "--set", "client.epochs=1"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_sweep_is_dry_then_trained_then_there(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "method=fma,fedavgm", *SMALL]
+    assert run([*words, "--dry-run"]) == 0
+    *commands, guess = capsys.readouterr().out.splitlines()
+    assert [shlex.split(line)[:2] for line in commands] == [["fedscope", "train"]] * 2
+    assert re.fullmatch(
+        r"2 runs, 4 rounds: about .* on this machine, from a few steps of each kind, and up to .* on the disk", guess
+    )
+    assert not Path("sweeps").exists(), "a dry run makes nothing"
+    assert run(words) == 0
+    found = capsys.readouterr()
+    assert found.out == "sweeps/method: 2 of 2 runs complete; fedscope table sweeps/method\n"
+    assert re.findall(r"^\[\d/2\] (.*)$", found.err, re.M) == ["fma: complete", "fedavgm: complete"]
+    made = Sweep.open("sweeps/method")
+    assert [one.round("last").number for one in made.runs] == [2, 2]
+    before = {one.name: (one.path / "metrics.csv").read_bytes() for one in made.runs}
+    capsys.readouterr()
+    assert run(["sweep", "--resume", "sweeps/method", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "sweep": "sweeps/method", "complete": ["fma", "fedavgm"], "failed": {}, "missing": []
+    }  # fmt: skip
+    assert before == {one.name: (one.path / "metrics.csv").read_bytes() for one in Sweep.open("sweeps/method").runs}
+
+
+def test_a_run_that_fails_is_said_and_the_exit_code_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "client.lr=0.1,1e30", *SMALL, "--out", "s"]) == 2
+    found = capsys.readouterr()
+    assert "[2/2] lr1e30: failed: " in found.err
+    assert found.out == "s: 1 of 2 runs complete; fedscope table s\n"
+    assert found.err.endswith("fedscope: 1 of 2 runs failed: lr1e30; see s/logs\n")
+    assert Run.open("s/runs/lr0.1").round("last").number == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--resume", "s", "method=fma,ima"], "--resume s goes on with the plan that the sweep has; give it alone"),
+        (["--resume", "none"], "none"),
+        (["run.participation"], "run.participation has no values; write what is varied as run.participation=A,B,C"),
+        (["a.toml", "b.toml"], "b.toml is a second configuration beside a.toml; write keys as KEY=A,B,C"),
+        (["none.toml", "method=fma"], "none.toml"),
+        (["--recipe", "ima/tabel2"], "'ima/tabel2' is not a recipe; did you mean \"ima/table2\"?"),
+        (["run.participaton=0.1,0.2"], "run.participaton"),
+        (["run.participation=0.1,0.1"], "0.1"),
+        (["run.participation=0.1,x"], "run.participation"),
+        (["method=fma,imaa"], 'did you mean "ima"?'),
+        (["method=fma,ima", "method=fedavgm"], "method"),
+        (["method=fma,ima", "--seeds", "3..1"], "3..1"),
+        (["method=fma,ima", "--scale", "0.1"], "--scale 0.1 makes a set-up smaller; give it with --recipe or"),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert said.startswith("fedscope: ")
+    assert not Path("sweeps").exists()
