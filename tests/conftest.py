@@ -17,7 +17,7 @@ from hypothesis import settings
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# Python looks for garbage cycles after every 700 new objects: a twentieth of the suite's time. Tests that measure memory
+# Python looks for garbage cycles after every 700 new objects: a twentieth of the suite. Tests that measure memory
 # collect by themselves.
 gc.set_threshold(20_000, 20, 100)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -211,6 +212,19 @@ def test_the_page_is_whole_and_the_same_twice() -> None:
     assert "1 of 441 points not finite (holes)" in page
     assert '"surface"' in page
     assert '"contour"' in page
+
+
+def test_plotly_knows_every_word_of_the_page() -> None:
+    """The layout is written without plotly's own look at it."""
+    import plotly.graph_objects as go
+
+    said = surface().page("Title").rpartition("Plotly.newPlot(")[2]
+    data, end = json.JSONDecoder().raw_decode(said, said.index("["))
+    layout, _ = json.JSONDecoder().raw_decode(said, said.index("{", end))
+    figure = go.Figure(data, layout)  # raises at a word or a value that it does not know
+    assert figure.layout.scene.zaxis.title.text == "loss"
+    assert figure.layout.template.layout.paper_bgcolor == "white"
+    assert figure.layout.scene.domain.x[1] < figure.layout.xaxis.domain[0], "side by side"
 
 
 def test_a_model_shown_on_several_panels_has_one_key() -> None:
