@@ -21,6 +21,14 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # collect by themselves.
 gc.set_threshold(20_000, 20, 100)
 
+# Each of several processes of the suite keeps to its share of the cores: a thread a core in each of them takes a third
+# longer than one. With ALL_CORES=1 they do not (`make test-elsewhere`).
+if hasattr(os, "sched_setaffinity") and not os.environ.get("ALL_CORES"):
+    _place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    _share = sorted(os.sched_getaffinity(0))[_place :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    if _share:
+        os.sched_setaffinity(0, _share)
+
 # A busy machine is no failure, and a failure must come back on the next run.
 settings.register_profile("fedscope", deadline=None, derandomize=True)
 settings.load_profile("fedscope")
@@ -30,6 +38,15 @@ settings.load_profile("fedscope")
 def decoded_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Data sets are decoded into a folder of the tests' own, in their subprocesses too."""
     os.environ["FEDSCOPE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def written_and_not_waited_for() -> Iterator[None]:
+    """Nobody cuts the power during a test, so nobody waits 2 ms a file for the disk; what would be synced, and when, is
+    watched where it is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @dataclass(frozen=True)
