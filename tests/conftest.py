@@ -22,15 +22,16 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 gc.set_threshold(20_000, 20, 100)
 
 # Each of several processes of the suite keeps to its share of the cores: a thread a core in each of them takes a third
-# longer than one. With ALL_CORES=1 they do not (`make test-elsewhere`).
-if hasattr(os, "sched_setaffinity") and not os.environ.get("ALL_CORES"):
+# longer than one. `make test-elsewhere` takes all of them.
+THOROUGH = bool(os.environ.get("THOROUGH"))
+if hasattr(os, "sched_setaffinity") and not THOROUGH:
     _place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     _share = sorted(os.sched_getaffinity(0))[_place :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
     if _share:
         os.sched_setaffinity(0, _share)
 
 # A busy machine is no failure, and a failure must come back on the next run.
-settings.register_profile("fedscope", deadline=None, derandomize=True)
+settings.register_profile("fedscope", deadline=None, derandomize=True, max_examples=100 if THOROUGH else 40)
 settings.load_profile("fedscope")
 
 

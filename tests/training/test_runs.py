@@ -15,6 +15,8 @@ from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, w
 from fedscope.training import Config, Replayer, config_of, merge, preset, resume, train
 from fedscope.training.one_round import Unwatched
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = {
     "data": {"clients": 8},
     "model": {"hidden": [16]},
@@ -115,7 +117,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return train(settings, tmp_path_factory.mktemp("whole") / "ima")
 
 
-@pytest.mark.parametrize("stop", [0, 2, 3, 4, 6])
+@pytest.mark.parametrize("stop", [0, 2, 3, pytest.param(4, marks=pytest.mark.slow), 6])
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
     stop_after: Any, ima: Run, whole: Run, tmp_path: Path, stop: int
 ) -> None:
