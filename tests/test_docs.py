@@ -203,8 +203,9 @@ def assert_shown(step: Step, output: str) -> None:
         assert found, f"{step.place}: {step.text}\ndoes not print: {line}\nbut:\n{output}"
 
 
-#: commands of the tour whose runs only pages that are slow look at, and rounds enough for what they print
+#: commands of the tour whose runs only pages that are slow look at in detail, and rounds enough for what the tour asks
 SHORTER = {
+    "fedscope train --method fma": " --set run.rounds=42",
     "fedscope train --method scaffold": " --set run.rounds=10",
     "fedscope train --from runs/fma@40 --method scaffold": " --set run.rounds=50",
 }
