@@ -171,8 +171,10 @@ def test_metrics_are_those_of_the_recorded_models(ima: Run) -> None:
     assert ima.round(8).metrics["client_error_std"] == pytest.approx(errors.std())
 
 
-def test_learning_falls_below_chance(ima: Run) -> None:
-    assert ima.metrics()["averaged_test_error"][-1] < 0.5 < 0.8  # ten classes, two a client
+def test_learning_falls_far_below_chance(ima: Run, tmp_path: Path) -> None:
+    assert ima.metrics()["averaged_test_error"][-1] < 0.75  # of few digits, ten classes, two a client
+    run = train(config(data={"partition": "iid"}, client={"epochs": 10}), tmp_path / "longer")
+    assert run.metrics()["averaged_test_error"][-1] < 0.15
 
 
 def test_a_client_that_diverges_is_named_and_its_round_is_recorded(tmp_path: Path) -> None:
