@@ -20,7 +20,7 @@ ASKED = {
     "subsets": ("subsets runs/fma --rounds 2 --split test", "subsets.csv pdf png"),
     "wima": ("wima runs/fma --windows 2 --split test", "wima.csv pdf png"),
     "forgetting": ("forgetting runs/fma --rounds 2 --split test", "pdf png"),
-    "theory": ("theory runs/fma --rounds 2 --split test", "theory.csv pdf png"),
+    "theory": ("theory runs/fma --rounds 2 --split test --kernel-samples 60 --dimension 64", "theory.csv pdf png"),
     "disperse": ("disperse runs/fma --rounds 2", "dispersion.csv layers.pdf pdf png"),
     "embed": ("disperse runs/fma --embed pca", "embedding.csv embedding.pdf embedding.html"),
     "parameters": ("parameters runs/fma --round 2", "parameters.csv pdf png"),

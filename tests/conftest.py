@@ -3,6 +3,7 @@ by hand, runs that are trained once, and what "the same to rounding" means for t
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import shutil
@@ -16,8 +17,21 @@ from hypothesis import settings
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+# Python looks for garbage cycles after every 700 new objects: a twentieth of the suite. Tests that measure memory
+# collect by themselves.
+gc.set_threshold(20_000, 20, 100)
+
+# Each of several processes of the suite keeps to its share of the cores: a thread a core in each of them takes a third
+# longer than one. `make test-elsewhere` takes all of them.
+THOROUGH = bool(os.environ.get("THOROUGH"))
+if hasattr(os, "sched_setaffinity") and not THOROUGH:
+    _place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    _share = sorted(os.sched_getaffinity(0))[_place :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    if _share:
+        os.sched_setaffinity(0, _share)
+
 # A busy machine is no failure, and a failure must come back on the next run.
-settings.register_profile("fedscope", deadline=None, derandomize=True)
+settings.register_profile("fedscope", deadline=None, derandomize=True, max_examples=100 if THOROUGH else 40)
 settings.load_profile("fedscope")
 
 
@@ -25,6 +39,15 @@ settings.load_profile("fedscope")
 def decoded_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Data sets are decoded into a folder of the tests' own, in their subprocesses too."""
     os.environ["FEDSCOPE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def written_and_not_waited_for() -> Iterator[None]:
+    """Nobody cuts the power during a test, so nobody waits 2 ms a file for the disk; what would be synced, and when, is
+    watched where it is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @dataclass(frozen=True)
@@ -244,13 +267,36 @@ def sketch(figure: Any, target: Any, *, format: str = "png", **_: Any) -> None:
     target.write(words) if hasattr(target, "write") else Path(target).write_bytes(words)
 
 
+def _artists(artist: Any) -> Iterator[Any]:
+    """``artist.findobj()`` without ticks, whose making is half of a figure's time: an axis speaks for them."""
+    from matplotlib.axis import Axis
+
+    for child in (artist.label, artist.offsetText) if isinstance(artist, Axis) else artist.get_children():
+        yield from _artists(child)
+    yield artist
+
+
+def _ticks(axis: Any) -> str:
+    """Where an axis has its ticks, what stands at them and how they look."""
+    found = []
+    for which in ("major", "minor"):
+        locations = axis.get_ticklocs(minor=which == "minor")
+        formatter = axis.get_major_formatter() if which == "major" else axis.get_minor_formatter()
+        look = sorted(axis.get_tick_params(which=which).items())
+        found += [[f"{at:.6g}" for at in locations], formatter.format_ticks(locations), look]
+    return str(found)
+
+
 def _digest(figure: Any) -> str:
     import numpy as np
+    from matplotlib.axis import Axis
     from matplotlib.text import Text
 
     seen = hashlib.sha256(str(figure.get_size_inches()).encode())
-    for artist in figure.findobj():
+    for artist in _artists(figure):
         seen.update(type(artist).__name__.encode())
+        if isinstance(artist, Axis):
+            seen.update(_ticks(artist).encode())
         if isinstance(artist, Text):
             seen.update(artist.get_text().encode())
         for name in ("get_xydata", "get_array", "get_offsets", "get_facecolor", "get_xlim", "get_ylim"):

@@ -152,8 +152,10 @@ def run_in_workers(
     [0, 1, 4, 9, 16]
     """
     count = max(1, workers if workers is not None else cores())
-    if isinstance(items, Sized):
-        count = max(1, min(count, len(items)))
+    # One job an item, where it is known how many there are: a job costs as much as a small task.
+    unasked = len(items) if isinstance(items, Sized) else None
+    if unasked is not None:
+        count = max(1, min(count, unasked))
     import torch
 
     stop, own, kept = Event(), local(), idle if idle is not None else []
@@ -199,11 +201,16 @@ def run_in_workers(
     results: dict[int, Result] = {}  # a worker may have overtaken the one that took the item before
     pool = ThreadPoolExecutor(count, thread_name_prefix="fedscope-")
     try:
-        more = True
+        more = unasked != 0
         for number in numbers():
             while number not in results and (more or waiting):
                 if more:
-                    waiting.extend(pool.submit(work) for _ in range(AHEAD * count - len(results) - len(waiting)))
+                    jobs = AHEAD * count - len(results) - len(waiting)
+                    if unasked is not None:
+                        jobs = min(jobs, unasked)
+                        unasked -= jobs
+                        more = unasked > 0
+                    waiting.extend(pool.submit(work) for _ in range(jobs))
                 if (done := finished()) is None:
                     more = False
                 else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..drawing.levels import depth
-from ..drawing.paper import SURFACE, as_page, heading, markup
+from ..drawing.paper import SURFACE, as_page, heading, laid_out, markup
 from .marks import is_owner, looks, paths, told_apart
 from .surface import axis_labels, distinct, is_metric, remarks, scale_of
 
@@ -28,6 +28,8 @@ SYMBOLS = {
 }
 #: far enough that the labels of all three axes lie inside the scene, which cuts off what does not
 EYE = {"x": 0.98, "y": -1.28, "z": 1.75}
+#: of the width: the surface's, and the room between it and the contours
+SURFACE_SHARE, GAP = 0.5264, 0.06
 SYMBOLS_3D = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
 
 
@@ -37,7 +39,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure; pointing at
     the surface tells coordinates, loss and error. Points that are not finite are holes.
     """
-    from plotly.subplots import make_subplots
+    from plotly import graph_objects as go
 
     scale = scale_of([plane], "loss")
     heights = depth(plane.loss, scale.edges)
@@ -53,14 +55,12 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
     error = "<br>error %{customdata[1]:.1f} %" if known else ""
     told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
     data = np.stack([plane.loss, 100 * plane.error], axis=-1)
-    kinds = [[{"type": "scene"}, {"type": "xy"}]]
-    figure = make_subplots(rows=1, cols=2, column_widths=[0.56, 0.44], specs=kinds, horizontal_spacing=0.06)
     surface = {"x": plane.a, "y": plane.b, "z": heights, "customdata": data, "hovertemplate": told}
     light = {"ambient": 0.85, "diffuse": 0.3, "specular": 0.05, "roughness": 0.9}  # colours stay the colour bar's
     bar = {**levels, "x": 1.0, "len": 0.8}
-    figure.add_surface(**surface, **shades, colorbar=bar, opacity=0.95, lighting=light, row=1, col=1)
+    traces: list[Any] = [go.Surface(**surface, **shades, colorbar=bar, opacity=0.95, lighting=light, scene="scene")]
     contours = {"start": 1.0, "end": float(len(scale.edges) - 2), "size": 1.0}
-    figure.add_contour(
+    levelled = go.Contour(
         **surface,
         colorscale=shades["colorscale"],
         zmin=shades["cmin"],
@@ -68,9 +68,10 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         contours=contours,
         line={"width": 0.5, "color": "rgba(255,255,255,0.6)"},
         showscale=False,
-        row=1,
-        col=2,
+        xaxis="x",
+        yaxis="y",
     )
+    traces.append(levelled)
     for models, look, name, line in _groups(plane):
         over = [_above(plane, heights, scale.edges, model) for model in models]
         marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
@@ -83,22 +84,17 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
             "text": [_words(model) for model in models],
             "hovertemplate": "%{text}<extra></extra>",
         }
-        figure.add_scatter3d(
-            z=over,
-            marker={**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": 2 if line else 5},
-            showlegend=False,
-            row=1,
-            col=1,
-            **common,
-        )
-        symbol = SYMBOLS.get(look["marker"], "star")
-        figure.add_scatter(marker={**marker, "symbol": symbol, "size": 5 if line else 12}, row=1, col=2, **common)
+        size = 2 if line else 5
+        solid = {**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": size}
+        traces.append(go.Scatter3d(z=over, marker=solid, showlegend=False, scene="scene", **common))
+        flat = {**marker, "symbol": SYMBOLS.get(look["marker"], "star"), "size": 5 if line else 12}
+        traces.append(go.Scatter(marker=flat, xaxis="x", yaxis="y", **common))
     across, along = (markup(words[0]) for words in axis_labels(plane))
     small = {"tickfont": {"size": 10}}
-    figure.update_layout(
-        template="plotly_white",
-        title=heading(title or "Loss on the plane", remarks([plane], "holes")),
-        scene={
+    layout = {
+        "title": heading(title or "Loss on the plane", remarks([plane], "holes")),
+        "scene": {
+            "domain": {"x": [0.0, SURFACE_SHARE], "y": [0.0, 1.0]},
             # one letter each: longer words collide when the surface is turned, and stand at the contours already
             "xaxis": {"title": {"text": "a", "font": {"size": 12}}, **small},
             "yaxis": {"title": {"text": "b", "font": {"size": 12}}, **small},
@@ -112,12 +108,23 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
             "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
             "camera": {"eye": EYE},
         },
-        legend={"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
-        margin={"l": 20, "r": 20, "t": 70, "b": 20},
-    )
-    figure.update_xaxes(title_text=f"a: {across}", constrain="domain")
-    figure.update_yaxes(title_text=f"b: {along}", scaleanchor="x" if is_metric(plane) else None, constrain="domain")
-    return as_page(figure, "plane")
+        "xaxis": {
+            "title": {"text": f"a: {across}"},
+            "domain": [SURFACE_SHARE + GAP, 1.0],
+            "anchor": "y",
+            "constrain": "domain",
+        },
+        "yaxis": {
+            "title": {"text": f"b: {along}"},
+            "domain": [0.0, 1.0],
+            "anchor": "x",
+            "constrain": "domain",
+            **({"scaleanchor": "x"} if is_metric(plane) else {}),
+        },
+        "legend": {"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
+        "margin": {"l": 20, "r": 20, "t": 70, "b": 20},
+    }
+    return as_page(laid_out(traces, layout), "plane")
 
 
 def _above(plane: Plane, heights: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:

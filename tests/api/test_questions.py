@@ -3,10 +3,12 @@ between its files and asked again."""
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "subsets": lambda: fedscope.subsets(ROUND),
     "wima": lambda: fedscope.wima(RUN, windows=[2]),
     "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
-    "theory": lambda: fedscope.theory(RUN, rounds=2, split="test"),
+    "theory": lambda: fedscope.theory(RUN, rounds=2, split="test", kernel_samples=60, dimension=64),
     "disperse": lambda: fedscope.disperse(ROUND),
     "embed": lambda: fedscope.embed(RUN, method="pca"),
     "parameters": lambda: fedscope.parameters(RUN, rounds=2),
@@ -57,6 +59,25 @@ def told(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[s
     return numbers
 
 
+@pytest.fixture(scope="module")
+def asked_once(two_rounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Any]]:
+    """The folder in which a command of ASKED was given with ``--out m``, and its numbers; each is given once."""
+    known: dict[str, tuple[Path, str]] = {}
+
+    def ask(name: str) -> tuple[Path, Any]:
+        if name not in known:
+            folder, printed = tmp_path_factory.mktemp(name), io.StringIO()
+            (folder / "runs").symlink_to(two_rounds / "runs")
+            with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+                patch.chdir(folder)
+                assert run([*ASKED[name][0].split(), "--out", "m", "--json"]) == 0
+            known[name] = folder, printed.getvalue()
+        folder, words = known[name]
+        return folder, json.loads(words)
+
+    return ask
+
+
 def test_every_command_of_a_result_is_a_function() -> None:
     assert FROM_PYTHON.keys() == ASKED.keys()
     names = {command.split()[0] for command, _ in ASKED.values()}
@@ -65,9 +86,10 @@ def test_every_command_of_a_result_is_a_function() -> None:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_the_function_and_the_command_give_the_same_numbers_and_files(
-    here: Path, capsys: pytest.CaptureFixture[str], name: str
+    asked_once: Callable[[str], tuple[Path, Any]], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    said = told(capsys, ASKED[name][0])
+    here, said = asked_once(name)
+    monkeypatch.chdir(here)
     files = said.pop("files")
     assert sorted(files) == sorted(path.name for path in here.iterdir() if path.name != "runs")
     result = FROM_PYTHON[name]()
@@ -134,35 +156,41 @@ def test_a_replacement_that_is_stopped_halfway_is_never_taken_for_either(
 
 
 REDRAW = """
+import os
 import sys
 sys.path.insert(0, {tests!r})
 from conftest import sketch
 from matplotlib.figure import Figure
 from fedscope.cli.main import run
 Figure.savefig = sketch
-for words in {commands!r}:
-    assert run([*words, "--redraw"]) == 0, words
+for folder, words in {commands!r}:
+    os.chdir(folder)
+    assert run([*words, "--out", "m", "--redraw"]) == 0, words
     loaded = {{"torch", "torchvision"}} & set(sys.modules)
     assert not loaded, (words, loaded)
 """
 
 
-def test_results_are_drawn_again_the_same_and_without_torch(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from conftest import sketch
-    from matplotlib.figure import Figure
-
-    monkeypatch.setattr(Figure, "savefig", sketch)
+def test_results_are_drawn_again_the_same_and_without_torch(
+    asked_once: Callable[[str], tuple[Path, Any]],
+) -> None:
     commands = []
     for name, (command, _) in ASKED.items():
         if name not in ("parameters-tsne", "cka-models", "reaggregate"):  # they share a module, or draw nothing
-            assert run([*command.split(), "--out", name]) == 0
-            commands.append([*command.split(), "--out", name])
-    figures = {path: path.read_bytes() for end in ("pdf", "png", "html") for path in here.glob(f"*.{end}")}
+            commands.append((str(asked_once(name)[0]), command.split()))
+    figures = {
+        path: path.read_bytes()
+        for folder, _ in commands
+        for end in ("pdf", "png", "html")
+        for path in Path(folder).glob(f"m.*{end}")
+    }
+    for path in figures:
+        path.unlink()
     redraw = REDRAW.format(commands=commands, tests=str(Path(__file__).parents[1]))
     done = subprocess.run([sys.executable, "-P", "-c", redraw], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1500:]
     assert len(figures) > len(commands)
-    assert [path.name for path, drawn in figures.items() if path.read_bytes() != drawn] == []
+    assert [path for path, drawn in figures.items() if path.read_bytes() != drawn] == []
 
 
 def test_a_typo_and_writing_a_run_load_neither_torch_nor_matplotlib(tmp_path: Path) -> None:

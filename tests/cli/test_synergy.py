@@ -399,7 +399,7 @@ def test_of_many_entries_some_are_shown_and_that_is_said() -> None:
     assert shown < high
 
 
-@pytest.mark.parametrize("width", [2, 3.5, 7])
+@pytest.mark.parametrize("width", [2, pytest.param(3.5, marks=pytest.mark.slow), 7])
 @pytest.mark.parametrize(
     "result",
     [example(), example(35, 20), example(4, 3, "layer"), example(2)],

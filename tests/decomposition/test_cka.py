@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 from torch import Tensor, nn
@@ -613,6 +613,7 @@ def test_many_rounds_are_numbered_at_their_ends() -> None:
     assert [text.get_text() for text in panel.texts] == ["1", "40"]
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12))
 def test_labels_of_points_hide_neither_points_nor_each_other(places: list[tuple[float, float]]) -> None:
     with paper_style(3.5):

@@ -532,7 +532,7 @@ def test_incomplete_results_are_refused(tmp_path: Path) -> None:
         Dispersion((made, other), 0.05)
 
 
-@pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
+@pytest.mark.parametrize("width", [2.0, pytest.param(3.5, marks=pytest.mark.slow), 7.0])
 def test_figures_hold_every_word(tmp_path: Path, width: float) -> None:
     maps, rounds = [], []
     for run, clients in (("fma", 9), ("a-run-with-a-long-name", 10)):

@@ -311,7 +311,10 @@ RUNS = (
 
 @pytest.mark.parametrize(
     ("shown", "width"),
-    [((0,), 2.0), ((0, 1), 2.0), ((0, 1, 2), 2.0), ((0,), 3.5), ((0, 1, 2), 3.5), ((0, 3), 3.5), ((0, 1, 2), 7.0)],
+    [
+        *(((0,), 2.0), ((0, 1, 2), 2.0), ((0, 3), 3.5), ((0, 1, 2), 7.0)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (((0, 1), 2.0), ((0,), 3.5), ((0, 1, 2), 3.5))),
+    ],
 )
 def test_words_of_a_figure_neither_touch_nor_are_cut(width, shown):
     title = "A title that is longer than the figure is wide, so that it needs more lines than one"

@@ -103,7 +103,7 @@ def deviations(values: np.ndarray, truth: float) -> float:
     return abs(values.mean() - truth) / (values.std(ddof=1) / np.sqrt(len(values)))
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.6])
+@pytest.mark.parametrize("correlation", [pytest.param(0.0, marks=pytest.mark.slow), 0.6])
 def test_unbiased_estimates_have_the_known_expectations_and_plug_in_ones_do_not(correlation):
     """Means over 200 repetitions with R = 4, within 4 standard errors of the truth: of ten normal comparisons one in
     1,600 test suites would fail by chance (and the seed is fixed). That the plug-in estimates of the same outputs are
@@ -142,7 +142,7 @@ def coverage(population: Population, draws: int, repetitions: int, seed: int) ->
     }
 
 
-@pytest.mark.parametrize(("noise", "correlation"), [(0.05, 0.0), (0.5, 0.6)])
+@pytest.mark.parametrize(("noise", "correlation"), [pytest.param(0.05, 0.0, marks=pytest.mark.slow), (0.5, 0.6)])
 def test_intervals_over_draws_cover_the_truth(noise, correlation):
     """200 repetitions at R = 4: the share that covers has itself a standard error of 1.5 points, and must lie within 8
     of 95 %. Mean outputs are about 0.25: noise of 0.05 is small beside them, 0.5 is greater than they are.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -93,11 +94,8 @@ def drawn() -> dict[str, tuple[Figure, float]]:
 
 
 def test_the_same_data_make_the_same_bytes(tmp_path: Path, drawn: dict[str, tuple[Figure, float]]) -> None:
-    again = {
-        "plane 3.5": surface().figure(3.5),
-        "line 7.0": two_pairs().figure(7.0, "A title"),
-    }
-    for name, figure in again.items():
+    # one figure, with a filled surface: all are written by one function
+    for name, figure in {"plane 3.5": surface().figure(3.5)}.items():
         first = save_figure(drawn[name][0], tmp_path / "first")
         second = save_figure(figure, tmp_path / "second")
         assert [path.suffix for path in first] == [".pdf", ".png"]
@@ -211,6 +209,19 @@ def test_the_page_is_whole_and_the_same_twice() -> None:
     assert "1 of 441 points not finite (holes)" in page
     assert '"surface"' in page
     assert '"contour"' in page
+
+
+def test_plotly_knows_every_word_of_the_page() -> None:
+    """The layout is written without plotly's own look at it."""
+    import plotly.graph_objects as go
+
+    said = surface().page("Title").rpartition("Plotly.newPlot(")[2]
+    data, end = json.JSONDecoder().raw_decode(said, said.index("["))
+    layout, _ = json.JSONDecoder().raw_decode(said, said.index("{", end))
+    figure = go.Figure(data, layout)  # raises at a word or a value that it does not know
+    assert figure.layout.scene.zaxis.title.text == "loss"
+    assert figure.layout.template.layout.paper_bgcolor == "white"
+    assert figure.layout.scene.domain.x[1] < figure.layout.xaxis.domain[0], "side by side"
 
 
 def test_a_model_shown_on_several_panels_has_one_key() -> None:

@@ -107,7 +107,9 @@ def test_the_caption_says_that_it_is_the_loss_that_was_checked() -> None:
     assert "9 of 81 points interpolated, loss checked to 0.18 % of its range" in said
 
 
-@pytest.mark.parametrize("width", [2.0, 2.5, 3.0, 3.25, 4.1, 7.0])
+@pytest.mark.parametrize(
+    "width", [2.0, *(pytest.param(width, marks=pytest.mark.slow) for width in (2.5, 3.0, 4.1)), 3.25, 7.0]
+)
 def test_titles_of_panels_differ_and_nothing_leaves_the_sheet(width: float) -> None:
     clients = (3, 8, 13, 11, 108)
     planes = [own_data(k, clients) for k in clients]

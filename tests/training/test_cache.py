@@ -78,7 +78,7 @@ def test_moments_of_bytes_are_those_of_floats() -> None:
 
 def write_mnist(folder: Path, seed: int = 0) -> None:
     draw = np.random.default_rng(seed)
-    for split, n in (("train", 300), ("t10k", 60)):
+    for split, n in (("train", 100), ("t10k", 20)):
         for kind, values in (("images-idx3", draw.integers(0, 256, (n, 28, 28))), ("labels-idx1", np.arange(n) % 10)):
             head = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
             (folder / f"{split}-{kind}-ubyte.gz").write_bytes(
@@ -124,7 +124,7 @@ def test_training_and_planes_from_bytes_are_those_from_floats(
         words = ["--data", f"mnist:{mnist}", "--model", model, *federation, "--set", "data.client_test=0.2"]
         assert run(["train", "--method", "fma", *words, "--out", str(folder)]) == 0
         models = [f"{folder}@2/client-{k}" for k in range(3)]
-        assert run(["plane", *models, "--grid", "4", "--split", "both", "--out", str(plane)]) == 0
+        assert run(["plane", *models, "--grid", "3", "--split", "both", "--out", str(plane)]) == 0
         recorded = Run.open(folder)
         numbers = {key: values for key, values in recorded.metrics().items() if "seconds" not in key}
         surfaces = [Plane.load(tmp_path / f"{name}-plane.{split}").loss for split in ("train", "test")]

@@ -72,8 +72,9 @@ def stored(data: Any, split: str) -> np.ndarray:
     return np.asarray(getattr(data, f"x_{split}").stored)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize(("photos", "lists"), [("", ""), ("train", ""), ("train", "landmarks-user-160k")])
+@pytest.mark.parametrize(
+    ("photos", "lists", "kept"), [("", "", True), ("train", "", True), ("train", "landmarks-user-160k", False)]
+)
 def test_photos_classes_and_authors_are_those_of_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: str, lists: str, kept: bool
 ) -> None:

@@ -15,6 +15,8 @@ from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, w
 from fedscope.training import Config, Replayer, config_of, merge, preset, resume, train
 from fedscope.training.one_round import Unwatched
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SMALL = {
     "data": {"clients": 8},
     "model": {"hidden": [16]},
@@ -115,7 +117,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return train(settings, tmp_path_factory.mktemp("whole") / "ima")
 
 
-@pytest.mark.parametrize("stop", [0, 2, 3, 4, 6])
+@pytest.mark.parametrize("stop", [0, 2, 3, pytest.param(4, marks=pytest.mark.slow), 6])
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
     stop_after: Any, ima: Run, whole: Run, tmp_path: Path, stop: int
 ) -> None:
@@ -169,8 +171,10 @@ def test_metrics_are_those_of_the_recorded_models(ima: Run) -> None:
     assert ima.round(8).metrics["client_error_std"] == pytest.approx(errors.std())
 
 
-def test_learning_falls_below_chance(ima: Run) -> None:
-    assert ima.metrics()["averaged_test_error"][-1] < 0.5 < 0.8  # ten classes, two a client
+def test_learning_falls_far_below_chance(ima: Run, tmp_path: Path) -> None:
+    assert ima.metrics()["averaged_test_error"][-1] < 0.75  # of few digits, ten classes, two a client
+    run = train(config(data={"partition": "iid"}, client={"epochs": 10}), tmp_path / "longer")
+    assert run.metrics()["averaged_test_error"][-1] < 0.15
 
 
 def test_a_client_that_diverges_is_named_and_its_round_is_recorded(tmp_path: Path) -> None:

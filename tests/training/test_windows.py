@@ -78,6 +78,8 @@ def test_they_are_those_of_runs_trained_with_each_window_bit_for_bit(tmp_path: P
     made = fedscope.wima(tmp_path / "fma", windows=WINDOWS, rounds="all", parts=parts)
     assert [one.round for one in made.rounds] == list(range(1, 10))
     for i, window in enumerate(WINDOWS):
+        if parts != "all" and window != WINDOWS[1]:  # which layers, not how many rounds
+            continue
         average = {"method": "wima", "window": window, "parts": parts}
         trained = train(Config.read(merge(preset("fma"), SMALL, {"average": average})), tmp_path / f"wima-{window}")
         metrics = trained.metrics()
