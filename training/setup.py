@@ -11,7 +11,7 @@ from typing import Any
 from ..checkpoints import FedscopeError
 from .config import Config, merge, methods_in, read_toml, recorded_tables
 from .recipe_files import Tables, recipe
-from .registry import preset
+from .registry import METHOD_SECTIONS, canonical, preset
 from .scaling import scale_notes, scaled
 
 #: no settings
@@ -61,6 +61,18 @@ class Setup:
         if self.scale is None:
             return Config.read(self._laid(method, cell, *above))
         return Config.read(merge(scaled(self._full(method, cell, *above), self.scale), *above))
+
+    def methods(self, method: str | None, *above: Tables) -> dict[str, str]:
+        """The names of the methods and of the model that :meth:`config` would choose, by section.
+
+        >>> Setup().methods("fedprox", {"average": {"method": "ima"}})
+        {'model': 'mlp', 'client': 'fedprox', 'server': 'fma', 'average': 'ima'}
+        """
+        laid = self._laid(method, *above)
+        return {
+            section: canonical(shelf, str(laid.get(section, {}).get(selector, default)))
+            for section, (shelf, selector, default) in METHOD_SECTIONS.items()
+        }
 
     def notes(self, config: Config, method: str | None, *above: Tables, cell: Tables = NOTHING) -> tuple[str, ...]:
         """What the scale has done, in parts of a sentence; () without one.

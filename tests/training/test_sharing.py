@@ -128,8 +128,8 @@ def test_what_is_there_is_not_done_again() -> None:
         return None if found is None else shlex.join(found)
 
     assert words("from-7", 2) == (
-        "train --set data.clients=5 --set 'model.hidden=[8]' --set client.epochs=1 --set run.rounds=8 --set "
-        "run.participation=0.6 --set run.evaluate_clients=0 --set average.method=ima --set average.start=7 "
+        "train --set average.method=ima --set average.start=7 --set data.clients=5 --set 'model.hidden=[8]' --set "
+        "client.epochs=1 --set run.rounds=8 --set run.participation=0.6 --set run.evaluate_clients=0 "
         "--out s/runs/from-7 --until 2"
     )
     assert words("from-7", 2, from_7=1) == "train --resume s/runs/from-7 --until 2"

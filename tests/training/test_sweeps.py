@@ -151,6 +151,21 @@ def test_a_name_is_never_longer_than_a_file_may_be_called() -> None:
     assert max(map(len, names)) <= 150
 
 
+def test_a_setting_of_all_runs_is_one_of_those_whose_method_has_it() -> None:
+    settings = SMALL | {"average": {"window": 2}, "client": {"epochs": 1, "mu": 0.5}}
+    axes = read_axes(["method=fma,fedprox", "average.method=none,ima"])
+    runs = {run.name: run.config.tables() for run in planned(Setup(), axes, (), settings).runs}
+    assert {name: tables["average"].get("window") for name, tables in runs.items()} == {
+        "fma": None, "fma-ima": 2, "fedprox": None, "fedprox-ima": 2
+    }  # fmt: skip
+    assert {name: tables["client"].get("mu") for name, tables in runs.items()} == {
+        "fma": None, "fma-ima": None, "fedprox": 0.5, "fedprox-ima": 0.5
+    }  # fmt: skip
+    for wrong in ({"average": {"cycle": 2}}, {"client": {"muu": 0.5}}):
+        with pytest.raises(FedscopeError, match=r"cycle|muu"):
+            planned(Setup(), axes, (), merge(SMALL, wrong))
+
+
 def test_seeds_alone_are_a_sweep_of_what_is_given() -> None:
     assert [run.name for run in plan_of(seeds=(0, 1)).runs] == ["seed0", "seed1"]
     assert [run.name for run in planned(Setup("ima/fig1"), (), (4,)).runs] == ["seed4"]

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from typing import Any
 from ...checkpoints import FedscopeError, reading, versions, write_durably
 from ...checkpoints.foreign_files import RESULT, read_json
 from ...checkpoints.results import plain
-from ..config import Config, merge, read_assignments
+from ..config import Config, merge, methods_in, read_assignments
 from ..recipe_files import Cell, Tables, cells_of, recipe, tables_of
-from ..registry import canonical_method
+from ..registry import METHOD_SECTIONS, canonical_method, find
 from ..setup import Setup
 from ..words import word_of
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
@@ -126,7 +126,7 @@ def planned(
     Args:
         axes: what is varied; () for what the recipe varies, which a scale makes smaller with all else. A seed sets
             ``run.seed`` and ``data.seed``, so that runs of one seed meet the same partition and the same cohorts.
-        settings: of all runs; they count more than the recipe, and none of them is varied.
+        settings: of all runs whose method has them; they count more than the recipe, and none of them is varied.
         share: train rounds once that several runs have; see :func:`shared_histories`.
 
     Raises:
@@ -144,11 +144,14 @@ def planned(
     unlabelled = {key for axis in varied if not any(LABEL in cell for cell in axis) for cell in axis for key in cell}
     runs: list[Planned] = []
     smaller: list[str] = []
+    used: set[tuple[str, str]] = set()
     for cell in cells:
         method, tables = tables_of(cell)
         for seed in seeds or (None,):
             seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
-            below, above = (tables, (given, seeded)) if own else ({}, (given, tables, seeded))
+            fitting = _fitting(given, setup, method, merge(tables, seeded))
+            used |= {(section, key) for section, table in fitting.items() for key in table}
+            below, above = (tables, (fitting, seeded)) if own else ({}, (methods_in(given), tables, fitting, seeded))
             config = setup.config(method, *above, cell=below)
             if seed in (None, *seeds[:1]):
                 smaller += setup.notes(config, method, *above, cell=below)
@@ -158,6 +161,10 @@ def planned(
             }
             words = _arguments(setup, method, merge(below, *above), config)
             runs.append(Planned(_name(named, seed, config), here, seed, config, words))
+    for section, table in given.items():
+        for key in table:
+            if (section, key) not in used:  # a setting of no run, which is said as of a single run
+                setup.config(tables_of(cells[0])[0], merge(methods_in(given), {section: {key: table[key]}}))
     notes = [setup.note(smaller)] if smaller else []
     if own and setup.scale is not None and len(different := list(_first_of_each(runs))) < len(runs):
         notes.append(f"{len(different)} of {len(runs)} runs differ at this scale; the others are left out")
@@ -246,6 +253,20 @@ def difference(there: Plan, asked: Plan) -> str:
                 if old != new:
                     return f", with {section}.{key} = {word_of(old)} in {run.name}, not {word_of(new)}"
     return ""
+
+
+def _fitting(given: Tables, setup: Setup, method: str | None, cell: Tables) -> Tables:
+    """Of the settings given for all runs those that a run's methods have: ``average.window`` is none of a run without
+    an average, and is given beside ``average.method=none,ima``."""
+    names = setup.methods(method, methods_in(given), cell)
+    known = {
+        section: {selector, *(field.name for field in fields(find(shelf, names[section])))}
+        for section, (shelf, selector, _) in METHOD_SECTIONS.items()
+    }
+    return {
+        section: {key: value for key, value in table.items() if key in known.get(section, table)}
+        for section, table in given.items()
+    }
 
 
 def _arguments(setup: Setup, method: str | None, settings: Tables, config: Config) -> tuple[str, ...]:
