@@ -140,7 +140,9 @@ def test_what_is_there_is_not_done_again() -> None:
     assert words("from-3", None, from_7=2, from_3=2) == "train --resume s/runs/from-3"
     # the other one has failed before that round, or has gone on without it
     for rounds in (None, 1, 8):
-        assert (words("from-3", None, from_7=rounds) or "").endswith("average.start=3 --out s/runs/from-3")
+        alone = words("from-3", None, from_7=rounds) or ""
+        assert alone.startswith("train --set average.method=ima --set average.start=3 ")
+        assert alone.endswith(" --out s/runs/from-3")
     assert words("from-7", None, from_7=8) is None
 
 
