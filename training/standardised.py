@@ -109,14 +109,30 @@ def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _
     first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
     refuse_other_shapes(name, first, other)
     if known is None:
-        last = 3 if train.ndim == 4 else None
-        found = _moments(lambda: (scaled(name, block, last) for block in blocks(train)), stored[0])
-        means, deviations = (tuple(values.ravel().tolist()) for values in found)
+        means, deviations = (tuple(values.tolist()) for values in _moments_of_bytes(train))
     else:
         means, deviations = known.means, known.deviations
     in_float = np.asarray(means, np.float32), np.asarray(deviations, np.float32)
     x_train, x_test = (Pixels(torch.from_numpy(x), *in_float) for x in (train, test))
     return x_train, x_test, means, deviations
+
+
+def _moments_of_bytes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation in float64, one a channel of images [N, H, W, c], else one in all; 0 counts as 1.
+
+    Of the 256 values that there can be, weighted with how often each occurs: a tenth of the time of reading all floats.
+    """
+    channels = x.shape[3] if x.ndim == 4 else 1
+    counts = np.zeros((channels, 256), np.int64)
+    for block in blocks(x):
+        for channel, of in enumerate(counts):
+            of += np.bincount(block.reshape(-1, channels)[:, channel], minlength=256)
+    values = scaled("", np.arange(256, dtype=np.uint8)[:, None], None).ravel().astype(np.float64)
+    each = counts.sum(axis=1)
+    means = (counts * values).sum(axis=1) / each
+    deviations = np.sqrt((counts * (values - means[:, None]) ** 2).sum(axis=1) / each)
+    deviations[deviations == 0] = 1
+    return means, deviations
 
 
 def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

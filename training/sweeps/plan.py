@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,26 @@ class Planned:
 
     Attributes:
         name: of its folder; cell: what it has of each axis; seed: None where the sweep does not vary it.
-        config: resolved; arguments: of ``fedscope train``, all but ``--out``.
+        tables: its configuration, resolved; arguments: of ``fedscope train``, all but ``--out``.
         after: the run that it branches from, and after which round; None where it is trained from its start.
     """
 
     name: str
     cell: Cell
     seed: int | None
-    config: Config
+    tables: Tables
     arguments: tuple[str, ...]
     after: tuple[str, int] | None = None
+
+    @cached_property
+    def config(self) -> Config:
+        """Of the tables; made where it is needed, because it takes torch to know the methods, and a table does not."""
+        return Config.recorded(self.tables)
+
+    @property
+    def rounds(self) -> int:
+        """How many the run is to have."""
+        return int(self.tables["run"]["rounds"])
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ class Plan:
     @property
     def rounds(self) -> int:
         """How many rounds are trained in all; a shared history counts once."""
-        return sum(run.config.run.rounds - (run.after[1] if run.after else 0) for run in self.runs)
+        return sum(run.rounds - (run.after[1] if run.after else 0) for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
         """As ``sweep.json`` holds it."""
@@ -93,7 +104,7 @@ class Plan:
                     "seed": run.seed,
                     "arguments": list(run.arguments),
                     "after": list(run.after) if run.after else None,
-                    "config": run.config.tables(),
+                    "config": run.tables,
                 }
                 for run in self.runs
             ],
@@ -160,7 +171,7 @@ def planned(
                 key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL
             }
             words = _arguments(setup, method, merge(below, *above), config)
-            runs.append(Planned(_name(named, seed, config), here, seed, config, words))
+            runs.append(Planned(_name(named, seed, config), here, seed, config.tables(), words))
     for section, table in given.items():
         for key in table:
             if (section, key) not in used:  # a setting of no run, which is said as of a single run
@@ -187,8 +198,11 @@ def planned(
     return Plan(tuple(runs), about, setup.stored, tuple(notes))
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path, *, checked: bool = True) -> Plan:
     """The plan of a sweep's folder.
+
+    Args:
+        checked: whether every run's configuration is made, to see that it can be; that takes torch.
 
     Raises:
         FedscopeError: no sweep, a damaged plan, or one of a newer version.
@@ -209,12 +223,15 @@ def read_plan(folder: Path) -> Plan:
                 entry["name"],
                 entry["settings"],
                 entry["seed"],
-                Config.recorded(entry["config"]),
+                entry["config"],
                 tuple(entry["arguments"]),
                 tuple(entry["after"]) if entry["after"] else None,
             )
             for entry in raw["runs"]
         )
+        if checked:
+            for run in runs:
+                _ = run.config
         _refuse_unsafe(path, runs)
         about = {key: raw[key] for key in ("recipe", "scale", "settings", "axes", "seeds", "directory")}
         return Plan(runs, about, raw["config"], tuple(raw["notes"]))
@@ -231,7 +248,7 @@ def _refuse_unsafe(path: Path, runs: Sequence[Planned]) -> None:
         words = run.arguments[1:] if run.arguments[:1] == (GIVEN,) else run.arguments
         flags = words[::2]
         plain_words = len(words) % 2 == 0 and all(flag in _FLAGS for flag in flags)
-        trunk = run.after is None or (run.after[0] in names and 1 <= run.after[1] < run.config.run.rounds)
+        trunk = run.after is None or (run.after[0] in names and 1 <= run.after[1] < run.rounds)
         if not (_NAME.fullmatch(run.name) and names[run.name] == 1 and plain_words and trunk):
             raise FedscopeError(f"{path} is damaged: its run {run.name!r} is none of a sweep's; restore it from a copy")
 
@@ -311,7 +328,7 @@ def _first_of_each(runs: Sequence[Planned]) -> Iterator[Planned]:
     """Runs that no earlier one is the same as."""
     seen: set[str] = set()
     for run in runs:
-        key = json.dumps(run.config.tables(), sort_keys=True)
+        key = json.dumps(run.tables, sort_keys=True)
         if key not in seen:
             seen.add(key)
             yield run
@@ -342,7 +359,7 @@ def _refuse_double_keys(axes: Sequence[Sequence[Cell]], given: Tables, seeds: Se
 def _refuse_same(runs: Sequence[Planned]) -> None:
     seen: dict[str, Planned] = {}
     for run in runs:
-        key = json.dumps(run.config.tables(), sort_keys=True)
+        key = json.dumps(run.tables, sort_keys=True)
         if key in seen:
             one, other = (_spoken(planned.cell) for planned in (seen[key], run))
             raise FedscopeError(f"{one} and {other} are the same run, setting by setting; leave one out")

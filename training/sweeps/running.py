@@ -58,7 +58,7 @@ def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -
     for name in (LOGS, RUNS):
         (folder / name).mkdir(exist_ok=True)
     done, failures = _looked_at(plan, folder)
-    complete = {run.name for run in plan.runs if (done[run.name] or 0) >= run.config.run.rounds}
+    complete = {run.name for run in plan.runs if (done[run.name] or 0) >= run.rounds}
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
     watcher.there([run.name for run in plan.runs if run.name in complete])
     directory = Path(str(plan.about["directory"]))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...checkpoints import FedscopeError, Run, write_durably
 from ...checkpoints.foreign_files import read_json
+from ...checkpoints.results import plain
 from ...checkpoints.runs import visible_rounds
+from ..recipe_files import Tables
 from ..words import word_of
 from .plan import Plan, Planned
 from .steps import RUNS
@@ -44,7 +47,9 @@ def _refuse_other(run: Run, planned: Planned) -> None:
     Raises:
         FedscopeError: names the first of them.
     """
-    from ..building import config_of  # loads torch, which a table of single runs does not need
+    if _plainly_equal(run.config or {}, planned.tables):
+        return
+    from ..building import config_of  # loads torch, which a table does not need
 
     recorded, meant = config_of(run).tables(), planned.config.tables()
     for section, table in meant.items():
@@ -58,6 +63,19 @@ def _refuse_other(run: Run, planned: Planned) -> None:
                     f"{run.path} is not the run that the sweep's plan has there: its {section}.{key} is "
                     f"{word_of(old)}, not {word_of(new)}; move it elsewhere, and it is trained anew"
                 )
+
+
+def _plainly_equal(recorded: Tables, meant: Tables) -> bool:
+    """Whether a run's file has what the plan has, value by value; older versions wrote less."""
+
+    def said(tables: Tables) -> dict[tuple[str, str], Any]:
+        found = {(section, key): value for section, table in tables.items() for key, value in table.items()}
+        return {place: value for place, value in found.items() if value is not None and place not in _SETTLED}
+
+    one, other = said(recorded), said(meant)
+    for names in (one, other):  # the run has a whole path
+        names["data", "name"] = str(names.get(("data", "name"))).partition(":")[0]
+    return plain(one) == plain(other)
 
 
 def failures_in(folder: Path, plan: Plan) -> dict[str, str]:

@@ -26,7 +26,7 @@ class Step:
     @property
     def last(self) -> int:
         """The round that it ends with."""
-        return self.until or self.run.config.run.rounds
+        return self.until or self.run.rounds
 
 
 def steps_of(plan: Plan) -> Iterator[Step]:
@@ -66,7 +66,7 @@ def arguments_of(
         return ["train", "--resume", out, *wait]
     if run.after is not None and rounds[run.after[0]] == run.after[1]:
         trunk = folder / RUNS / run.after[0]
-        average = run.config.tables()["average"]
+        average = run.tables["average"]
         words = ["--average", average.pop("method")]
         for key, value in average.items():
             words += ["--set", f"average.{key}={word_of(value)}"]

@@ -33,14 +33,17 @@ class Sweep:
     failures: Mapping[str, str]
 
     @classmethod
-    def open(cls, path: Path | str) -> Sweep:
+    def open(cls, path: Path | str, *, checked: bool = True) -> Sweep:
         """A sweep that is there.
+
+        Args:
+            checked: whether the configurations of its plan are made, as training needs them.
 
         Raises:
             FedscopeError: no sweep, or a damaged plan.
         """
         path = Path(path)
-        plan = read_plan(path)
+        plan = read_plan(path, checked=checked)
         return cls(path, plan, failures_in(path, plan))
 
     @cached_property
@@ -49,7 +52,7 @@ class Sweep:
 
     def _is_complete(self, run: Planned) -> bool:
         try:
-            return (rounds_of(self.path, run) or 0) >= run.config.run.rounds
+            return (rounds_of(self.path, run) or 0) >= run.rounds
         except FedscopeError:  # a damaged run, or another one: training says which
             return False
 

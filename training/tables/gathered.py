@@ -73,7 +73,7 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
                 run = Run.open(path)
                 entries.append(_entry(run, run.name, {}, _own_command(run)))
                 continue
-            one = Sweep.open(path)
+            one = Sweep.open(path, checked=False)
         varied |= {key for run in one.plan.runs for key in run.cell}
         there = {run.path.name: run for run in one.runs}
         for planned in one.plan.runs:
