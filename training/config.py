@@ -48,11 +48,10 @@ class Config:
         Raises:
             FedscopeError: an unknown section, key, method or model, a wrong type, a value out of range.
         """
-        sections = ("data", "model", "client", "server", "average", "run", "record")
         for name, table in raw.items():
-            if name not in sections:
+            if name not in SECTIONS:
                 raise FedscopeError(
-                    f"[{name}] is not a section{nearest(name, sections)}; there are {', '.join(sections)}"
+                    f"[{name}] is not a section{nearest(name, SECTIONS)}; there are {', '.join(SECTIONS)}"
                 )
             if not isinstance(table, Mapping):
                 raise FedscopeError(f"{name} = {table!r} is not a section; write [{name}] and its keys below it")
@@ -123,6 +122,10 @@ class Config:
         """The configuration with ``auto`` and relative paths resolved, as a run keeps it."""
         run = replace(self.run, device=device, engine=engine)
         return replace(self, run=run, data=replace(self.data, name=data))
+
+
+#: of a configuration: data, model, client, ...
+SECTIONS = tuple(section.name for section in fields(Config))
 
 
 def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:

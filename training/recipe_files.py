@@ -11,14 +11,13 @@ from itertools import product
 from typing import Any
 
 from ..checkpoints import FedscopeError, nearest
-from .config import merge, methods_in
+from .config import SECTIONS, merge, methods_in
 from .registry import METHOD_SECTIONS, canonical_method, preset
 
 #: settings by ``section.key``, and ``method``: one cell along an axis, or one cell of a sweep
 Cell = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Any]]
 
-_SECTIONS = ("data", "model", "client", "server", "average", "run", "record")
 _LABEL = "label"
 
 
@@ -224,7 +223,7 @@ def _over(*layers: Tables) -> dict[str, dict[str, Any]]:
 
 
 def _settings(raw: Mapping[str, Any]) -> Tables:
-    return {section: raw[section] for section in _SECTIONS if section in raw}
+    return {section: raw[section] for section in SECTIONS if section in raw}
 
 
 def _upwards(name: str, take: Any) -> list[Any]:

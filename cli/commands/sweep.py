@@ -56,8 +56,9 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...training import Setup, Sweep, read_assignments, train_plan
+    from ...training.config import SECTIONS
     from ...training.setup import placed, stored_tables
-    from ...training.sweeps.axes import SECTIONS, read_axes, read_seeds
+    from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import planned
 
     files = [word for word in keys if "=" not in word]

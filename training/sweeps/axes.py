@@ -7,12 +7,12 @@ from dataclasses import fields
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
+from ..config import SECTIONS
 from ..recipe_files import Cell
 from ..registry import METHOD_SECTIONS, find, names
 from ..sections import DataConfig, RecordConfig, RunConfig
 from ..words import value_of
 
-SECTIONS = ("data", "model", "client", "server", "average", "run", "record")
 #: keys of a cell that are no settings
 METHOD, LABEL = "method", "label"
 #: more runs, or seeds, are a slip

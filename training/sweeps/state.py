@@ -75,7 +75,8 @@ def _plainly_equal(recorded: Tables, meant: Tables) -> bool:
     one, other = said(recorded), said(meant)
     for names in (one, other):  # the run has a whole path
         names["data", "name"] = str(names.get(("data", "name"))).partition(":")[0]
-    return plain(one) == plain(other)
+    same: bool = plain(one) == plain(other)
+    return same
 
 
 def failures_in(folder: Path, plan: Plan) -> dict[str, str]:

@@ -66,7 +66,7 @@ def arguments_of(
         return ["train", "--resume", out, *wait]
     if run.after is not None and rounds[run.after[0]] == run.after[1]:
         trunk = folder / RUNS / run.after[0]
-        average = run.tables["average"]
+        average = dict(run.tables["average"])
         words = ["--average", average.pop("method")]
         for key, value in average.items():
             words += ["--set", f"average.{key}={word_of(value)}"]
