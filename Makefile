@@ -26,7 +26,7 @@ SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-mod
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign lint types format docs bench clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers lint types format docs bench clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -55,6 +55,10 @@ test-slow: $(VENV)/.installed
 ## campaign: commands on damaged files, as many as CASES says (1500), drawn from SEED (0) on, and a table of how they ended
 campaign: $(VENV)/.installed
 	$(RUN) -m pytest -q -s -m slow tests/test_campaign.py
+
+## papers: redraw the papers' figures from runs in papers/ (hours the first time; goes on after any stop)
+papers: $(VENV)/.installed
+	$(VENV)/bin/python docs/papers/make
 
 lint: $(VENV)/.dependencies
 	$(RUN) -m ruff check .

@@ -1,0 +1,81 @@
+"""A claim of a paper, the rule by which it is judged, and the verdict. Rules were fixed before any result was seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+REPRODUCED, NOT, SMALL = "reproduced", "not reproduced", "too small to say"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its 95 % interval.
+
+    Attributes:
+        where: what it is of, as ``round 75``; low, high: NaN where no interval exists.
+    """
+
+    where: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim.
+
+    Attributes:
+        claim: what the paper says, in our words; rule: when it counts as reproduced; numbers: measured; percent: how
+            they are shown.
+    """
+
+    claim: str
+    rule: str
+    verdict: str
+    numbers: tuple[Number, ...]
+    percent: bool = False
+
+
+def above_zero(claim: str, rule: str, numbers: Sequence[Number], *, percent: bool = False) -> Verdict:
+    """Reproduced where every interval lies above 0, not where one lies below it, else too small to say.
+
+    >>> above_zero("c", "r", [Number("a", 2, 1, 3), Number("b", 1, -1, 3)]).verdict
+    'too small to say'
+    """
+    if all(one.low > 0 for one in numbers):
+        verdict = REPRODUCED
+    elif any(one.high < 0 for one in numbers):
+        verdict = NOT
+    else:
+        verdict = SMALL
+    return Verdict(claim, rule, verdict, tuple(numbers), percent)
+
+
+def within(
+    claim: str, rule: str, numbers: Sequence[Number], low: float, high: float, *, percent: bool = False
+) -> Verdict:
+    """Reproduced where every interval lies between two bounds, not where one lies outside, else too small to say.
+
+    >>> within("c", "r", [Number("a", 0.8, 0.7, 0.9)], 0.75, 0.85).verdict
+    'too small to say'
+    """
+    if all(one.low >= low and one.high <= high for one in numbers):
+        verdict = REPRODUCED
+    elif any(one.high < low or one.low > high for one in numbers):
+        verdict = NOT
+    else:
+        verdict = SMALL
+    return Verdict(claim, rule, verdict, tuple(numbers), percent)
+
+
+def share_difference(where: str, a: float, b: float, samples: int) -> Number:
+    """a − b of two error rates on the same samples; the interval takes them as independent, which is wider than true.
+
+    >>> share_difference("x", 0.8, 0.6, 10_000)
+    Number(where='x', value=0.2..., low=0.18..., high=0.21...)
+    """
+    width = 1.96 * math.sqrt((a * (1 - a) + b * (1 - b)) / samples)
+    return Number(where, a - b, a - b - width, a - b + width)

@@ -1,0 +1,117 @@
+"""What is trained and asked for a paper's page: commands of fedscope, each done once, in a folder that may be left and
+come back to at any moment."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: the command beside the interpreter that runs this
+FEDSCOPE = Path(sys.executable).with_name("fedscope")
+#: what is kept of an answer: its numbers. Pictures are drawn from them, pages in HTML are too large to commit
+KEPT = (".csv", ".json", ".nc", ".md")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that figures are made of.
+
+    Attributes:
+        name: below the working folder, as in ``ima/device``; words: of ``fedscope train``, all but ``--out``.
+        rounds: how many it has; after: the run that its words branch from, "" for none.
+    """
+
+    name: str
+    words: str
+    rounds: int
+    after: str = ""
+
+    @property
+    def command(self) -> str:
+        """As a user types it."""
+        return f"fedscope train {self.words} --out {self.name}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about runs.
+
+    Attributes:
+        name: of its files, as in ``fig1``; words: a command, all but ``--out``; runs: the names of those it needs.
+    """
+
+    name: str
+    words: str
+    runs: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """As a user types it."""
+        return f"fedscope {self.words} --out {self.name}"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a paper's runs and answers lie.
+
+    Attributes:
+        runs: the working folder; data sets named ``npz:NAME.npz`` lie there. It is not committed.
+        results: what is kept of the answers, which is committed.
+    """
+
+    runs: Path
+    results: Path
+    done: dict[str, str] = field(default_factory=dict)
+
+    def train(self, wanted: Sequence[Trained]) -> None:
+        """Train what is lacking, and go on with what was interrupted.
+
+        Raises:
+            subprocess.CalledProcessError: a command failed, and has said why.
+        """
+        for one in wanted:
+            there = self._rounds(one)
+            if there >= one.rounds:
+                continue
+            begun = (self.runs / one.name / "run.json").exists()
+            words = ["--resume", one.name] if begun else [*shlex.split(one.words), "--out", one.name]
+            print(f"{one.name}: {there} of {one.rounds} rounds", flush=True)
+            subprocess.run([FEDSCOPE, "train", *words], cwd=self.runs, check=True)
+
+    def _rounds(self, one: Trained) -> int:
+        from fedscope.checkpoints import Run
+
+        if not (self.runs / one.name / "run.json").exists():
+            return 0
+        rounds = Run.open(self.runs / one.name).rounds
+        return rounds[-1] if rounds else 0
+
+    def ask(self, questions: Sequence[Asked], runs: Sequence[Trained]) -> None:
+        """Answer what was not answered yet, or was answered by another command; trains what that needs."""
+        said = self.results / "commands.json"
+        answered = json.loads(said.read_text(encoding="utf-8")) if said.exists() else {}
+        for one in questions:
+            if answered.get(one.name) == one.command and self.files(one.name):
+                continue
+            self.train([run for run in runs if run.name in one.runs])
+            answers = self.runs / "answers"
+            answers.mkdir(exist_ok=True)
+            words = [*shlex.split(one.words), "--out", f"answers/{one.name}"]
+            subprocess.run([FEDSCOPE, *words], cwd=self.runs, check=True)
+            for path in self.files(one.name):
+                path.unlink()
+            for path in sorted(answers.glob(f"{one.name}.*")):
+                if path.suffix in KEPT:
+                    shutil.copy(path, self.results / path.name)
+            answered[one.name] = one.command
+            said.write_text(json.dumps(dict(sorted(answered.items())), indent=1) + "\n", encoding="utf-8")
+
+    def files(self, name: str) -> list[Path]:
+        """What is kept of an answer."""
+        return sorted(self.results.glob(f"{name}.*"))
