@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..options import Share
 from ..progress import progress
 
 
@@ -24,7 +25,7 @@ from ..progress import progress
 @click.option(
     "--recipe", metavar="PAPER/NAME", help="A paper's set-up; without keys all that its figure or table varies."
 )
-@click.option("--scale", type=float, metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
+@click.option("--scale", type=Share(), metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
 @click.option("--seeds", metavar="A..B", help="0..4: seeds of run and partition, both ends inclusive; or 0,1,5.")
 @click.option(
     "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of all runs; repeatable."
