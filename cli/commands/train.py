@@ -40,6 +40,8 @@ _FLAGS = (
     ("--server", "server.method", "NAME", "Server method: how client models become the next model."),
     ("--average", "average.method", "NAME", "Average over rounds."),
 )
+#: the key of each
+PLACES = {flag: place for flag, place, *_ in _FLAGS}
 
 
 def _flags(function: Any) -> Any:
