@@ -183,6 +183,11 @@ def _no_run(path: Path) -> str:
         return f"{path} is a file, not a run; a run is a folder with a run.json"
     here = [entry.name for entry in _folders(path.parent) if (entry / "run.json").is_file()]
     there = f"{path} is not a run: it has no run.json" if path.is_dir() else f"{path} does not exist"
+    if (path / "sweep.json").is_file():
+        own = [entry.name for entry in _folders(path / "runs")]
+        return f"{path} is a sweep, not a run" + (f"; {path / 'runs'} holds {listed(own)}" if own else "")
+    if sweeps := [entry.name for entry in _folders(path) if (entry / "sweep.json").is_file()]:
+        return f"{there}; it holds the sweeps {listed(sweeps)}"
     if path.is_dir() and (inside := [entry.name for entry in _folders(path) if (entry / "run.json").is_file()]):
         return f"{there}; it holds the runs {listed(inside)}"
     hint = nearest(path.name, here)

@@ -59,6 +59,27 @@ class Count(_Type):
         return number
 
 
+class Share(_Type):
+    """A number; of ``60%`` it says how that is written."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; its range is the command's."""
+        text = str(value).strip()
+        try:
+            return float(text)
+        except ValueError:
+            pass
+        over = 100 if text.endswith("%") else 1
+        top, _, bottom = text.rstrip("% ").partition("/")
+        try:
+            share = float(top) / float(bottom or 1) / over
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"{value!r} is not a number; write 0.6 for 60 %", param, ctx)
+        self.fail(f"{value!r} is not a number; write {share:g}", param, ctx)
+
+
 class Base(click.Path):
     """Where a result goes, without an extension; one of a figure or a table that was typed is left off."""
 

@@ -183,6 +183,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         return foreign_files.read_toml(path, "a configuration", "mend it, or copy it again")
+    except FileNotFoundError:
+        raise FedscopeError(f"{path} cannot be read as a configuration: it does not exist; give a .toml file") from None
     except OSError as error:
         raise FedscopeError(f"{path} cannot be read as a configuration ({error}); give a .toml file") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.errors import listed
 from .config import SECTIONS, merge, methods_in
 from .registry import METHOD_SECTIONS, canonical_method, preset
 
@@ -174,9 +175,21 @@ def recipe(name: str) -> Recipe:
         if paper in papers and not rest:
             hint = f"; {paper} has {', '.join(known for known in recipe_names() if known.startswith(f'{paper}/'))}"
         else:
-            hint = nearest(name, recipe_names() if rest else papers) or f"; there are those of {', '.join(papers)}"
+            hint = _near(name.lower(), papers) or f"; there are those of {', '.join(papers)}"
         raise FedscopeError(f"{name!r} is not a recipe{hint}; fedscope recipes lists all")
     return _made(name)
+
+
+def _near(name: str, papers: Sequence[str]) -> str:
+    """A clause with the recipes that a name without its paper, or the start of one, may mean; else the nearest."""
+    known = recipe_names()
+    if "/" not in name:
+        few = [one for one in known if one.partition("/")[2] == name]
+    else:
+        few = [name] if name in known else [one for one in known if one.startswith(name)]
+    if len(few) > 1:
+        return f"; there are {listed(few)}"
+    return nearest(few[0] if few else name, known if few or "/" in name else papers)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds
@@ -127,7 +127,8 @@ def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...
     """
     if windows is None:
         return tuple(window for window in WINDOWS if window <= last) or WINDOWS[:1]
-    text = windows if isinstance(windows, str) else ",".join(map(str, windows))
+    several = windows if isinstance(windows, Iterable) else [windows]
+    text = windows if isinstance(windows, str) else ",".join(map(str, several))
     found = set()
     for word in text.split(","):
         try:
@@ -165,8 +166,13 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
 
 
 def average_of(run: Run, round: int) -> str:
-    """What a run averages over rounds itself; nothing where another program recorded it."""
+    """What a run averages over rounds itself by a round; nothing before that starts, when all globals are FMA's, and
+    where another program recorded it."""
     from ..training import config_at
     from ..training.registry import method_name
 
-    return "none" if run.config is None else method_name(config_at(run, round).average)
+    if run.config is None:
+        return "none"
+    config = config_at(run, round)
+    start = getattr(config.average, "start", None)
+    return "none" if start is not None and round < start else method_name(config.average)

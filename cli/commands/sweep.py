@@ -11,11 +11,32 @@ from typing import Any
 
 import click
 
+from ..options import Share
 from ..progress import progress
+
+
+class _Sweep(click.Command):
+    """Says how a flag of ``train`` is written here."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from .train import PLACES
+
+            if error.option_name == "--method":
+                raise click.UsageError("No such option '--method'; methods are varied: method=A,B,C", ctx) from None
+            if (place := PLACES.get(error.option_name)) is None:
+                raise
+            raise click.UsageError(
+                f"No such option '{error.option_name}'; write --set {place}=VALUE, or {place}=A,B,C to vary it", ctx
+            ) from None
 
 
 @click.command(
     "sweep",
+    cls=_Sweep,
     epilog="Example:  fedscope sweep method=fma,ima run.participation=0.1,0.2 --seeds 0..2 --set run.rounds=30    "
     "All of a paper's table:  fedscope sweep --recipe ima/table1-cifar10-cnn-shards2 --scale 0.1    "
     "Look first:  fedscope sweep method=fma,ima --dry-run",
@@ -24,7 +45,7 @@ from ..progress import progress
 @click.option(
     "--recipe", metavar="PAPER/NAME", help="A paper's set-up; without keys all that its figure or table varies."
 )
-@click.option("--scale", type=float, metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
+@click.option("--scale", type=Share(), metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
 @click.option("--seeds", metavar="A..B", help="0..4: seeds of run and partition, both ends inclusive; or 0,1,5.")
 @click.option(
     "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of all runs; repeatable."
@@ -70,6 +91,11 @@ def command(
         known = ("method", *SECTIONS)
         if bare := [word for word in files if word.partition(".")[0] in known and not Path(word).exists()]:
             raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
+        if files and len(keys) > 1 and not files[0].endswith(".toml") and not Path(files[0]).exists():
+            raise FedscopeError(
+                f"{files[0]} is neither a configuration nor KEY=A,B,C; values stand behind each other with commas and "
+                "no spaces, as in method=fma,ima"
+            )
         if len(files) > 1:
             raise FedscopeError(f"{files[1]} is a second configuration beside {files[0]}; write keys as KEY=A,B,C")
         stored = stored_tables(Path(files[0])) if files else {}
@@ -81,6 +107,10 @@ def command(
         except FedscopeError as error:
             raise placed(error, Path(files[0]), stored) if files else error from None
         out = out or Path("sweeps") / (recipe or _name(files, keys))
+    if seeds and seeds.strip().isdecimal() and int(seeds) > 1:
+        click.echo(
+            f"fedscope: --seeds {int(seeds)} is one seed; {int(seeds)} of them are 0..{int(seeds) - 1}", err=True
+        )
     for note in plan.notes:
         click.echo(f"fedscope: {note}", err=True)
     if dry_run:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..options import Count
+from ..options import Base, Count, Share
 
 
 @click.command(
@@ -29,11 +29,11 @@ from ..options import Count
 )
 @click.option("--of", default="deployed", metavar="MODEL", help="deployed, global, averaged, or both side by side.")
 @click.option("--last", type=Count(1), default=10, show_default=True, help="Of how many measured rounds the mean is.")
-@click.option("--target", type=float, metavar="ACCURACY", help="0.8: the first round with 80 %, and the ratio to it.")
+@click.option("--target", type=Share(), metavar="ACCURACY", help="0.8: the first round with 80 %, and the ratio to it.")
 @click.option("--baseline", metavar="ROW", help="The row that others are compared with.  [default: fma]")
 @click.option("--format", "form", default="text", metavar="FORM", help="text, markdown, csv, latex or typst.")
 @click.option("--commands", is_flag=True, help="Print what makes each row instead.")
-@click.option("--out", type=click.Path(path_type=Path), help="Keep the numbers and draw them against a setting: BASE.*")
+@click.option("--out", type=Base(), help="Keep the numbers and draw them against a setting: BASE.*")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -46,6 +46,7 @@ def command(
     from ...training import table
     from ...training.tables.forms import refuse_unknown
 
+    form = form.lower()
     refuse_unknown(form)
     found = table(runs, **settings)
     written = _written(found, out, force) if out is not None else []

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from ..options import Share
+
 #: flags that are another name for a key of the configuration
 _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, or a published set such as cifar10."),
@@ -38,6 +40,8 @@ _FLAGS = (
     ("--server", "server.method", "NAME", "Server method: how client models become the next model."),
     ("--average", "average.method", "NAME", "Average over rounds."),
 )
+#: the key of each
+PLACES = {flag: place for flag, place, *_ in _FLAGS}
 
 
 def _flags(function: Any) -> Any:
@@ -56,7 +60,7 @@ def _flags(function: Any) -> Any:
 @click.option(
     "--recipe", metavar="PAPER/NAME", help="A paper's set-up, all but the method; fedscope recipes lists them."
 )
-@click.option("--scale", type=float, metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
+@click.option("--scale", type=Share(), metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
 @click.option("--force", is_flag=True, help="Replace an existing run; train although the disk is small.")

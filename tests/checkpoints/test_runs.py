@@ -302,6 +302,12 @@ def test_what_is_no_run_says_what_is_near(tmp_path):
         Run.open(tmp_path / "runs")
     with pytest.raises(FedscopeError, match=r"is a file, not a run"):
         Run.open(tmp_path / "runs/ima/metrics.csv")
+    create(tmp_path / "sweeps/first/runs/fma-seed0")
+    (tmp_path / "sweeps/first/sweep.json").write_text("{}")
+    with pytest.raises(FedscopeError, match=r"first is a sweep, not a run; .*sweeps/first/runs holds fma-seed0$"):
+        Run.open(tmp_path / "sweeps/first")
+    with pytest.raises(FedscopeError, match=r"sweeps is not a run: it has no run.json; it holds the sweeps first$"):
+        Run.open(tmp_path / "sweeps")
     with pytest.raises(FedscopeError, match=r"does not exist"):
         RunWriter.open(tmp_path / "runs/zzz")
 

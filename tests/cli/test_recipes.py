@@ -56,6 +56,11 @@ def test_one_whole_says_settings_grid_numbers_and_what_is_open(said: Callable[..
         ("ima/fig11", "'ima/fig11' is not a recipe; did you mean \"ima/fig1\"?; fedscope recipes lists all"),
         ("imaa", "'imaa' is not a recipe; did you mean \"ima\"?; fedscope recipes lists all"),
         ("none", "'none' is not a recipe; there are those of fedsa, fedswa, ima, wima; fedscope recipes lists all"),
+        ("IMA", "'IMA' is not a recipe; did you mean \"ima\"?; fedscope recipes lists all"),
+        ("IMA/Fig1", "'IMA/Fig1' is not a recipe; did you mean \"ima/fig1\"?; fedscope recipes lists all"),
+        ("fig1", "'fig1' is not a recipe; there are fedsa/fig1, ima/fig1, wima/fig1; fedscope recipes lists all"),
+        ("fig10", "'fig10' is not a recipe; did you mean \"ima/fig10\"?; fedscope recipes lists all"),
+        ("wima/table4", "'wima/table4' is not a recipe; there are wima/table4-cifar10, wima/table4-cifar100; fedscope"),
         ("ima/", "'ima/' is not a recipe; ima has ima/fig1, ima/fig10"),
     ],
 )

@@ -64,7 +64,16 @@ def test_a_run_that_fails_is_said_and_the_exit_code_is_2(capsys: pytest.CaptureF
         (["--resume", "none"], "none"),
         (["run.participation"], "run.participation has no values; write what is varied as run.participation=A,B,C"),
         (["a.toml", "b.toml"], "b.toml is a second configuration beside a.toml; write keys as KEY=A,B,C"),
-        (["none.toml", "method=fma"], "none.toml"),
+        (["none.toml", "method=fma"], "none.toml cannot be read as a configuration: it does not exist; give a .toml"),
+        (
+            ["method=fma", "ima"],
+            "ima is neither a configuration nor KEY=A,B,C; values stand behind each other with comm",
+        ),
+        (
+            ["data.partition=shards:2,250,iid"],
+            "data.partition has the value 250, which is no partition; a value with a comma stands in quotes, as in "
+            """data.partition='"shards:2,250",iid'""",
+        ),
         (["--recipe", "ima/tabel2"], "'ima/tabel2' is not a recipe; did you mean \"ima/table2\"?"),
         (["run.participaton=0.1,0.2"], "run.participaton"),
         (["run.participation=0.1,0.1"], "0.1"),
@@ -82,3 +91,22 @@ def test_mistakes_are_one_sentence(words: list[str], message: str, capsys: pytes
     assert said.count("\n") == 1
     assert said.startswith("fedscope: ")
     assert not Path("sweeps").exists()
+
+
+def test_a_flag_of_train_is_answered_with_its_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, remedy in (
+        (["--data", "digits"], "'--data'; write --set data.name=VALUE, or data.name=A,B,C to vary it\n"),
+        (["--lr", "0.1"], "'--lr'; write --set client.lr=VALUE, or client.lr=A,B,C to vary it\n"),
+        (["--method", "fma"], "'--method'; methods are varied: method=A,B,C\n"),
+    ):
+        assert run(["sweep", "--seeds", "0..1", *words]) == 2
+        assert capsys.readouterr().err.endswith(f"No such option {remedy}")
+
+
+def test_a_single_seed_is_not_taken_for_a_number_of_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for seeds in ("3", "0..2", "3,4"):
+        assert run(["sweep", "--seeds", seeds, *SMALL, "--dry-run"]) == 0
+        said[seeds] = capsys.readouterr().err
+    assert "fedscope: --seeds 3 is one seed; 3 of them are 0..2\n" in said["3"]
+    assert "one seed" not in said["0..2"] + said["3,4"]

@@ -26,6 +26,7 @@ def test_it_prints_the_function_s_table(runs: Path, said: Callable[..., str]) ->
     numbers = json.loads(said(*ALL, "--last", "2", "--json"))
     assert numbers.pop("files") == []
     assert numbers == found.numbers()
+    assert said(*ALL, "--last", "2", "--format", "LaTeX") == found.text("latex") + "\n"
 
 
 def test_it_is_kept_and_drawn_where_there_is_an_axis(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +35,8 @@ def test_it_is_kept_and_drawn_where_there_is_an_axis(runs: Path, capsys: pytest.
     assert run(["table", *ALL, "--out", "kept/a"]) == 2
     assert "kept/a.table.csv is there already; give --force" in capsys.readouterr().err
     assert run(["table", *ALL, "--out", "kept/a", "--columns", "run.rounds", "--force"]) == 0
+    assert run(["table", *ALL, "--out", "kept/b.csv"]) == 0
+    assert Path("kept/b.table.csv").exists(), "an extension that was typed is left off"
 
 
 def test_commands_stand_under_their_rows(runs: Path, said: Callable[..., str]) -> None:
@@ -76,3 +79,10 @@ def test_mistakes_are_one_sentence(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("word", "remedy"), [("60%", "0.6"), ("3/5", "0.6"), ("most", "0.6 for 60 %")])
+def test_a_share_is_a_number(word: str, remedy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["table", "runs/fma-0", "--target", word], ["train", "--scale", word], ["sweep", "--scale", word]):
+        assert run(command) == 2
+        assert capsys.readouterr().err.endswith(f"'{word}' is not a number; write {remedy}\n")

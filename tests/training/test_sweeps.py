@@ -231,6 +231,10 @@ def test_a_setting_of_all_runs_is_none_that_the_recipe_varies() -> None:
 def test_from_python_axes_are_mappings_or_cells() -> None:
     for axes, sentence in (
         ({"method": "fma"}, r"method has 'fma', which is no list of values; give one, as in \['fma'\]"),
+        (
+            "method=fma,ima",
+            r"axes are .method=fma,ima., a text; give settings with their values, as \{\"method\": \[\"fma\", \"ima\"\]\}$",
+        ),
         ({"method": []}, r"method has \[\], which is no list of values"),
         ({"run.rounds": [2, 2]}, "run.rounds has the value 2 twice"),
         ({"rounds": [2, 3]}, r"'rounds' is not a setting .*; did you mean \"run\.rounds\""),

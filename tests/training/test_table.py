@@ -161,6 +161,17 @@ def test_rows_and_columns_can_be_chosen(grid: dict[tuple[str, float, int], Run])
         table(runs, rows=["server.weighting"], columns=["method"])
     with pytest.raises(FedscopeError, match=r"'run.particpation' is not a setting of these runs; did you mean"):
         table(runs, rows=["run.particpation"])
+    assert table(runs, rows="run.participation", columns="method").cells == turned.cells, "one key is a word, too"
+    for keys, sentence in (
+        ({"rows": "participation"}, "--rows 'participation' .* of these runs; did you mean \"run.participation\"\\?$"),
+        ({"columns": "xyz"}, "--columns 'xyz' .* of these runs; write section.key, as run.rounds, or method$"),
+        (
+            {"columns": "method,run.participation"},
+            "are several settings; write --columns method --columns run.participation$",
+        ),
+    ):
+        with pytest.raises(FedscopeError, match=sentence):
+            table(runs, **keys)
 
 
 def test_a_method_s_own_settings_are_no_columns(tmp_path: Path) -> None:
@@ -188,6 +199,14 @@ def test_methods_and_averages_are_rows_unless_every_method_has_every_average(tmp
     assert table(three).rows_named == ("fma", "ima", "fedavgm")
     assert table(three).baseline == "fma"
     assert table(three[:2]).rows_named == ("fma", "ima")
+    # a method's whole name, wherever it stands
+    for runs, names in ((three, ("fma", "ima", "fedavgm")), (three[:2], ("fma", "ima"))):
+        assert table(runs, rows="method").rows_named == names
+        for turned in (table(runs, rows="run.rounds", columns="method"), table(runs, rows="run.rounds")):
+            assert tuple(column for column, _ in turned.columns_named) == names
+    assert table(three, baseline="FedAvg").baseline == "fma"
+    assert table(three, last=2).text().splitlines()[0].split() == ["method", "test_accuracy,", "%"]
+    assert table(three, rows="run.rounds", last=2).baseline == ""
     crossed = table(list(made.values()))
     assert crossed.rows_named == METHODS
     assert [column for column, _ in crossed.columns_named] == ["no average", "ima"]
@@ -245,6 +264,21 @@ def named(text: str) -> Comparison:
     return Comparison(cells, 10, baseline="fma", attrs={"rows": ["method"]})
 
 
+def test_one_row_alone_is_not_the_best_and_losses_have_like_digits() -> None:
+    from fedscope.training.tables.comparison import Cell
+
+    cells = [Cell("fma", "", "test_loss", {"0": 1.0, "1": 1.5}), Cell("ima", "", "test_loss", {"0": 3.9, "1": 4.0})]
+    alone = Comparison((cells[0],), 10, attrs={"rows": ["method"]}).text()
+    assert "1.250 ± 0.354" in alone
+    assert "marked" not in alone
+    both = Comparison(
+        (*cells, Cell("swa", "", "test_loss", {"0": float("nan")})), 10, attrs={"rows": ["method"]}
+    ).text()
+    assert "1.250* ± 0.354" in both
+    assert "3.950 ± 0.071" in both
+    assert both.count("marked") == 1
+
+
 def test_signs_are_escaped() -> None:
     text = r"a_b 50% #1 $x$ & y|z \n"
     latex = named(text).text("latex")
@@ -267,7 +301,11 @@ def test_what_is_missing_is_said(grid: dict[tuple[str, float, int], Run], tmp_pa
     runs = [run for place, run in grid.items() if place != ("fedavgm", 1.0, 2)]
     assert "fedavgm, participation 1: 2 of 3 seeds" in table(runs).notes
     short = train(settings("fma", 1.0, 0), tmp_path / "short", until=2)
-    assert table(short).notes == ("short has 2 of 4 rounds",)
+    assert table(short, last=2).notes == ("short has 2 of 4 rounds",)
+    # a mean over the last ten of two rounds is one over all: it is not what its name says
+    few = "2 measured rounds in all, fewer than --last 10: the mean holds the first ones, too"
+    assert table(short).notes == ("short has 2 of 4 rounds", f"all runs have {few}")
+    assert f"short have {few}".replace("10", "3") in table([short, grid["fma", 1.0, 1]], last=3).notes
 
 
 def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
@@ -278,8 +316,13 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
         table([runs[0], runs[0]])
     with pytest.raises(FedscopeError, match=r"--target 80 is no accuracy; give one above 0 and at most 1"):
         table(runs, target=80)
-    with pytest.raises(FedscopeError, match=r"--last 0 is no number of rounds"):
-        table(runs, last=0)
+    with pytest.raises(FedscopeError, match=r"--target 0\.5 is no accuracy; give one above 0 and at most 1"):
+        table(runs, target="0.5")  # type: ignore[arg-type]
+    for last in (0, 2.5, "3"):
+        with pytest.raises(FedscopeError, match=rf"--last {last} is no number of rounds; give 1 or more"):
+            table(runs, last=last)  # type: ignore[arg-type]
+    with pytest.raises(FedscopeError, match=r'--measure accurcy is .* did you mean "test_accuracy"\? there are'):
+        table(runs, measures="accurcy")
     with pytest.raises(FedscopeError, match=r"--baseline 'ima' is no row.*the rows are fma"):
         table(runs, baseline="ima")
     with pytest.raises(FedscopeError, match=r"--format 'tex' is not known"):

@@ -166,6 +166,14 @@ def test_globals_that_were_not_recorded_are_refused_with_what_can_be_asked(
         fedscope.wima(tmp_path / "run", windows=windows, rounds=rounds)
 
 
+def test_a_window_beyond_the_run_is_said(tmp_path: Path) -> None:
+    run = train(Config.read(merge(preset("fma"), SMALL, {"run": {"rounds": 3}})), tmp_path / "run")
+    long = fedscope.wima(run, windows=9, rounds=3)
+    assert long.rounds[0].rows[1].globals == 3
+    assert long.summary().endswith("; up to round 3 there are 3 globals: a longer window is all of them")
+    assert "longer window" not in fedscope.wima(run, windows=3, rounds=3).summary()
+
+
 def test_what_is_no_window_or_cannot_be_had_in_parts_is_refused(tmp_path: Path) -> None:
     run = recorded_rows(tmp_path / "run", 3)
     for windows, sentence in (
@@ -194,7 +202,10 @@ def test_runs_whose_average_changes_training_are_named(tmp_path: Path) -> None:
     assert found.summary().endswith("; it was trained with ima, which changes the globals")
     # but up to where it starts, they are FMA's: a branch of them with WIMA has the same means
     other = branch(run, 3, {"average": {"method": "wima", "window": 3}}, tmp_path / "other")
-    early = fedscope.wima(run, windows=[3], rounds=3).rounds[0].rows[1]
+    before = fedscope.wima(run, windows=[3], rounds=3)
+    assert before.attrs["averages"] == {"ima": "none"}, "these globals are FMA's"
+    assert "changes the globals" not in before.summary()
+    early = before.rounds[0].rows[1]
     late = fedscope.wima(other, windows=[3], rounds="3,last")
     assert late.rounds[0].rows[1] == early
     assert late.rounds[1].rows[1].error == other.round("last").metrics["averaged_test_error"]
@@ -232,7 +243,8 @@ def test_the_table_and_the_sentence_say_what_was_measured(tmp_path: Path) -> Non
     assert WindowMeans.load(tmp_path / "w.1") == found
     assert found.summary() == (
         "fma, mean ± deviation over 3 rounds from 8 to 10: test error of the mean of the last W globals (features "
-        "averaged) 30 ± 2 % (W = 1), 22 ± 0.4 % (W = 5), 20 ± 0.2 % (W = 10), 24 ± 0.04 % (W = 50); least for W = 10"
+        "averaged) 30 ± 2 % (W = 1), 22 ± 0.4 % (W = 5), 20 ± 0.2 % (W = 10), 24 ± 0.04 % (W = 50); least for W = 10; "
+        "up to round 10 there are 10 globals: a longer window is all of them"
     )
     means = found.numbers()["means"]
     assert [(one["window"], one["rounds"]) for one in means] == [(1, 3), (5, 3), (10, 3), (50, 3)]

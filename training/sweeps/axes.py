@@ -41,6 +41,11 @@ def read_axes(texts: Iterable[str]) -> tuple[tuple[Cell, ...], ...]:
         if key in axes:
             raise FedscopeError(f"{key} is given twice; give all of its values in one: {key}=A,B,C")
         values = [_value(word) for word in _split(text, rest)]
+        if key == "data.partition" and (number := next((one for one in values if not isinstance(one, str)), None)):
+            raise FedscopeError(
+                f"{key} has the value {number}, which is no partition; a value with a comma stands in quotes, as in "
+                """data.partition='"shards:2,250",iid'"""
+            )
         axes[key] = tuple({key: value} for value in values)
         refuse_strange_values(key, values)
     return tuple(axes.values())

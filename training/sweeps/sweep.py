@@ -109,6 +109,10 @@ def sweep(
     stored: Mapping[str, Mapping[str, Any]] = {}
     if config is not None:
         stored = dict(config) if isinstance(config, Mapping) else stored_tables(Path(config))
+    if isinstance(axes, str):
+        raise FedscopeError(
+            f'axes are {axes!r}, a text; give settings with their values, as {{"method": ["fma", "ima"]}}'
+        )
     if isinstance(axes, Mapping):
         for key, values in axes.items():
             refuse_strange_values(key, values)

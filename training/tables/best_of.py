@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, nearest
 from .gathered import Entry
-from .layout import words_of
+from .layout import refuse_unknown_keys, words_of
 
 
 def best_of(
@@ -26,10 +25,7 @@ def best_of(
     Raises:
         FedscopeError: a setting that the runs do not have.
     """
-    known = list(dict.fromkeys(key for entry in entries for key in entry.settings))
-    for key in keys:
-        if key not in known:
-            raise FedscopeError(f"--best-of {key!r} is not a setting of these runs{nearest(key, known)}; as client.mu")
+    refuse_unknown_keys("--best-of", keys, entries)
     if not keys:
         return list(entries), []
     found: dict[str, dict[str, list[Entry]]] = {}

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, nearest
+from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
-from ..curve_measures import Measure, measure_of
+from ..curve_measures import TOTALS, Measure, measure_of
+from ..registry import canonical_method
 from ..run_curve import Curve
 from ..sweeps.sweep import Sweep
 from .best_of import best_of as best_of_grid
@@ -113,11 +116,13 @@ class Comparison(TableResult):
         return self._places.get((row, column, measure))
 
     def best(self, column: str, measure: str) -> str:
-        """The row with the best mean of a column: the greatest accuracy, else the smallest number."""
+        """The row with the best mean of a column: the greatest accuracy, else the smallest number; "" where fewer than
+        two rows have one, as one alone is better than nothing."""
         known = measure_of(measure)
         there = [cell for cell in self.cells if (cell.column, cell.measure) == (column, measure)]
+        there = [cell for cell in there if not np.isnan(cell.mean)]
         sign = -1 if known.is_accuracy else 1
-        return min(there, key=lambda cell: (np.isnan(cell.mean), sign * cell.mean)).row
+        return min(there, key=lambda cell: sign * cell.mean).row if len(there) > 1 else ""
 
     def difference(self, cell: Cell) -> Paired | None:
         """To the baseline's cell of the same column, paired over the seeds."""
@@ -251,16 +256,16 @@ def table(
     """
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
+    rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
     _refuse_other_data(gathered, (*rows, *columns))
-    best_of = [best_of] if isinstance(best_of, str) else best_of
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
     if of not in OF:
         raise FedscopeError(f"--of {of!r} is no model{nearest(of, OF)}; give {', '.join(OF)}")
-    if last < 1:
+    if not isinstance(last, Integral) or last < 1:
         raise FedscopeError(f"--last {last} is no number of rounds; give 1 or more")
-    if target is not None and not 0 < target <= 1:
-        raise FedscopeError(f"--target {target:g} is no accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+    if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
+        raise FedscopeError(f"--target {target} is no accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
 
     def badness(entry: Entry) -> float:
         value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
@@ -302,6 +307,8 @@ def table(
         names = ", ".join(measure.name for measure in chosen)
         raise FedscopeError(f"no run has measured {names}; give another --measure, as test_error or test_loss")
     named_rows = list(dict.fromkeys(cell.row for cell in cells))
+    if baseline is not None and baseline not in named_rows and canonical_method(baseline) in named_rows:
+        baseline = canonical_method(baseline)
     if baseline is not None and baseline not in named_rows:
         raise FedscopeError(
             f"--baseline {baseline!r} is no row{nearest(baseline, named_rows)}; the rows are {', '.join(named_rows)}"
@@ -313,7 +320,7 @@ def table(
         last=last,
         target=target,
         baseline=baseline,
-        notes=(*choices, *_notes(gathered, cells)),
+        notes=(*choices, *_notes(gathered, cells), *_short(gathered, chosen, of, last)),
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
             **{"rows": list(rows), "columns": list(columns), "of": of},
@@ -377,6 +384,24 @@ def _refuse_other_data(gathered: Gathered, asked: Sequence[str]) -> None:
                 f"{first.name} and {entry.name} were trained on different data ({names}), so their numbers do not "
                 "compare; leave one out, or say so with --columns data.name"
             )
+
+
+def _short(gathered: Gathered, measures: Sequence[Measure], of: str, last: int) -> list[str]:
+    """Says where the last rounds are all that there are: such a mean holds the first ones, too."""
+    kinds = ("global", "averaged") if of == "both" else (of,)
+    short = {}
+    for entry in gathered.entries:
+        for measure in measures:
+            counts = [_of(entry.curve, kind, measure).tail(measure.name, last)[2] for kind in kinds]
+            if measure.name not in TOTALS and 0 < (most := max(counts)) < last:
+                short[entry.name] = most
+    if not short:
+        return []
+    few = (
+        f"{min(short.values())} to {max(short.values())}" if len(set(short.values())) > 1 else f"{min(short.values())}"
+    )
+    who = "all runs have" if len(short) == len(gathered.entries) else f"{listed(short, 5)} have"
+    return [f"{who} {few} measured rounds in all, fewer than --last {last}: the mean holds the first ones, too"]
 
 
 def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:

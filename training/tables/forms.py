@@ -139,7 +139,11 @@ def _grid(
 ) -> tuple[list[str], list[list[str]]]:
     """The head and the lines, each with the row's name first."""
     several = len({measure for _, measure in table.columns_named}) > 1
-    head = [escape(" / ".join(table.attrs.get("rows", ["row"])))]
+    # both words of a method's name are one name to a reader
+    named = [
+        key for key in table.attrs.get("rows", ["row"]) if key != "average.method" or len(table.attrs["rows"]) == 1
+    ]
+    head = [escape(" / ".join(named))]
     for column, measure in table.columns_named:
         known = measure_of(measure)
         unit = ", %" if known.is_share else ""
@@ -164,12 +168,22 @@ def _grid(
 def _number(cell: Cell, sign: str, bold: Callable[[str], str], best: bool) -> str:
     """``62.3 ± 0.4``; of a share in per cent."""
     share = measure_of(cell.measure).is_share
-    digits, scale = (".2f", 100) if share else (".4g", 1)
+    digits, scale = (".2f", 100) if share else (_digits(cell.mean), 1)
     if np.isnan(cell.mean):
         return "-"
     mean = f"{scale * cell.mean:{digits}}"
     spread = "" if np.isnan(cell.deviation) else f"{sign}{scale * cell.deviation:{digits}}"
     return (bold(mean) if best else mean) + spread
+
+
+def _digits(mean: float) -> str:
+    """Four digits of a mean, and as many decimals of its deviation, so that both can be compared.
+
+    >>> f"{1.192:{_digits(1.192)}} ± {0.009448:{_digits(1.192)}}", f"{31240.0:{_digits(31240.0)}}"
+    ('1.192 ± 0.009', '3.124e+04')
+    """
+    size = 0 if mean == 0 or not np.isfinite(mean) else int(np.floor(np.log10(abs(mean))))
+    return f".{3 - size}f" if -3 <= size <= 3 else ".4g"
 
 
 def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[str]:
@@ -189,7 +203,8 @@ def _caption(table: Comparison) -> str:
     measures = " and ".join(dict.fromkeys(measure for _, measure in table.columns_named))
     unit = " in %" if all(measure_of(measure).is_share for _, measure in table.columns_named) else ""
     tail = f"the mean over each run's last {table.last} measured rounds"
-    return f"{measures}{unit}, {over} {tail}; the best of a column is marked"
+    marked = any(table.best(*place) for place in table.columns_named)
+    return f"{measures}{unit}, {over} {tail}" + ("; the best of a column is marked" if marked else "")
 
 
 def _differences(table: Comparison) -> list[str]:

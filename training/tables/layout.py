@@ -57,24 +57,56 @@ def axes_of(
     Raises:
         FedscopeError: a setting that the runs do not have; runs that neither rows nor columns tell apart.
     """
-    known = list(dict.fromkeys(key for entry in entries for key in entry.settings))
-    for key in (*rows, *columns):
-        if key not in known:
-            raise FedscopeError(f"{key!r} is not a setting of these runs{nearest(key, known)}; as method, run.rounds")
+    for option, keys in (("--rows", rows), ("--columns", columns)):
+        refuse_unknown_keys(option, keys, entries)
     different = varied(entries)
     left = [key for key in different if key not in (*rows, *columns, *beside)]
+    if "average.method" in left and (not _crossed(entries) or (rows and columns)):
+        # somebody who says method means what --method chose, and that chose the average, too
+        rows, columns = _paired(rows, ("method",)), _paired(columns, ("method",))
+        left = [key for key in left if key not in (*rows, *columns)]
     if not rows:
         first = next((key for key in NAMING if key in left), left[0] if left else "method")
         rows = PAIR if first in PAIR and not _crossed(entries) and "average.method" not in columns else (first,)
         left = [key for key in left if key not in rows]
     if not columns:
         columns, left = tuple(left), []
+        if not set(NAMING) & set(rows) and not _crossed(entries):
+            columns = _paired(columns, PAIR)
     if left:
         raise FedscopeError(
             f"runs differ in {', '.join(left)}, too, which are neither rows nor columns; add them to --columns, or "
             "leave runs out"
         )
     return tuple(rows), tuple(columns)
+
+
+def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[Entry]) -> None:
+    """Refuse what is no setting of the runs.
+
+    Raises:
+        FedscopeError: names the option and the nearest key.
+    """
+    known = list(dict.fromkeys(key for entry in entries for key in entry.settings))
+    for key in keys:
+        if key in known:
+            continue
+        if all(part.strip() in known for part in key.split(",")):
+            parts = " ".join(f"{option} {part.strip()}" for part in key.split(","))
+            raise FedscopeError(f"{option} {key!r} are several settings; write {parts}")
+        same = [place for place in known if place.rpartition(".")[2] == key]
+        hint = f'; did you mean "{same[0]}"?' if same else nearest(key, known)
+        raise FedscopeError(
+            f"{option} {key!r} is not a setting of these runs{hint or '; write section.key, as run.rounds, or method'}"
+        )
+
+
+def _paired(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
+    """The keys, with the whole name of a method in the place of the first that is a part of it."""
+    made: list[str] = []
+    for key in keys:
+        made += PAIR if key in naming else (key,)
+    return tuple(dict.fromkeys(made))
 
 
 def _crossed(entries: Sequence[Entry]) -> bool:

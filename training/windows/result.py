@@ -159,6 +159,10 @@ class WindowMeans(TableResult):
             best = f"W = {line.best}" if line.best > 1 else "W = 1, global itself"
             own = self.attrs.get("averages", {}).get(line.run, "none")
             note = f"; it was trained with {own}, which changes the globals" if own not in ("none", "wima") else ""
+            if line.windows[-1] > line.rounds[-1]:
+                # W = 100 of eight rounds reads as if a hundred globals had been averaged
+                last = line.rounds[-1]
+                note += f"; up to round {last} there are {last} globals: a longer window is all of them"
             said.append(
                 f"{line.run}, {when}: {what} of the mean of the last W globals{parts} {means}; least for {best}{note}"
             )
