@@ -438,6 +438,7 @@ class Watched:
         self.ended[name] = failure
 
 
+@pytest.mark.slow  # in the fast suite through the command
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     """A diverging rate; a run in whose place another one lies."""
     axes = {"client.lr": [1e6, 0.05, 0.1]}
