@@ -10,6 +10,7 @@ from ...checkpoints import FedscopeError
 from ...landscape.drawing.paper import (
     COLOURS,
     DASHES,
+    GREY,
     MARKERS,
     SURFACE,
     measured_on,
@@ -40,10 +41,9 @@ def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) 
     if not drawn:
         raise FedscopeError("the result has no round to draw; compute it again with --force")
     with paper_style(width):
-        labels, looks = _labels(drawn), _looks(drawn)
-        many = len(drawn) > len(COLOURS)
-        shown = [0, len(drawn) // 2, len(drawn) - 1] if many else list(range(len(drawn)))
-        places = flow([labels[i] for i in shown], EDGE + 0.04, width, 0.48) if len(drawn) > 1 else []
+        looks, many = _looks(drawn), len(drawn) > len(COLOURS)
+        named = _entries(drawn, looks)
+        places = flow(list(named), EDGE + 0.04, width, 0.48) if len(drawn) > 1 else []
         said = wrapped(_remark(result, drawn, bands=not many), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         panel = top + LINE * lines_of(places) + (0.06 if places else 0)
@@ -53,8 +53,8 @@ def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) 
         for one, look in zip(drawn, looks, strict=True):
             _curve(axes, one, look, band=not many)
         _finish(axes, result)
-        for (across, row), i in zip(places, shown, strict=False):
-            sheet.entry(across, top + (row + 0.5) * LINE, labels[i], looks[i], 0.3)
+        for (across, row), (label, look) in zip(places, named.items(), strict=False):
+            sheet.entry(across, top + (row + 0.5) * LINE, label, look, 0.3)
         return sheet.finished(said)
 
 
@@ -78,6 +78,18 @@ def _finish(axes: Axes, result: Subsets) -> None:
     axes.set_xlabel("clients in the average, $m$")
     losses = all(one.measure == "loss" for one in result.rounds if one.sizes)
     axes.set_ylabel(f"{result.attrs.get('split', '')} {'loss' if losses else 'error (%)'}".strip())
+
+
+def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The legend: every line; of many the first, the middle and the last, of many of several runs each run's colour and
+    each round's dashes."""
+    labels, runs, rounds = _labels(drawn), [one.run for one in drawn], [one.round for one in drawn]
+    if len(drawn) <= len(COLOURS):
+        return dict(zip(labels, looks, strict=True))
+    if len(set(runs)) == 1 or len(set(rounds)) == 1:
+        return {labels[i]: looks[i] for i in (0, len(drawn) // 2, len(drawn) - 1)}
+    colours = {shortened(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)}
+    return colours | {f"round {t}": {**look, "color": GREY} for t, look in zip(rounds, looks, strict=True)}
 
 
 def _labels(drawn: list[RoundSubsets]) -> list[str]:

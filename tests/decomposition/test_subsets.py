@@ -302,6 +302,9 @@ def test_lines_are_told_apart_by_run_round_or_both() -> None:
     lines = both.axes[0].lines
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
     assert lines[0].get_marker() == lines[2].get_marker() != lines[1].get_marker()
+    twelve = result(*(falling(run, t) for run in ("a", "b") for t in range(1, 7))).figure()
+    said = [text.get_text() for text in twelve.texts]
+    assert said[:8] == ["a", "b", *(f"round {t}" for t in range(1, 7))], "colours by run, dashes by round"
     many = result(*(falling(round_=t) for t in range(1, 31))).figure()
     assert not many.axes[0].collections
     assert "standard deviation" not in words(many)
