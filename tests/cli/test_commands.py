@@ -176,7 +176,7 @@ def test_a_figure_is_drawn_only_where_a_test_asks_for_it(runs: Path, capsys: pyt
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+@pytest.mark.parametrize("suffix", [pytest.param("pt", marks=pytest.mark.slow), "safetensors"])
 def test_a_plane_through_plain_files_is_the_one_through_the_run(
     runs: Path, capsys: pytest.CaptureFixture[str], suffix: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.Ca
     assert not list(Path().glob("x.*"))
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_names_are_no_mathematics_and_never_too_long(runs: Path, said: Any) -> None:
     Path("runs/fma").rename(r"runs/lr$\oops$")

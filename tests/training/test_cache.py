@@ -104,7 +104,7 @@ def same(one: Dataset, other: Dataset) -> None:
     assert one.groups.keys() == other.groups.keys()
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("model", [pytest.param("mlp", marks=pytest.mark.slow), "cnn"])
 def test_training_and_planes_from_bytes_are_those_from_floats(
     mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:

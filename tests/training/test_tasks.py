@@ -347,7 +347,7 @@ def test_tasks_that_are_none(here: Path, task: str, sentence: str, capsys: pytes
 # --- planes, lines and sharpness through the command line ---
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", ["wave", pytest.param("text", marks=pytest.mark.slow)])
 def test_a_plane_a_line_and_sharpness(here: Path, tmp_path: Path, name: str, capsys: Any) -> None:
     models = [f"runs/{name}@1/start", f"runs/{name}@1/global", f"runs/{name}@2/global"]
     assert run(["plane", *models, "--grid", "4", "--out", str(tmp_path / "plane")]) == 0
@@ -410,7 +410,7 @@ def test_a_result_of_a_task_is_none_of_a_classification(tmp_path: Path, monkeypa
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", ["text", pytest.param("wave", marks=pytest.mark.slow)])
 def test_other_questions_about_a_run(here: Path, tmp_path: Path, name: str, capsys: Any) -> None:
     """Positions or numbers decompose, layers are compared, and averages of clients say the loss without an error."""
     assert run(["decompose", f"runs/{name}", "--draws", "local:2", "--rounds", "2", "--out", str(tmp_path / "d")]) == 0
