@@ -233,7 +233,7 @@ def test_from_python_axes_are_mappings_or_cells() -> None:
         ({"method": "fma"}, r"method has 'fma', which is no list of values; give one, as in \['fma'\]"),
         (
             "method=fma,ima",
-            r"axes are .method=fma,ima., a text; give settings with their values, as \{\"method\": \[\"fma\", \"ima\"\]\}$",
+            r"axes are 'method=fma,ima', a text; give settings with their values, as \{.method.: \[.fma., .ima.\]\}$",
         ),
         ({"method": []}, r"method has \[\], which is no list of values"),
         ({"run.rounds": [2, 2]}, "run.rounds has the value 2 twice"),

@@ -184,6 +184,14 @@ def test_a_method_s_own_settings_are_no_columns(tmp_path: Path) -> None:
     assert both.rows_named == ("fma", "fedprox")
     assert both.columns_named == (("", "test_accuracy"),)
     assert [column for column, _ in table([plain, *prox]).columns_named] == ["no mu", "mu 0.1", "mu 1"]
+    assert not [note for note in table([plain, *prox]).notes if note.startswith("rows differ")]
+    # but rounds are none of a method's own, and it is said where they differ
+    short = train(
+        settings("fma", 1.0, 0, client={"method": "fedprox", "mu": 1.0}, run={"rounds": 2}), tmp_path / "short"
+    )
+    note = "rows differ in run.rounds, too: rounds 4, rounds 2; --columns run.rounds sets them apart"
+    assert note in table([plain, short]).notes
+    assert note not in table([plain, short], columns="run.rounds").notes
 
 
 def test_methods_and_averages_are_rows_unless_every_method_has_every_average(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ..run_curve import Curve
 from ..sweeps.sweep import Sweep
 from .best_of import best_of as best_of_grid
 from .gathered import Entry, Gathered, gather
-from .layout import axes_of, position, words_of
+from .layout import axes_of, position, unsaid, words_of
 from .paired import Paired, paired
 
 if TYPE_CHECKING:
@@ -320,7 +320,12 @@ def table(
         last=last,
         target=target,
         baseline=baseline,
-        notes=(*choices, *_notes(gathered, cells), *_short(gathered, chosen, of, last)),
+        notes=(
+            *choices,
+            *_notes(gathered, cells),
+            *_short(gathered, chosen, of, last),
+            *_unlike(gathered, (*rows, *columns)),
+        ),
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
             **{"rows": list(rows), "columns": list(columns), "of": of},
@@ -402,6 +407,15 @@ def _short(gathered: Gathered, measures: Sequence[Measure], of: str, last: int) 
     )
     who = "all runs have" if len(short) == len(gathered.entries) else f"{listed(short, 5)} have"
     return [f"{who} {few} measured rounds in all, fewer than --last {last}: the mean holds the first ones, too"]
+
+
+def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
+    """Says in which settings rows differ that no row and no column names."""
+    notes = []
+    for key in unsaid(gathered.entries, said):
+        values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries)
+        notes.append(f"rows differ in {key}, too: {listed(values, 5)}; --columns {key} sets them apart")
+    return notes
 
 
 def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:

@@ -29,6 +29,20 @@ def varied(entries: Sequence[Entry]) -> list[str]:
     return found
 
 
+def unsaid(entries: Sequence[Entry], said: Sequence[str]) -> list[str]:
+    """Settings of data, model and run that go with the method, and so are no column, though they are none of its own:
+    FedProx of 4 rounds beside FMA of 8. A label stands for whatever it was given to.
+
+    Args:
+        said: the keys that the table names.
+    """
+    if "label" in said:
+        return []
+    keys = dict.fromkeys(key for entry in entries for key in entry.settings)
+    shared = [key for key in keys if key.startswith(("data.", "model.", "run.")) and key not in said]
+    return [key for key in shared if _values(key, entries) > 1]
+
+
 def _values(key: str, entries: Sequence[Entry]) -> int:
     return len({repr(entry.settings.get(key)) for entry in entries})
 
