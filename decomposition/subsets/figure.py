@@ -88,7 +88,9 @@ def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str
         return dict(zip(labels, looks, strict=True))
     if len(set(runs)) == 1 or len(set(rounds)) == 1:
         return {labels[i]: looks[i] for i in (0, len(drawn) // 2, len(drawn) - 1)}
-    colours = {shortened(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)}
+    colours = {
+        shortened(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)
+    }
     return colours | {f"round {t}": {**look, "color": GREY} for t, look in zip(rounds, looks, strict=True)}
 
 
