@@ -164,6 +164,14 @@ def test_a_setting_of_all_runs_is_one_of_those_whose_method_has_it() -> None:
     for wrong in ({"average": {"cycle": 2}}, {"client": {"muu": 0.5}}):
         with pytest.raises(FedscopeError, match=r"cycle|muu"):
             planned(Setup(), axes, (), merge(SMALL, wrong))
+    # what is a setting of the default average alone is one of no run here
+    with pytest.raises(FedscopeError, match=r"average\.window is not a setting of NoAverage"):
+        planned(
+            Setup(),
+            read_axes(["average.method=none,swa"]),
+            (),
+            merge(SMALL, {"run": {"rounds": 60}, "average": {"window": 2}}),
+        )
 
 
 def test_seeds_alone_are_a_sweep_of_what_is_given() -> None:

@@ -172,10 +172,11 @@ def planned(
             }
             words = _arguments(setup, method, merge(below, *above), config)
             runs.append(Planned(_name(named, seed, config), here, seed, config.tables(), words))
+    method, tables = tables_of(cells[0])
     for section, table in given.items():
         for key in table:
-            if (section, key) not in used:  # a setting of no run, which is said as of a single run
-                setup.config(tables_of(cells[0])[0], merge(methods_in(given), {section: {key: table[key]}}))
+            if (section, key) not in used:  # a setting of no run, which is said as of the first
+                setup.config(method, merge(methods_in(given), tables, {section: {key: table[key]}}))
     notes = [setup.note(smaller)] if smaller else []
     if own and setup.scale is not None and len(different := list(_first_of_each(runs))) < len(runs):
         notes.append(f"{len(different)} of {len(runs)} runs differ at this scale; the others are left out")
