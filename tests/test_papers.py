@@ -32,7 +32,7 @@ def test_pages_are_made_once_and_again_from_their_numbers_alone(tmp_path: Path) 
     assert "ima/device: 0 of 12 rounds" in make(tmp_path)
     first = contents(tmp_path / "pages")
     page = first["ima.md"].decode()
-    for name in ("fig1", "fig2", "fig3", "fig4", "fig5b", "fig5c"):
+    for name in ("fig1", "fig2", "fig3", "fig4a", "fig4b", "fig5b", "fig5c"):
         assert f"](ima/{name}.png)" in page
         assert first[f"ima/{name}.png"].startswith(b"\x89PNG")
         assert f"| {name} | " in page, "each figure has a verdict"
@@ -44,6 +44,16 @@ def test_pages_are_made_once_and_again_from_their_numbers_alone(tmp_path: Path) 
     # an answer that is lost is asked again, with the runs that it needs
     (tmp_path / "pages" / "results" / "ima" / "fig5c.nc").unlink()
     assert "ima/device-ima: 0 of 12 rounds" in make(tmp_path)
+
+
+def test_data_that_are_missing_are_said_and_nothing_else(tmp_path: Path) -> None:
+    words = [sys.executable, str(MAKE), "--runs", str(tmp_path / "runs")]
+    before = sorted(MAKE.parent.rglob("*"))
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "cifar10.npz" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(MAKE.parent.rglob("*")) == before, "no folder is made for what is not there"
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ into FOLDER, to try the script.
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 import ima
@@ -27,12 +29,12 @@ def main(runs: Path, quick: bool) -> None:
     scale, pages = (QUICK, runs / "pages") if quick else (ima.Scale(), PAGES)
     place = Workplace(runs, pages / "results" / ima.NAME)
     pictures = pages / ima.NAME
-    for folder in (place.runs, place.results, pictures):
-        folder.mkdir(parents=True, exist_ok=True)
+    place.runs.mkdir(parents=True, exist_ok=True)
     place.ask(ima.asked(scale), ima.trained(scale))
     verdicts, statements = ima.judged(place.results, scale), ima.statements(place.results)
     commands = commands_of(place.results)
     figures = []
+    pictures.mkdir(parents=True, exist_ok=True)
     for name, figure in ima.pictures(place.results, scale).items():
         draw(figure(), pictures / f"{name}.png")
         figures.append(
@@ -56,4 +58,10 @@ if __name__ == "__main__":
     words.add_argument("--runs", type=Path, default=Path("papers"))
     words.add_argument("--quick", action="store_true")
     given = words.parse_args()
-    main(given.runs, given.quick)
+    try:
+        main(given.runs, given.quick)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)  # the command has said why
+    except KeyboardInterrupt:
+        print("make papers: stopped; the same command goes on", file=sys.stderr)
+        sys.exit(130)

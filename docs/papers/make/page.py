@@ -10,8 +10,6 @@ from typing import Any
 
 from verdicts import Number, Verdict
 
-DPI = 150
-
 
 def draw(figure: Any, path: Path) -> None:
     """The picture of a page, the same bytes for the same numbers."""

@@ -71,6 +71,16 @@ def within(
     return Verdict(claim, rule, verdict, tuple(numbers), percent)
 
 
+def everywhere(claim: str, rule: str, numbers: Sequence[Number], least: float) -> Verdict:
+    """Of shares without an interval: reproduced where all exceed a bound, else not.
+
+    >>> everywhere("c", "r", [Number("a", 0.2), Number("b", 0.0)], 0.01).verdict
+    'not reproduced'
+    """
+    verdict = REPRODUCED if all(one.value > least for one in numbers) else NOT
+    return Verdict(claim, rule, verdict, tuple(numbers), percent=True)
+
+
 def share_difference(where: str, a: float, b: float, samples: int) -> Number:
     """a − b of two error rates on the same samples; the interval takes them as independent, which is wider than true.
 

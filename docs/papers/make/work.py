@@ -3,13 +3,14 @@ come back to at any moment."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 #: the command beside the interpreter that runs this
@@ -24,13 +25,12 @@ class Trained:
 
     Attributes:
         name: below the working folder, as in ``ima/device``; words: of ``fedscope train``, all but ``--out``.
-        rounds: how many it has; after: the run that its words branch from, "" for none.
+        rounds: how many it has.
     """
 
     name: str
     words: str
     rounds: int
-    after: str = ""
 
     @property
     def command(self) -> str:
@@ -67,7 +67,6 @@ class Workplace:
 
     runs: Path
     results: Path
-    done: dict[str, str] = field(default_factory=dict)
 
     def train(self, wanted: Sequence[Trained]) -> None:
         """Train what is lacking, and go on with what was interrupted.
@@ -100,10 +99,13 @@ class Workplace:
             if answered.get(one.name) == one.command and self.files(one.name):
                 continue
             self.train([run for run in runs if run.name in one.runs])
-            answers = self.runs / "answers"
-            answers.mkdir(exist_ok=True)
-            words = [*shlex.split(one.words), "--out", f"answers/{one.name}"]
+            # another question of the same name begins anew, the same one goes on where it stopped
+            folder = f"answers/{hashlib.sha256(one.command.encode()).hexdigest()[:8]}"
+            answers = self.runs / folder
+            answers.mkdir(parents=True, exist_ok=True)
+            words = [*shlex.split(one.words), "--out", f"{folder}/{one.name}"]
             subprocess.run([FEDSCOPE, *words], cwd=self.runs, check=True)
+            self.results.mkdir(parents=True, exist_ok=True)
             for path in self.files(one.name):
                 path.unlink()
             for path in sorted(answers.glob(f"{one.name}.*")):
