@@ -32,7 +32,7 @@ def test_pages_are_made_once_and_again_from_their_numbers_alone(tmp_path: Path) 
     assert "ima/device: 0 of 12 rounds" in make(tmp_path)
     first = contents(tmp_path / "pages")
     page = first["ima.md"].decode()
-    for name in ("fig1", "fig2", "fig3", "fig4a", "fig4b", "fig5b", "fig5c"):
+    for name in ("fig1", "fig2", "fig3", "fig4a", "fig4b", "fig5b", "fig5c", "fig8", "fig10"):
         assert f"](ima/{name}.png)" in page
         assert first[f"ima/{name}.png"].startswith(b"\x89PNG")
         assert f"| {name} | " in page, "each figure has a verdict"

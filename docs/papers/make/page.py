@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verdicts import Number, Verdict
+from paper import Figure, Paper
+from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict
+
+#: what ``explain`` says of a claim, in this page's words
+WORDS = {"supported": REPRODUCED, "contradicted": NOT, "undecided": SMALL}
+
+
+def make(paper: Paper, results: Path, pages: Path) -> None:
+    """Write a paper's page and its pictures from what is kept of the answers."""
+    pictures = pages / paper.name
+    pictures.mkdir(parents=True, exist_ok=True)
+    for figure in paper.figures:
+        if figure.picture is not None:
+            draw(figure.picture(results), pictures / f"{figure.name}.png")
+    (pages / f"{paper.name}.md").write_text(written(paper, results), encoding="utf-8")
 
 
 def draw(figure: Any, path: Path) -> None:
@@ -19,32 +33,33 @@ def draw(figure: Any, path: Path) -> None:
     assert drawn == path, drawn
 
 
-def written(title: str, lead: str, figures: Sequence[Mapping[str, Any]]) -> str:
-    """The page in Markdown.
-
-    Args:
-        figures: each with ``name``, ``heading``, ``setup``, ``picture``, ``commands``, ``verdicts`` and ``statements``.
-    """
-    parts = [f"# {title}", lead, _table(figures)]
-    for figure in figures:
-        parts += [f"## {figure['heading']}", figure["setup"], f"![{figure['heading']}]({figure['picture']})"]
-        parts += ["```sh\n" + "\n".join(figure["commands"]) + "\n```"]
-        parts += [_judged(verdict) for verdict in figure["verdicts"]]
-        parts += [_stated(statement) for statement in figure["statements"]]
+def written(paper: Paper, results: Path) -> str:
+    """The page in Markdown."""
+    commands: Mapping[str, str] = json.loads((results / "commands.json").read_text(encoding="utf-8"))
+    judged = {figure.name: list(figure.judged(results)) for figure in paper.figures}
+    stated = {figure.name: list(figure.stated(results)) for figure in paper.figures}
+    rows = ["| figure | claim | verdict |", "| --- | --- | --- |"]
+    for figure in paper.figures:
+        rows += [f"| {figure.name} | {one.claim} | {one.verdict} |" for one in judged[figure.name]]
+        rows += [f"| {figure.name} | {one.title} ({one.run}) | {WORDS[one.verdict]} |" for one in stated[figure.name]]
+    runs = [f"- `{one.command}`" for one in paper.runs]
+    parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs]), "\n".join(rows)]
+    for figure in paper.figures:
+        parts += [f"## {figure.heading}", figure.setup, *_shown(paper, figure, results)]
+        parts += ["```sh\n" + "\n".join(commands[name] for name in figure.answers) + "\n```"]
+        parts += [_judged(one) for one in judged[figure.name]]
+        parts += [_stated(one) for one in stated[figure.name]]
+    if paper.contradictions:
+        parts += ["## Where the paper contradicts itself", "\n".join(f"- {one}" for one in paper.contradictions)]
+    if paper.left:
+        left = [f"| {one.shown} | `{one.recipe}` | {one.why} |" for one in paper.left]
+        parts += ["## What was not run", "\n".join(["| shown | recipe | why |", "| --- | --- | --- |", *left])]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(figures: Sequence[Mapping[str, Any]]) -> str:
-    rows = ["| figure | claim | verdict |", "| --- | --- | --- |"]
-    for figure in figures:
-        for verdict in figure["verdicts"]:
-            rows.append(f"| {figure['name']} | {verdict.claim} | {verdict.verdict} |")
-        for statement in figure["statements"]:
-            rows.append(f"| {figure['name']} | {statement.title} ({statement.run}) | {_WORDS[statement.verdict]} |")
-    return "\n".join(rows)
-
-
-_WORDS = {"supported": "reproduced", "contradicted": "not reproduced", "undecided": "too small to say"}
+def _shown(paper: Paper, figure: Figure, results: Path) -> list[str]:
+    picture = [f"![{figure.heading}]({paper.name}/{figure.name}.png)"] if figure.picture is not None else []
+    return [*picture, figure.table(results)] if figure.table is not None else picture
 
 
 def _judged(verdict: Verdict) -> str:
@@ -62,12 +77,6 @@ def _number(one: Number, verdict: Verdict) -> str:
 
 def _stated(statement: Any) -> str:
     """A claim that ``fedscope explain`` judges, with its rule in ``docs/howto/explain.md``."""
-    words = _WORDS[statement.verdict]
+    words = WORDS[statement.verdict]
     paper = f" The paper: {statement.paper}" if statement.paper else ""
     return f"**{statement.title}** ({statement.run}).{paper} *{words[0].upper()}{words[1:]}*: {statement.sentence}"
-
-
-def commands_of(results: Path) -> dict[str, str]:
-    """What was asked, by name."""
-    said: dict[str, str] = json.loads((results / "commands.json").read_text(encoding="utf-8"))
-    return said

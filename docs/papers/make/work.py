@@ -39,6 +39,23 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class Swept:
+    """A sweep that figures are made of.
+
+    Attributes:
+        name: below the working folder; words: of ``fedscope sweep``, all but ``--out``.
+    """
+
+    name: str
+    words: str
+
+    @property
+    def command(self) -> str:
+        """As a user types it."""
+        return f"fedscope sweep {self.words} --out {self.name}"
+
+
+@dataclass(frozen=True)
 class Asked:
     """A question about runs.
 
@@ -68,13 +85,18 @@ class Workplace:
     runs: Path
     results: Path
 
-    def train(self, wanted: Sequence[Trained]) -> None:
+    def train(self, wanted: Sequence[Trained | Swept]) -> None:
         """Train what is lacking, and go on with what was interrupted.
 
         Raises:
             subprocess.CalledProcessError: a command failed, and has said why.
         """
         for one in wanted:
+            if isinstance(one, Swept):  # which trains what is lacking itself
+                subprocess.run(
+                    [FEDSCOPE, "sweep", *shlex.split(one.words), "--out", one.name], cwd=self.runs, check=True
+                )
+                continue
             there = self._rounds(one)
             if there >= one.rounds:
                 continue
@@ -91,7 +113,7 @@ class Workplace:
         rounds = Run.open(self.runs / one.name).rounds
         return rounds[-1] if rounds else 0
 
-    def ask(self, questions: Sequence[Asked], runs: Sequence[Trained]) -> None:
+    def ask(self, questions: Sequence[Asked], runs: Sequence[Trained | Swept]) -> None:
         """Answer what was not answered yet, or was answered by another command; trains what that needs."""
         said = self.results / "commands.json"
         answered = json.loads(said.read_text(encoding="utf-8")) if said.exists() else {}
