@@ -79,10 +79,15 @@ class Compute:
             matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
 
     def forward(self) -> AbstractContextManager[None]:
-        """Autocast for a forward pass in ``bf16``, nothing for the others."""
+        """Autocast for a forward pass in ``bf16``, nothing for the others.
+
+        Without autocast's cache of cast weights: threads share it, and the first one to leave empties it for all, so
+        that a weight used twice had the gradient of one cast or of two, as it happened.
+        """
         import torch
 
-        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bf16")
+        kind, enabled = torch.device(self.device).type, self.precision == "bf16"
+        return torch.autocast(kind, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
 def _found(device: str) -> str:

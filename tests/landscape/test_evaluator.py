@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -136,6 +137,31 @@ def test_bf16_is_near_float32_and_not_the_same() -> None:
     rough, _ = Evaluator(module, samples, compute=Compute(precision="bf16")).models(models)
     assert not np.array_equal(exact, rough)
     np.testing.assert_allclose(rough, exact, rtol=0.05)
+
+
+def test_a_bf16_gradient_does_not_depend_on_what_another_thread_does_meanwhile() -> None:
+    compute, x = Compute(precision="bf16"), torch.linspace(-1, 1, 256 * 64).view(256, 64)
+
+    def gradient(*, disturbed: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        layer = nn.Linear(64, 8)
+
+        def pass_by() -> None:
+            with compute.forward():
+                pass
+
+        with compute.forward():
+            first = layer(x).float().square().mean()
+            if disturbed:  # leaving autocast emptied a cache of cast weights that all threads share
+                other = threading.Thread(target=pass_by)
+                other.start()
+                other.join()
+            second = layer(2 * x).float().mean()
+        (first + second).backward()
+        assert layer.weight.grad is not None
+        return layer.weight.grad
+
+    assert torch.equal(gradient(disturbed=False), gradient(disturbed=True))
 
 
 def test_batches_suit_the_layers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,7 +76,7 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
         else:
             even(axes.xaxis, "auto")
         axes.set_xlabel(key.rpartition(".")[2].replace("_", " ") if key else "")
-        axes.set_ylabel(measure.label)
+        axes.set_ylabel(fill(measure.label, 28))
         handles = axes.get_legend_handles_labels()[0]
         if seeds:
             handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))

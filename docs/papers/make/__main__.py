@@ -1,12 +1,13 @@
 """The papers' figures, redrawn: `make papers`.
 
-    python docs/papers/make [PAPER ...] [--runs FOLDER] [--quick]
+    python docs/papers/make [PAPER ...] [--runs FOLDER] [--quick] [--pages]
 
 Trains what is lacking into FOLDER (default `papers`, which git ignores), asks what was not asked yet, keeps the
 numbers in `docs/papers/results`, and writes the pages and their pictures from them. It goes on after any stop; where
-all numbers are there nothing is trained, and no byte of the pages changes. PAPER is one of ima, default all. FOLDER
-needs `cifar10.npz` and `mnist.npz` (x_train, y_train, x_test, y_test; see docs/howto/own-data.md). `--quick` draws all
-of it from small runs on the embedded digits into FOLDER, to try the script.
+all numbers are there nothing is trained, and no byte of the pages changes. PAPER is one of ima, wima, fedsa, fedswa;
+by default it is all of them. FOLDER needs `cifar10.npz` and `mnist.npz` (x_train, y_train, x_test, y_test; see
+docs/howto/own-data.md). `--quick` draws all of it from small runs on the embedded digits into FOLDER, to try the
+script. `--pages` trains and asks nothing: what is not measured yet is left out of the pages, and said there.
 """
 
 from __future__ import annotations
@@ -17,24 +18,34 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import fedsa
+import fedswa
 import ima
+import wima
 from page import make
 from paper import Paper
 from work import Workplace
 
 PAGES = Path(__file__).resolve().parents[1]
-PAPERS: Mapping[str, Callable[[bool], Paper]] = {"ima": ima.paper}
+PAPERS: Mapping[str, Callable[[bool], Paper]] = {
+    "ima": ima.paper,
+    "wima": wima.paper,
+    "fedsa": fedsa.paper,
+    "fedswa": fedswa.paper,
+}
 
 
-def main(names: list[str], runs: Path, quick: bool) -> None:
+def main(names: list[str], runs: Path, quick: bool, only_pages: bool) -> None:
     """Train, ask, judge, draw and write, one paper after the other."""
     pages = runs / "pages" if quick else PAGES
-    runs.mkdir(parents=True, exist_ok=True)
     for name in names or PAPERS:
         paper = PAPERS[name](quick)
         place = Workplace(runs, pages / "results" / name)
-        place.ask(paper.asked, paper.runs)
-        make(paper, place.results, pages)
+        if not only_pages:
+            runs.mkdir(parents=True, exist_ok=True)
+            place.ask(paper.asked, paper.runs)
+        if (place.results / "commands.json").exists():
+            make(paper, place.results, pages)
 
 
 if __name__ == "__main__":
@@ -42,9 +53,10 @@ if __name__ == "__main__":
     words.add_argument("papers", nargs="*", choices=[[], *PAPERS], default=[])
     words.add_argument("--runs", type=Path, default=Path("papers"))
     words.add_argument("--quick", action="store_true")
+    words.add_argument("--pages", action="store_true")
     given = words.parse_args()
     try:
-        main(given.papers, given.runs, given.quick)
+        main(given.papers, given.runs, given.quick, given.pages)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command has said why
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ima_rules as rules
+from ima_left import contradictions, left
 from paper import Figure, Paper
 from work import Asked, Trained
 
@@ -276,4 +277,4 @@ def paper(quick: bool = False) -> Paper:
         "CIFAR-10 were stored as JPEG once, so accuracies are close to those on the original pixels, not equal."
     )
     title = "Averaging in federated learning, and iterative moving averaging (Zhou et al.)"
-    return Paper("ima", title, lead, runs(scale), asked(scale), figures(scale))
+    return Paper("ima", title, lead, runs(scale), asked(scale), figures(scale), contradictions(), left())

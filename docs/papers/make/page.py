@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paper import Figure, Paper
+from paper import Figure, Left, Paper
 from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict
 
 #: what ``explain`` says of a claim, in this page's words
@@ -17,12 +18,33 @@ WORDS = {"supported": REPRODUCED, "contradicted": NOT, "undecided": SMALL}
 
 def make(paper: Paper, results: Path, pages: Path) -> None:
     """Write a paper's page and its pictures from what is kept of the answers."""
+    known = answered(paper, results)
     pictures = pages / paper.name
     pictures.mkdir(parents=True, exist_ok=True)
-    for figure in paper.figures:
+    for figure in known.figures:
         if figure.picture is not None:
             draw(figure.picture(results), pictures / f"{figure.name}.png")
-    (pages / f"{paper.name}.md").write_text(written(paper, results), encoding="utf-8")
+    (pages / f"{paper.name}.md").write_text(written(known, results), encoding="utf-8")
+
+
+def answered(paper: Paper, results: Path) -> Paper:
+    """The paper with the figures whose answers are there; the others are said to be left."""
+    known = commands_of(results)
+    there = tuple(figure for figure in paper.figures if known.keys() >= set(figure.answers))
+    lacking = tuple(
+        Left(figure.heading, f"python docs/papers/make {paper.name}", "Not measured yet; this command does it.")
+        for figure in paper.figures
+        if figure not in there
+    )
+    needed = {run for figure in there for one in paper.asked if one.name in figure.answers for run in one.runs}
+    runs = tuple(run for run in paper.runs if run.name in needed)
+    return replace(paper, runs=runs, figures=there, left=(*lacking, *paper.left))
+
+
+def commands_of(results: Path) -> Mapping[str, str]:
+    """What was asked, by the name of the answer."""
+    commands: Mapping[str, str] = json.loads((results / "commands.json").read_text(encoding="utf-8"))
+    return commands
 
 
 def draw(figure: Any, path: Path) -> None:
@@ -35,7 +57,7 @@ def draw(figure: Any, path: Path) -> None:
 
 def written(paper: Paper, results: Path) -> str:
     """The page in Markdown."""
-    commands: Mapping[str, str] = json.loads((results / "commands.json").read_text(encoding="utf-8"))
+    commands = commands_of(results)
     judged = {figure.name: list(figure.judged(results)) for figure in paper.figures}
     stated = {figure.name: list(figure.stated(results)) for figure in paper.figures}
     rows = ["| figure | claim | verdict |", "| --- | --- | --- |"]
@@ -53,7 +75,10 @@ def written(paper: Paper, results: Path) -> str:
         parts += ["## Where the paper contradicts itself", "\n".join(f"- {one}" for one in paper.contradictions)]
     if paper.left:
         left = [f"| {one.shown} | `{one.recipe}` | {one.why} |" for one in paper.left]
-        parts += ["## What was not run", "\n".join(["| shown | recipe | why |", "| --- | --- | --- |", *left])]
+        parts += [
+            "## What was not run",
+            "\n".join(["| shown | recipe or command | why |", "| --- | --- | --- |", *left]),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
