@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import estimates
 from paper import Figure, Left, Paper
 from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict
 
@@ -74,11 +75,9 @@ def written(paper: Paper, results: Path) -> str:
     if paper.contradictions:
         parts += ["## Where the paper contradicts itself", "\n".join(f"- {one}" for one in paper.contradictions)]
     if paper.left:
-        left = [f"| {one.shown} | `{one.recipe}` | {one.why} |" for one in paper.left]
-        parts += [
-            "## What was not run",
-            "\n".join(["| shown | recipe or command | why |", "| --- | --- | --- |", *left]),
-        ]
+        rows = ["| shown | recipe or command | hours on one GPU | why |", "| --- | --- | --- | --- |"]
+        rows += [f"| {one.shown} | `{one.recipe}` | {estimates.said(one.recipe)} | {one.why} |" for one in paper.left]
+        parts += ["## What was not run", estimates.SAID, "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 
 
