@@ -53,10 +53,10 @@ def left() -> tuple[Left, ...]:
         return next((words for data, words in lacks.items() if name.startswith(data)), "Machine time alone.")
 
     return (
-        *(Left(f"Figure 6{part}", f"ima/fig6{part}", "Machine time alone.") for part in "abc"),
-        *(Left(f"Figure 7{part}", f"ima/fig7{part}", "Machine time alone.") for part in "abc"),
+        *(Left(f"Figure 6{part}, all eight methods", f"ima/fig6{part}", "Machine time alone.") for part in "abc"),
+        *(Left(f"Figure 7{part} at its size", f"ima/fig7{part}", "Machine time alone.") for part in "abc"),
         Left("Figure 10, row of ResNet-18", "ima/fig10", lacks["pacs"]),
         *(Left(f"Table 1, {name}", f"ima/table1-{name}", why(name)) for name in tables),
-        Left("Table 2", "ima/table2", "Machine time alone."),
-        Left("Table 3", "ima/table3", "Machine time alone."),
+        Left("Table 2, all of it", "ima/table2", "Machine time alone."),
+        Left("Table 3, all of it", "ima/table3", "Machine time alone."),
     )
