@@ -21,9 +21,9 @@ class Comparisons:
     """How large the runs are: the recipe's settings but for these.
 
     Attributes:
-        data: settings of ``sweep``; scale: of samples; clients: N; rounds: R; every: how often models are
-            tested; last: of how many measured rounds accuracies are the mean; seeds: of each setting; precise: rounds in
-            which bf16 is compared.
+        data: settings of ``sweep``; scale: of samples; clients: N; rounds: R; every: how often models are tested;
+            last: of how many measured rounds accuracies are the mean; seeds: of each setting; precise: rounds in which
+            bf16 is compared with float32.
         alphas, participation, epochs: of Figure 6, beside the usual ones; windows: of Figure 7b.
     """
 

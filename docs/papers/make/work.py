@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 #: the command beside the interpreter that runs this
 FEDSCOPE = Path(sys.executable).with_name("fedscope")
@@ -91,7 +92,12 @@ class Workplace:
         Raises:
             subprocess.CalledProcessError: a command failed, and has said why.
         """
+        said = self.runs / "trained.json"
+        trained = json.loads(said.read_text(encoding="utf-8")) if said.exists() else {}
         for one in wanted:
+            if trained.setdefault(one.name, one.command) != one.command:
+                sys.exit(f"make papers: {self.runs / one.name} was made by another command; delete it and trained.json")
+            said.write_text(json.dumps(trained, indent=1) + "\n", encoding="utf-8")
             if isinstance(one, Swept):  # which trains what is lacking itself
                 subprocess.run(
                     [FEDSCOPE, "sweep", *shlex.split(one.words), "--out", one.name], cwd=self.runs, check=True
@@ -114,15 +120,22 @@ class Workplace:
         return rounds[-1] if rounds else 0
 
     def ask(self, questions: Sequence[Asked], runs: Sequence[Trained | Swept]) -> None:
-        """Answer what was not answered yet, or was answered by another command; trains what that needs."""
-        said = self.results / "commands.json"
-        answered = json.loads(said.read_text(encoding="utf-8")) if said.exists() else {}
+        """Answer what was not answered yet, or was answered by another command or of other runs; trains what that
+        needs.
+
+        Raises:
+            SystemExit: a run in the working folder was made by another command.
+            subprocess.CalledProcessError: a command failed, and has said why.
+        """
+        answered, made = (self.kept(name) for name in ("commands", "runs"))
         for one in questions:
-            if answered.get(one.name) == one.command and self.files(one.name):
+            needed = {run.name: run for run in runs if run.name in one.runs}
+            behind = {name: run.command for name, run in needed.items()}
+            if answered.get(one.name) == one.command and made.get(one.name) == behind and self.files(one.name):
                 continue
-            self.train([run for run in runs if run.name in one.runs])
+            self.train(list(needed.values()))
             # another question of the same name begins anew, the same one goes on where it stopped
-            folder = f"answers/{hashlib.sha256(one.command.encode()).hexdigest()[:8]}"
+            folder = f"answers/{hashlib.sha256(f'{one.command} {behind}'.encode()).hexdigest()[:8]}"
             answers = self.runs / folder
             answers.mkdir(parents=True, exist_ok=True)
             words = [*shlex.split(one.words), "--out", f"{folder}/{one.name}"]
@@ -133,8 +146,16 @@ class Workplace:
             for path in sorted(answers.glob(f"{one.name}.*")):
                 if path.suffix in KEPT:
                     shutil.copy(path, self.results / path.name)
-            answered[one.name] = one.command
-            said.write_text(json.dumps(dict(sorted(answered.items())), indent=1) + "\n", encoding="utf-8")
+            answered[one.name], made[one.name] = one.command, behind
+            for name, said in (("commands", answered), ("runs", made)):
+                text = json.dumps(said, indent=1, sort_keys=True) + "\n"
+                (self.results / f"{name}.json").write_text(text, encoding="utf-8")
+
+    def kept(self, name: str) -> dict[str, Any]:
+        """``commands``: what was asked, by the answer's name; ``runs``: the commands of the runs behind it."""
+        path = self.results / f"{name}.json"
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return found
 
     def files(self, name: str) -> list[Path]:
         """What is kept of an answer."""
