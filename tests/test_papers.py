@@ -17,7 +17,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def make(folder: Path) -> str:
-    words = [sys.executable, str(MAKE), "--quick", "--runs", str(folder)]
+    words = [sys.executable, str(MAKE), "ima", "--quick", "--runs", str(folder)]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
@@ -27,12 +27,67 @@ def test_the_examples_of_the_verdicts_hold() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_the_pages_are_what_their_kept_numbers_say() -> None:
+    code = (
+        "import sys; from pathlib import Path; from page import answered, written; from __main__ import PAGES, PAPERS\n"
+        "for name, make in PAPERS.items():\n"
+        "    results = PAGES / 'results' / name\n"
+        "    if results.exists():\n"
+        "        page = written(answered(make(False), results), results)\n"
+        "        assert page == (PAGES / f'{name}.md').read_text(encoding='utf-8'), name\n"
+        "        print(name)\n"
+    ).replace("__main__", "papers_main")
+    load = (
+        "import importlib.util, sys; sys.path.insert(0, sys.argv[1])\n"
+        "spec = importlib.util.spec_from_file_location('papers_main', sys.argv[1] + '/__main__.py')\n"
+        "sys.modules['papers_main'] = module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", load + code, str(MAKE)], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ima" in done.stdout.split()
+
+
+def test_a_run_that_another_command_made_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from work import *\n"
+        "words = sys.argv[3]\n"
+        "place = Workplace(Path(sys.argv[2]), Path(sys.argv[2]) / 'results')\n"
+        "run = Trained('a', f'--model mlp --rounds 1 {words}', 1)\n"
+        "place.ask([Asked('line', 'line a@1/client-0 a@1/client-1', ('a',))], [run])\n"
+    )
+
+    def ask(words: str) -> subprocess.CompletedProcess[str]:
+        words_ = [sys.executable, "-c", code, str(MAKE), str(tmp_path), words]
+        return subprocess.run(words_, check=False, capture_output=True, text=True)
+
+    first = ask("--clients 2 --participation 1")
+    assert first.returncode == 0, first.stderr
+    assert (tmp_path / "results" / "line.nc").exists()
+    assert ask("--clients 2 --participation 1").stdout == "", "nothing is trained or asked"
+    other = ask("--clients 2 --participation 1 --lr 0.02")
+    assert other.returncode == 1
+    assert "a was made by another command; delete it and trained.json" in other.stderr
+
+
 @pytest.mark.slow
 def test_pages_are_made_once_and_again_from_their_numbers_alone(tmp_path: Path) -> None:
     assert "ima/device: 0 of 12 rounds" in make(tmp_path)
     first = contents(tmp_path / "pages")
     page = first["ima.md"].decode()
-    for name in ("fig1", "fig2", "fig3", "fig4a", "fig4b", "fig5b", "fig5c", "fig8", "fig10"):
+    for name in (
+        "fig1",
+        "fig2",
+        "fig3",
+        "fig4a",
+        "fig4b",
+        "fig5b",
+        "fig5c",
+        "fig7a",
+        "fig7b",
+        "fig7c",
+        "fig8",
+        "fig10",
+    ):
         assert f"](ima/{name}.png)" in page
         assert first[f"ima/{name}.png"].startswith(b"\x89PNG")
         assert f"| {name} | " in page, "each figure has a verdict"
@@ -47,13 +102,13 @@ def test_pages_are_made_once_and_again_from_their_numbers_alone(tmp_path: Path) 
 
 
 def test_data_that_are_missing_are_said_and_nothing_else(tmp_path: Path) -> None:
-    words = [sys.executable, str(MAKE), "--runs", str(tmp_path / "runs")]
-    before = sorted(MAKE.parent.rglob("*"))
+    make = shutil.copytree(MAKE, tmp_path / "make", ignore=shutil.ignore_patterns("__pycache__"))
+    words = [sys.executable, "-B", str(make), "--runs", str(tmp_path / "runs")]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "cifar10.npz" in done.stderr
     assert "Traceback" not in done.stderr
-    assert sorted(MAKE.parent.rglob("*")) == before, "no folder is made for what is not there"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["make", "runs"], "no folder for what is not there"
 
 
 @pytest.mark.slow
