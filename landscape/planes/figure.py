@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
 # Of several: between columns, between the loss and the error, and a panel's title.
 GAP, BETWEEN, HEAD = 0.32, 0.15, 0.19
+LABEL = 0.24  # of the room for tick labels at the left of panels what their common label takes
 LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
 NARROW = 3.2  # a figure in which two panels have no room for their titles
 WIDEST = 5.0  # of a panel that stands alone
@@ -116,7 +117,10 @@ def draw_panels(
         scales = {name: scale_of(everything, name) for name in quantities(everything)}
         margin = tick_room(everything, 1.0)
         room = width - margin - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
-        size = (room - GAP * (columns - 1)) / columns
+        inner = [plane for row in grid for place, plane in enumerate(row) if place % columns]
+        # which holds the tick labels of the panel after it; those depend on how high a panel is
+        gap = max(GAP, tick_room(inner, (room - GAP * (columns - 1)) / columns) - LABEL)
+        size = (room - gap * (columns - 1)) / columns
         keys = keys_of(everything)
         said = _wrapped(remarks(everything), width)
         strip_height = HEAD + len(scales) * (size + BETWEEN) - BETWEEN + BOTTOM
@@ -129,8 +133,8 @@ def draw_panels(
             if name:
                 sheet.text(margin, top + 0.08, name, weight="bold")
                 top += 0.17
-            told = _heads(heads, int((size + GAP) / 0.066))
-            _strip(sheet, (margin, top), row, told, scales, size)
+            told = _heads(heads, int((size + gap) / 0.066))
+            _strip(sheet, (margin, top), row, told, scales, size, gap)
             top += strip_height
         for (look, words), (left, line) in zip(keys, places, strict=True):
             sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
@@ -145,21 +149,22 @@ def _strip(
     heads: Sequence[str],
     scales: dict[str, Scale],
     size: float,
+    gap: float,
 ) -> None:
     margin, top = corner
     for row, (name, scale) in enumerate(scales.items()):
         at = top + HEAD + row * (size + BETWEEN)
         for column, plane in enumerate(planes):
-            axes = sheet.axes(margin + column * (size + GAP), at, size, size)
+            axes = sheet.axes(margin + column * (size + gap), at, size, size)
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=False)
             ticks(axes, size, size)
             if row == 0:
                 axes.set_title(heads[column])
             axes.tick_params(labelbottom=row == len(scales) - 1)
-        bar = margin + len(planes) * (size + GAP) - GAP + BAR_GAP
+        bar = margin + len(planes) * (size + gap) - gap + BAR_GAP
         colour_bar(sheet.axes(bar, at, BAR, size), mappable, scale, height=size)
-    middle = margin + (len(planes) * (size + GAP) - GAP) / 2
+    middle = margin + (len(planes) * (size + gap) - gap) / 2
     end = top + HEAD + len(scales) * (size + BETWEEN) - BETWEEN
     across, up = _common_labels(planes)
     sheet.text(middle, end + 0.27, across, ha="center")

@@ -134,6 +134,18 @@ def test_no_label_lies_over_another_or_outside(drawn: dict[str, tuple[Figure, fl
         assert_apart(boxes)
 
 
+def test_long_tick_labels_do_not_reach_into_the_panel_before() -> None:
+    plane = surface()
+    fine = replace(plane, a=np.linspace(-0.05, 0.1, len(plane.a)), b=np.linspace(-0.053, 0.104, len(plane.b)))
+    figure = draw_panels([[fine] * 4], [TITLES], 7.0)
+    figure.draw_without_rendering()
+    first, second = (axes for axes in figure.axes if axes.get_title() in TITLES[:2])
+    labels = [label for label in second.get_yticklabels() if label.get_text()]
+    assert any(len(label.get_text()) == 5 for label in labels), "as −0.05"
+    shown = [label.get_window_extent().x0 for label in labels if -0.053 <= label.get_position()[1] <= 0.104]
+    assert (min(shown) - first.get_window_extent().x1) / figure.dpi > 0.04, "inches, half a small letter"
+
+
 def test_levels_are_logarithmic_in_the_excess_and_shared() -> None:
     planes = [surface(0, floor=0.1), surface(1, floor=1.0)]
     scale = scale_of(planes, "loss")

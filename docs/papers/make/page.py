@@ -17,6 +17,10 @@ from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict
 WORDS = {"supported": REPRODUCED, "contradicted": NOT, "undecided": SMALL}
 
 
+#: of a picture: pages are read on a screen, and the repository stays small
+MOST_BYTES = 200_000
+
+
 def make(paper: Paper, results: Path, pages: Path) -> None:
     """Write a paper's page and its pictures from what is kept of the answers."""
     known = answered(paper, results)
@@ -49,11 +53,24 @@ def commands_of(results: Path) -> Mapping[str, str]:
 
 
 def draw(figure: Any, path: Path) -> None:
-    """The picture of a page, the same bytes for the same numbers."""
+    """The picture of a page, the same bytes for the same numbers, with as many pixels as `MOST_BYTES` allow."""
+    import io
+
+    from PIL import Image
+
     from fedscope.landscape.drawing.paper import save_figure
 
     (drawn,) = save_figure(figure, path.with_suffix(""), ("png",))
     assert drawn == path, drawn
+    with Image.open(path) as opened:
+        image = opened.convert("RGB")
+    for dpi in range(200, 60, -10):
+        raw = io.BytesIO()
+        size = round(image.width * dpi / 300), round(image.height * dpi / 300)
+        image.resize(size, Image.Resampling.LANCZOS).save(raw, "png", optimize=True)
+        if raw.tell() <= MOST_BYTES:
+            break
+    path.write_bytes(raw.getvalue())
 
 
 def written(paper: Paper, results: Path) -> str:

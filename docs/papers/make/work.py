@@ -17,7 +17,7 @@ from typing import Any
 #: the command beside the interpreter that runs this
 FEDSCOPE = Path(sys.executable).with_name("fedscope")
 #: what is kept of an answer: its numbers. Pictures are drawn from them, pages in HTML are too large to commit
-KEPT = (".csv", ".json", ".nc", ".md")
+KEPT = (".csv", ".json", ".nc")
 
 
 @dataclass(frozen=True)
