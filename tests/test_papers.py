@@ -22,21 +22,21 @@ def make(folder: Path) -> str:
 
 
 def test_the_examples_of_the_verdicts_hold() -> None:
-    words = [sys.executable, "-m", "doctest", "-o", "ELLIPSIS", str(MAKE / "verdicts.py")]
+    words = [sys.executable, "-m", "doctest", "-o", "ELLIPSIS", *map(str, (MAKE / "verdicts.py", MAKE / "kept.py"))]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_pages_are_what_their_kept_numbers_say() -> None:
     code = (
-        "import sys; from pathlib import Path; from page import answered, written; from __main__ import PAGES, PAPERS\n"
+        "from page import answered, written; from papers_main import PAGES, PAPERS\n"
         "for name, make in PAPERS.items():\n"
         "    results = PAGES / 'results' / name\n"
         "    if results.exists():\n"
         "        page = written(answered(make(False), results), results)\n"
         "        assert page == (PAGES / f'{name}.md').read_text(encoding='utf-8'), name\n"
         "        print(name)\n"
-    ).replace("__main__", "papers_main")
+    )
     load = (
         "import importlib.util, sys; sys.path.insert(0, sys.argv[1])\n"
         "spec = importlib.util.spec_from_file_location('papers_main', sys.argv[1] + '/__main__.py')\n"
@@ -66,7 +66,7 @@ def test_a_run_that_another_command_made_is_not_taken_for_this_one(tmp_path: Pat
     assert ask("--clients 2 --participation 1").stdout == "", "nothing is trained or asked"
     other = ask("--clients 2 --participation 1 --lr 0.02")
     assert other.returncode == 1
-    assert "a was made by another command; delete it and trained.json" in other.stderr
+    assert "a was made by another command; delete that folder, or give another --runs" in other.stderr
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..landscape.drawing.paper import CHARACTER, literal, look_of, paper_style
 from ..landscape.drawing.ticks import decades, even
 from .curve_measures import MEANS, Measure, measure_of, smooth
+from .curve_words import broken
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from .curve_bands import Band
     from .curves import Curves
     from .run_curve import Curve
-
-#: a unit stays with the word before it
-_TIED = "\N{NO-BREAK SPACE}("
-#: letters of an axis label that a panel has room for
-_LETTERS = 24
 
 #: of more runs no deviation over clients is drawn as a band: they would hide each other
 BANDED = 4
@@ -218,7 +213,7 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
 def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
     nats = set(curves.attrs.get("tasks", ())) <= {None, "classification", "sequences"}
     label = measure.label if nats else measure.label.replace(" (nats)", "")
-    axes.set_ylabel(fill(label.replace(" (", _TIED), _LETTERS, break_long_words=False).replace(_TIED, " ("))
+    axes.set_ylabel(broken(label))
     if not measure.is_loss:
         if not measure.is_accuracy:
             axes.set_ylim(bottom=0)

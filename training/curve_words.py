@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 import numpy as np
 
 from .curve_bands import Band
 from .curve_measures import MEASURES, TOTALS, USUAL, Measure
 from .run_curve import Curve
+
+#: a unit stays with the word before it
+_TIED = "\N{NO-BREAK SPACE}("
+#: letters of an axis label that a panel has room for
+_LETTERS = 24
+
+
+def broken(label: str) -> str:
+    """An axis label in rows.
+
+    >>> broken("own-test accuracy of all clients (%)")
+    'own-test accuracy of all\\nclients (%)'
+    """
+    return fill(label.replace(" (", _TIED), _LETTERS, break_long_words=False).replace(_TIED, " (")
 
 
 def tails(measure: Measure, curves: Sequence[Band | Curve], last: int) -> str:

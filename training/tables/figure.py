@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from ...checkpoints import FedscopeError
 from ...landscape.drawing.paper import look_of, paper_style
 from ...landscape.drawing.ticks import even
 from ..curve_measures import measure_of
+from ..curve_words import broken
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +76,7 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
         else:
             even(axes.xaxis, "auto")
         axes.set_xlabel(key.rpartition(".")[2].replace("_", " ") if key else "")
-        axes.set_ylabel(fill(measure.label, 28))
+        axes.set_ylabel(broken(measure.label))
         handles = axes.get_legend_handles_labels()[0]
         if seeds:
             handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))

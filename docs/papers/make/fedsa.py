@@ -9,24 +9,11 @@ from typing import Any
 
 import fedsa_rules as rules
 from fedsa_left import contradictions, left
-from fedsa_runs import ACCURACIES, GRID, HOLDERS, LOSS, METHODS, PARTITIONS, QUICK, TABLE, Scale, asked, listed, runs
+from fedsa_runs import ACCURACIES, GRID, HOLDERS, LOSS, METHODS, PARTITIONS, QUICK, TABLE, Scale, asked, runs
+from kept import drawn, listed
 from paper import Figure, Paper
 
 SYMBOLS = {"cv_threshold": "cv_t", "sim_threshold": "sim_t", "classes": "C", "clusters": "S"}
-
-
-def drawn(kind: str, name: str, results: Path, **how: Any) -> Any:
-    """A result's own figure."""
-    import fedscope
-
-    return getattr(fedscope, kind).load(results / name).figure(**how)
-
-
-def drawn_setting(key: str, results: Path) -> Any:
-    """A panel of Figure 6: the product's, but for the name of its axis, which is too long for it."""
-    figure = drawn("Comparison", f"fig6-{key}", results)
-    figure.axes[0].set_ylabel("own-test accuracy (%)")
-    return figure
 
 
 def drawn_curves(measures: Sequence[str], methods: Sequence[str], results: Path) -> Any:
@@ -118,7 +105,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             f"Figure 6: accuracy against {SYMBOLS[key]}",
             f"FedSA, {federation}; {scale.varied} rounds, {last}; the other three settings stay as in Table 1.",
             tuple(f"fig6-{one}" for one in (GRID if key == "sim_threshold" else (key,))),
-            partial(drawn_setting, key),
+            partial(drawn, "Comparison", f"fig6-{key}"),
             judged=partial(rules.threshold, key=key),
         )
 

@@ -32,7 +32,7 @@ def contradictions() -> tuple[str, ...]:
 
 def left() -> tuple[Left, ...]:
     """What was not run, and why."""
-    other = "CIFAR-100 is not on this machine."
+    other = "CIFAR-100 is not on the machine that the pages were made on."
     return (
         Left("Table 1, CIFAR-10, two classes a client", "fedsa/table1-path-cifar10", "Machine time alone."),
         Left("Table 1, CIFAR-100, ten classes a client", "fedsa/table1-path-cifar100", other),
@@ -41,15 +41,19 @@ def left() -> tuple[Left, ...]:
         Left(
             "Table 1, Tiny-ImageNet, 20 classes a client",
             "fedsa/table1-path-tiny",
-            "Tiny-ImageNet is not on this machine.",
+            "Tiny-ImageNet is not on the machine that the pages were made on.",
         ),
-        Left("Table 1, Tiny-ImageNet", "fedsa/table1-dir0.1-tiny", "Tiny-ImageNet is not on this machine."),
+        Left(
+            "Table 1, Tiny-ImageNet",
+            "fedsa/table1-dir0.1-tiny",
+            "Tiny-ImageNet is not on the machine that the pages were made on.",
+        ),
         *(Left(f"Table 2, {words}", f"fedsa/table2-{name}", other) for name, words in _federations().items()),
         *(Left(f"Table 3, dirichlet:{alpha}", f"fedsa/table3-dir{alpha}", other) for alpha in ("0.01", "0.5", "1")),
         Left(
             "Table 4, minutes",
             "fedsa/table4",
-            "Minutes belong to a machine and a network: this machine has no GPU, and `cnn` is not ResNet-18.",
+            "Minutes belong to a machine and a network: the machine of these pages has no GPU, and `cnn` is not ResNet-18.",
         ),
         *(
             Left(f"Table 5, {words}", f"fedsa/table5-{name}", "Machine time alone.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verdicts import Number, Verdict, above_zero, within
+from verdicts import Number, Verdict, above_zero, difference, within
 
 #: accuracy on all clients' own test parts: of the global model, and of the models that clients use
 DEPLOYED, OWN = "all_client_deployed_accuracy_mean", "all_client_test_accuracy_mean"
@@ -230,15 +230,6 @@ def ranges(found: Mapping[float, Mapping[str, float]]) -> dict[str, float]:
     """By seed the greatest minus the least accuracy."""
     seeds = next(iter(found.values()))
     return {seed: max(own[seed] for own in found.values()) - min(own[seed] for own in found.values()) for seed in seeds}
-
-
-def difference(where: str, values: Mapping[Any, float], others: Mapping[Any, float]) -> Number:
-    """Paired over seeds."""
-    from fedscope.training.tables.paired import paired
-
-    found = paired(values, others)
-    assert found is not None, where
-    return Number(where, found.mean, found.low, found.high)
 
 
 def interval(where: str, values: Mapping[Any, float]) -> Number:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import fedsa_rules as rules
+from kept import listed
 from work import Asked, Swept, Trained
 
 TABLE = "fedsa/table1-dir0.1-cifar10"
@@ -68,11 +68,6 @@ class Scale:
 
 
 QUICK = Scale("digits", "mlp", 0.6, 0.1, 64, rounds=4, varied=2, every=2, last=2, seeds=2, many=12, shown=2)
-
-
-def listed(values: Sequence[Any]) -> str:
-    """As a command takes them."""
-    return ",".join(map(str, values))
 
 
 def runs(scale: Scale) -> tuple[Trained | Swept, ...]:

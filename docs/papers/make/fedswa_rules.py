@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verdicts import SMALL, Number, Verdict, above_zero, everywhere
+from kept import shown
+from verdicts import SMALL, Number, Verdict, above_zero, difference, everywhere
 
 #: methods by the name of their run, and what the paper calls them
 CALLED: Mapping[str, str] = {
@@ -37,19 +38,6 @@ INNER = 0.5
 LEARNT = 0.95 * math.log(10)
 
 Seeds = Mapping[str, float]
-
-
-def difference(where: str, a: Seeds, b: Seeds) -> Number:
-    """a − b, paired over the seeds.
-
-    >>> difference("x", {"0": 2.0, "1": 2.0}, {"0": 1.0, "1": 1.0})
-    Number(where='x', value=1.0, low=1.0, high=1.0)
-    """
-    from fedscope.training.tables.paired import paired
-
-    found = paired(a, b)
-    assert found is not None, where
-    return Number(where, found.mean, found.low, found.high)
 
 
 def _row(results: Path, name: str, row: str) -> Seeds:
@@ -240,13 +228,6 @@ def rises(results: Path, names: Sequence[str]) -> list[Verdict]:
     return [_judged(claim, rule, found, judge)]
 
 
-def _shown(values: Seeds, scale: float = 100, digits: str = ".2f") -> str:
-    import numpy as np
-
-    own = scale * np.array(list(values.values()))
-    return f"{own.mean():{digits}}" + (f" ± {own.std(ddof=1):{digits}}" if len(own) > 1 else "")
-
-
 def _published(recipe: str) -> Mapping[str, float]:
     import fedscope
 
@@ -257,7 +238,7 @@ def methods_table(results: Path) -> str:
     """Table 2: ours beside the paper's cells."""
     cells = _published("fedswa/table2-cifar10-resnet18")
     rows = ["| accuracy, % | here | paper |", "| --- | --- | --- |"]
-    rows += [f"| {CALLED[name]} | {_shown(own)} | {cells[name]:.1f} |" for name, own in _methods(results).items()]
+    rows += [f"| {CALLED[name]} | {shown(own)} | {cells[name]:.1f} |" for name, own in _methods(results).items()]
     return "\n".join(rows)
 
 
@@ -270,10 +251,10 @@ def ablation_table(results: Path) -> str:
         for value in grid:
             last, every = (_setting(results, name, **{key: value}) for name in ("ablation", "ablation-all"))
             best = "said to be best" if value == BEST[key] else ""
-            rows.append(f"| {key} {value:g} | {_shown(last)} | {_shown(every)} | {best} |")
+            rows.append(f"| {key} {value:g} | {shown(last)} | {shown(every)} | {best} |")
     for row in (BOTH, "SCAFFOLD"):
         last, every = (_row(results, name, row) for name in ("ablation", "ablation-all"))
-        rows.append(f"| {row} | {_shown(last)} | {_shown(every)} | {cells[row]:.1f} (CIFAR-100) |")
+        rows.append(f"| {row} | {shown(last)} | {shown(every)} | {cells[row]:.1f} (CIFAR-100) |")
     return "\n".join(rows)
 
 
@@ -290,5 +271,5 @@ def rises_table(results: Path, names: Sequence[str]) -> str:
 def _risen(found: Mapping[str, Rise]) -> str:
     rows = [f"| {' | '.join(('', *(CALLED[name] for name in found)))} |", "| --- |" + " --- |" * len(found)]
     for words, of in (("mean rise, nats", "rise"), ("training loss of the model", "loss")):
-        rows.append(f"| {words} | {' | '.join(_shown(getattr(own, of), 1, '.3g') for own in found.values())} |")
+        rows.append(f"| {words} | {' | '.join(shown(getattr(own, of), 1, '.3g') for own in found.values())} |")
     return "\n".join(rows)

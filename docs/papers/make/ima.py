@@ -11,6 +11,7 @@ from typing import Any
 import ima_methods
 import ima_rules as rules
 from ima_left import contradictions, left
+from kept import drawn, listed
 from paper import Figure, Paper
 from work import Asked, Trained
 
@@ -70,11 +71,6 @@ def order(figure: Figure) -> tuple[int, int, str]:
     kind = next((i for i, word in enumerate(("fig", "table")) if figure.name.startswith(word)), 2)
     digits = "".join(sign for sign in figure.name if sign.isdigit())
     return kind, int(digits or 0), figure.name
-
-
-def listed(rounds: Sequence[int]) -> str:
-    """As a command takes them."""
-    return ",".join(map(str, rounds))
 
 
 def runs(scale: Scale) -> tuple[Trained, ...]:
@@ -143,13 +139,6 @@ def drawn_planes(results: Path, names: Sequence[tuple[str, str, int]]) -> Any:
     ]
     heads = [[end.replace("-", " ") for end in own] for own in ends]
     return draw_panels(rows, heads, 7.0, None, rows=[words for _, words, _ in names] if len(names) > 1 else ())
-
-
-def drawn(kind: str, name: str, results: Path, **how: Any) -> Any:
-    """A result's own figure."""
-    import fedscope
-
-    return getattr(fedscope, kind).load(results / name).figure(**how)
 
 
 def drawn_factors(panels: Sequence[str], results: Path) -> Any:
@@ -276,16 +265,21 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
 
 def paper(quick: bool = False) -> Paper:
     """The page."""
+    import fedscope
+
     scale = QUICK if quick else Scale()
     more = ima_methods.QUICK if quick else ima_methods.Comparisons()
+    participation = fedscope.recipe(ima_methods.RECIPE).tables["run"]["participation"]
+    cohort = round(participation * more.clients)
     lead = (
         f"The cross-device federation has {scale.rounds} of the paper's 400 rounds, the cross-silo ones {scale.silo}; "
         "all else is the paper's, or stands under `fedscope recipes ima/fig1` as chosen here. Fewer rounds end before "
         "the rate or the average has settled, so late phases are shorter than in the paper. One seed: intervals are "
         "over test samples, clients or draws, as each rule says, and none of them is over seeds.\n\n"
-        f"Figures 6 and 7 and the tables compare methods at `--scale {more.scale:g}`: {more.rounds} rounds, a fifth of "
-        f"the clients and of the samples, two clients a round, {more.seeds} seeds, products in training in bf16, whose "
-        "effect stands at the end of the page. Two clients a round fluctuate more than the paper's ten, which favours "
+        f"Figures 6 and 7 and the tables compare methods at `--scale {more.scale:g}`: {more.rounds} rounds, "
+        f"{100 * more.scale:g} % of the samples on {more.clients} clients, {cohort} of them a round, {more.seeds} "
+        "seeds, products in training in bf16, whose "
+        "effect stands at the end of the page. So few clients a round fluctuate more than the paper's, which favours "
         "averages over rounds, and the paper's choice of the best of a grid is left out.\n\n"
         "The images of CIFAR-10 were stored as JPEG once, so accuracies are close to those on the original pixels, not "
         "equal. Differences of accuracies are in points of per cent."

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ima_rules import nearer_to_ima
-from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict, above_zero, everywhere, within
+from kept import shown
+from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict, above_zero, difference, everywhere, within
 
 if TYPE_CHECKING:
     from ima_methods import Comparisons
@@ -20,27 +21,11 @@ OVER = "95 % interval, paired over seeds"
 Seeds = Mapping[str, float]
 
 
-def difference(where: str, values: Seeds, others: Seeds) -> Number:
-    """Paired over seeds."""
-    from fedscope.training.tables.paired import paired
-
-    found = paired(values, others)
-    assert found is not None, where
-    return Number(where, found.mean, found.low, found.high)
-
-
 def _cells(results: Path, name: str) -> dict[tuple[str, str], Seeds]:
     """Accuracies by row and column."""
     from fedscope import Comparison
 
     return {(cell.row, cell.column): cell.values for cell in Comparison.load(results / name).cells}
-
-
-def _shown(values: Seeds) -> str:
-    import numpy as np
-
-    own = 100 * np.array(list(values.values()))
-    return f"{own.mean():.2f} ± {own.std(ddof=1):.2f}"
 
 
 def _points(number: Number) -> str:
@@ -67,7 +52,7 @@ def varied_table(results: Path, name: str) -> str:
         {column for _, column in cells}, key=lambda column: float(column.rpartition(":")[2].rpartition(" ")[2])
     )
     for column, gain in zip(columns, gains.values(), strict=True):
-        own = [_shown(cells[row, column]) for row in ("no average", "ima")]
+        own = [shown(cells[row, column]) for row in ("no average", "ima")]
         rows.append(f"| {column} | {' | '.join(own)} | {_points(gain)} |")
     return "\n".join(rows)
 
@@ -133,7 +118,7 @@ def methods_table(results: Path, recipe: str, methods: Sequence[str]) -> str:
     rows += ["| --- | --- | --- | --- | --- | --- |"]
     for name in methods:
         theirs = [f"{paper[name, f'average.method={average}']:.2f}" for average in ("none", "ima")]
-        ours = [_shown(cells[name, average]) for average in ("no average", "ima")]
+        ours = [shown(cells[name, average]) for average in ("no average", "ima")]
         gain = difference("", cells[name, "ima"], cells[name, "no average"])
         rows.append(f"| {SAID[name]} | {' | '.join([*theirs, *ours])} | {_points(gain)} |")
     return "\n".join(rows)
@@ -161,7 +146,7 @@ def schedules_table(results: Path) -> str:
     rows = ["| exploration | the paper | here |", "| --- | --- | --- |"]
     for (row, _), own in _cells(results, "table3").items():
         name = row.rpartition(" ")[2]
-        rows.append(f"| {name} | {paper[f'average.explore={name}']:.2f} | {_shown(own)} |")
+        rows.append(f"| {name} | {paper[f'average.explore={name}']:.2f} | {shown(own)} |")
     return "\n".join(rows)
 
 
@@ -186,7 +171,7 @@ def precision_table(results: Path) -> str:
         [
             "| float32 | bf16 | change in points (95 %) |",
             "| --- | --- | --- |",
-            f"| {_shown(cells['float32'])} | {_shown(cells['bf16'])} | {_points(change)} |",
+            f"| {shown(cells['float32'])} | {shown(cells['bf16'])} | {_points(change)} |",
         ]
     )
 

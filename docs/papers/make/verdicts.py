@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 REPRODUCED, NOT, SMALL = "reproduced", "not reproduced", "too small to say"
 
@@ -89,3 +90,16 @@ def share_difference(where: str, a: float, b: float, samples: int) -> Number:
     """
     width = 1.96 * math.sqrt((a * (1 - a) + b * (1 - b)) / samples)
     return Number(where, a - b, a - b - width, a - b + width)
+
+
+def difference(where: str, values: Mapping[Any, float], others: Mapping[Any, float]) -> Number:
+    """values − others, paired over the seeds by which they stand.
+
+    >>> difference("x", {"0": 2.0, "1": 2.0}, {"0": 1.0, "1": 1.0})
+    Number(where='x', value=1.0, low=1.0, high=1.0)
+    """
+    from fedscope.training.tables.paired import paired
+
+    found = paired(values, others)
+    assert found is not None, where
+    return Number(where, found.mean, found.low, found.high)

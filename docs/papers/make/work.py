@@ -95,8 +95,12 @@ class Workplace:
         said = self.runs / "trained.json"
         trained = json.loads(said.read_text(encoding="utf-8")) if said.exists() else {}
         for one in wanted:
-            if trained.setdefault(one.name, one.command) != one.command:
-                sys.exit(f"make papers: {self.runs / one.name} was made by another command; delete it and trained.json")
+            folder = self.runs / one.name
+            if folder.exists() and trained.get(one.name, one.command) != one.command:
+                sys.exit(
+                    f"make papers: {folder} was made by another command; delete that folder, or give another --runs"
+                )
+            trained[one.name] = one.command
             said.write_text(json.dumps(trained, indent=1) + "\n", encoding="utf-8")
             if isinstance(one, Swept):  # which trains what is lacking itself
                 subprocess.run(

@@ -1,0 +1,35 @@
+"""What the papers' modules do alike with numbers and kept results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def listed(values: Sequence[Any]) -> str:
+    """As a command takes them."""
+    return ",".join(map(str, values))
+
+
+def drawn(kind: str, name: str, results: Path, **how: Any) -> Any:
+    """A result's own figure.
+
+    Args:
+        kind: its class in ``fedscope``; name: of the answer.
+    """
+    import fedscope
+
+    return getattr(fedscope, kind).load(results / name).figure(**how)
+
+
+def shown(values: Mapping[Any, float], scale: float = 100, digits: str = ".2f") -> str:
+    """Mean ± deviation over seeds, of one seed the value alone.
+
+    >>> shown({"0": 0.5, "1": 0.7})
+    '60.00 ± 14.14'
+    """
+    import numpy as np
+
+    own = scale * np.array(list(values.values()))
+    return f"{own.mean():{digits}}" + (f" ± {own.std(ddof=1):{digits}}" if len(own) > 1 else "")
