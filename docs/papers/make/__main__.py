@@ -50,11 +50,13 @@ def main(names: list[str], runs: Path, quick: bool, only_pages: bool) -> None:
 
 if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("papers", nargs="*", choices=[[], *PAPERS], default=[])
+    words.add_argument("papers", nargs="*", metavar="PAPER")
     words.add_argument("--runs", type=Path, default=Path("papers"))
     words.add_argument("--quick", action="store_true")
     words.add_argument("--pages", action="store_true")
     given = words.parse_args()
+    if unknown := [name for name in given.papers if name not in PAPERS]:
+        words.error(f"{unknown[0]!r} is no paper here; give {', '.join(PAPERS)}, or none for all")
     try:
         main(given.papers, given.runs, given.quick, given.pages)
     except subprocess.CalledProcessError as error:

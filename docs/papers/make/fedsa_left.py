@@ -53,7 +53,7 @@ def left() -> tuple[Left, ...]:
         Left(
             "Table 4, minutes",
             "fedsa/table4",
-            "Minutes belong to a machine and a network: the machine of these pages has no GPU, and `cnn` is not ResNet-18.",
+            "Minutes belong to a machine and a network: there was no GPU, and `cnn` is not ResNet-18.",
         ),
         *(
             Left(f"Table 5, {words}", f"fedsa/table5-{name}", "Machine time alone.")
