@@ -121,7 +121,7 @@ def resolved(config: Config, workers: int | None, data: str) -> tuple[Config, Co
 def made_with(config: Config) -> dict[str, Any]:
     """What ``run.json`` says of when and on what a run was made."""
     return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="microseconds"),
         "versions": versions(),
         "device": config.run.device,
         "engine": config.run.engine,

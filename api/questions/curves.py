@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 from ..asking.given_runs import RunLike, identity, open_run
 from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
-from ..checkpoints import FedscopeError, Run
+from ..checkpoints import FedscopeError, FedscopeWarning, Run
 from ..training.curves import Curves
+from ..training.sweeps.plan import FILE
+from ..training.sweeps.sweep import Sweep
 
 
 @question
 def curves(
-    runs: RunLike | Sequence[RunLike],
+    runs: RunLike | Sweep | Sequence[RunLike | Sweep],
     *,
     measures: Sequence[str] = (),
     last: int = 10,
@@ -30,7 +33,8 @@ def curves(
     one.
 
     Args:
-        runs: one, or several for one figure; whole runs.
+        runs: one, or several for one figure; whole runs. Of a sweep those that are complete; what is missing is a
+            :class:`~fedscope.checkpoints.FedscopeWarning`.
         measures: columns of ``metrics.csv``, or ``accuracy`` for its error, as ``test_accuracy``, a panel each;
             ``test_loss`` and ``test_error`` by default.
         last: of how many measured rounds, the last ones, mean and deviation are told.
@@ -42,15 +46,18 @@ def curves(
             numbers lie in ``BASE.bands.csv``.
 
     Raises:
-        FedscopeError: a run without rounds, or given twice; a measure that does not exist or has no numbers; a window
-            that does not fit; a target that is no accuracy, or of measures that leave none; bands of one seed each.
+        FedscopeError: a run without rounds, or given twice; a sweep of which no run is complete; a measure that does
+            not exist or has no numbers; a window that does not fit; a target that is no accuracy, or of measures that
+            leave none; bands of one seed each.
     """
     at_least("last", last, 1)
     if target is not None and not 0 < target <= 1:
         percent = f"; for {target:g} % give --target {target / 100:g}" if 1 < target <= 100 else ""
         raise FedscopeError(f"--target {target:g} is no accuracy greater than 0 and at most 1{percent}")
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
-    opened = [open_run(run, "") for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
+    given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
+    named = [_opened(one) for one in given]
+    opened = [run for _, _, own in named for run in own]
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
     measured = Curves.of(opened, bands=bands, **asked)
     asked["bands"] = measured.bands
@@ -63,5 +70,24 @@ def curves(
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files
         return replace(results[0], **asked)
 
-    name = "-".join(["curves", *(run.name for run in opened), *names, *(["bands"] if bands else [])])
-    return Question(opened[0].path / "figures", name, (part,), join)
+    name = "-".join(["curves", *(called for called, _, _ in named), *names, *(["bands"] if bands else [])])
+    return Question(named[0][1] / "figures", name, (part,), join)
+
+
+def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
+    """What a run or a sweep is called, its folder, and its runs."""
+    if not isinstance(one, Sweep) and (isinstance(one, Run) or not (Path(one) / FILE).is_file()):
+        run = open_run(one, "")
+        return run.name, run.path, (run,)
+    sweep = one if isinstance(one, Sweep) else Sweep.open(one, checked=False)
+    if not sweep.runs:
+        raise FedscopeError(
+            f"{sweep.path} is a sweep of which no run is complete; go on with it: fedscope sweep --resume {sweep.path}"
+        )
+    if missing := len(sweep.missing):
+        warnings.warn(
+            f"{sweep.path}: {missing} of {len(sweep.plan.runs)} runs are not complete and are left out",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+    return sweep.path.resolve().name, sweep.path, sweep.runs

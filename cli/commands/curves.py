@@ -48,7 +48,8 @@ from ..options import Count, Output, output_options
 def command(runs: tuple[Path, ...], output: Output, **settings: Any) -> None:
     """Loss, error and client spread over rounds, as they were measured while training.
 
-    test_loss and test_error are those of the model that a user would deploy: the averaged one where there is one.
+    test_loss and test_error are those of the model that a user would deploy: the averaged one where there is one. Of a
+    sweep's folder all complete runs.
     """
     from ...questions.curves import curves
     from ..answering import answer

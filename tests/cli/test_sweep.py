@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,21 @@ def test_a_run_that_fails_is_said_and_the_exit_code_is_2(capsys: pytest.CaptureF
     assert found.out == "s: 1 of 2 runs complete; fedscope table s\n"
     assert found.err.endswith("fedscope: 1 of 2 runs failed: lr1e30; see s/logs\n")
     assert Run.open("s/runs/lr0.1").round("last").number == 2
+    # curves of a sweep are those of its complete runs
+    assert run(["curves", "s"]) == 0
+    found = capsys.readouterr()
+    assert "s: 1 of 2 runs are not complete and are left out" in found.err
+    assert [row.split(",")[:2] for row in Path("s/figures/curves-s.curves.csv").read_text().splitlines()[1:]] == [
+        ["lr0.1", "1"],
+        ["lr0.1", "2"],
+    ]
+    assert run(["curves", "s/runs/lr0.1", "--out", "one"]) == 0
+    assert Path("one.curves.csv").read_bytes() == Path("s/figures/curves-s.curves.csv").read_bytes()
+    shutil.rmtree("s/runs/lr0.1")
+    capsys.readouterr()
+    assert run(["curves", "s"]) == 2
+    remedy = "s is a sweep of which no run is complete; go on with it: fedscope sweep --resume s"
+    assert remedy in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, weighted_mean
 from fedscope.training import Config, Replayer, config_of, merge, preset, resume, train
 from fedscope.training.one_round import Unwatched
+from fedscope.training.training_loop import made_with
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -266,3 +267,9 @@ def test_changed_data_are_noticed(stop_after: Any, tmp_path: Path) -> None:
     write(2)
     with pytest.raises(FedscopeError, match=r"has changed since the run was trained"):
         resume(tmp_path / "run")
+
+
+def test_two_runs_of_one_second_are_told_apart() -> None:
+    # `created` is what tells an analysis that its run was trained again
+    made = [made_with(config())["created"] for _ in range(20)]
+    assert len(set(made)) == len(made)

@@ -19,7 +19,9 @@ from scipy.stats import ttest_rel
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.training import Comparison, Config, table, train
-from fedscope.training.tables.gathered import method_of
+from fedscope.training.run_curve import Curve
+from fedscope.training.tables.gathered import Entry, method_of
+from fedscope.training.tables.layout import varied, words_of
 from fedscope.training.tables.paired import paired
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -98,6 +100,25 @@ def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple
             assert len(found.commands[method]) == len(SEEDS), "only those of the runs that count"
     with pytest.raises(FedscopeError, match=r"--best-of 'client\.mu' is not a setting of these runs"):
         table(list(grid.values()), best_of="client.mu")
+
+
+def entry(**settings: Any) -> Entry:
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    return Entry("", named, (0, 0), "", Curve("", np.arange(0), {}), (1, 1), "")
+
+
+def test_a_setting_of_two_sections_is_named_once_where_it_is_one() -> None:
+    alike = [entry(method="fedmoswa", client__gamma=g, server__gamma=g, server__alpha=a) for g, a in ((1, 1), (2, 3))]
+    assert varied(alike) == ["client.gamma", "server.alpha"]
+    assert words_of(varied(alike), alike[1]) == "gamma 2, alpha 3"
+    apart = [entry(method="fedadam", client__lr=0.1, server__lr=lr) for lr in (0.1, 1.0)]
+    assert varied(apart) == ["server.lr"]
+    assert words_of(("client.lr", "server.lr"), apart[1]) == "client lr 0.1, server lr 1"
+
+
+def test_a_run_beside_labelled_ones_is_called_by_its_method() -> None:
+    mixed = [entry(method="fedmoswa", server__alpha=1.5), entry(label="rho = 1", method="fedmoswa", server__alpha=1.0)]
+    assert [words_of(("label",), one) for one in mixed] == ["fedmoswa", "rho = 1"]
 
 
 def test_differences_are_paired_over_seeds(grid: dict[tuple[str, float, int], Run]) -> None:

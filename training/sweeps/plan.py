@@ -92,7 +92,7 @@ class Plan:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": versions(),
             **self.about,
             "config": plain(self.stored),

@@ -24,9 +24,16 @@ def varied(entries: Sequence[Entry]) -> list[str]:
     keys = list(dict.fromkeys(key for entry in entries for key in entry.settings))
     found: list[str] = []
     for key in [*(name for name in NAMING if name in keys), *(key for key in keys if key not in NAMING)]:
-        if key not in _METHODS and not _follows(key, found, entries) and _values(key, entries) > 1:
+        if key in _METHODS or _follows(key, found, entries) or _values(key, entries) < 2:
+            continue
+        if not any(_alike(key, other, entries) for other in found):
             found.append(key)
     return found
+
+
+def _alike(key: str, other: str, entries: Sequence[Entry]) -> bool:
+    """Whether two sections have one setting: ``client.gamma`` and ``server.gamma``, in all runs of one value."""
+    return _last(key) == _last(other) and all(e.settings.get(key) == e.settings.get(other) for e in entries)
 
 
 def unsaid(entries: Sequence[Entry], said: Sequence[str]) -> list[str]:
@@ -137,23 +144,36 @@ def words_of(keys: Sequence[str], entry: Entry) -> str:
     >>> run = SimpleNamespace(settings={"method": "fma", "average.method": "ima", "run.participation": 0.1})
     >>> words_of(("method", "average.method", "run.participation"), run)
     'ima, participation 0.1'
+    >>> words_of(("client.lr", "server.lr"), SimpleNamespace(settings={"client.lr": 0.1, "server.lr": 1.0}))
+    'client lr 0.1, server lr 1'
     """
     if set(PAIR) <= set(keys):
         method, average = (str(entry.settings.get(key) or "none") for key in PAIR)
         both = method if average == "none" else average if method == "fma" else f"{method}+{average}"
         others = words_of([key for key in keys if key not in PAIR], entry)
         return ", ".join(part for part in (both, others) if part)
-    return ", ".join(_word(key, entry.settings.get(key)) for key in keys)
+    names = [_last(key) for key in keys]
+    return ", ".join(
+        _word(key, entry, key.replace(".", " ") if names.count(name) > 1 else name)
+        for key, name in zip(keys, names, strict=True)
+    )
 
 
-def _word(key: str, value: Any) -> str:
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _word(key: str, entry: Entry, name: str) -> str:
+    """One setting of a run; ``name`` is what it is called beside its value."""
+    value = entry.settings.get(key)
     if key == "average.method" and value in (None, "none"):
         return "no average"
-    last = key.rpartition(".")[2]
+    if key == "label" and value is None:  # a run beside labelled ones is called by its method
+        value = entry.settings.get("method")
     if value is None:
-        return f"no {last}"
+        return f"no {name}"
     said = f"{value:g}" if isinstance(value, float) else str(value)
-    return said if last in ("label", "method", "name", "partition") else f"{last} {said}"
+    return said if _last(key) in ("label", "method", "name", "partition") else f"{name} {said}"
 
 
 def position(key: str, value: Any) -> float | None:

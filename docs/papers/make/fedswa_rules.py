@@ -52,9 +52,8 @@ def _setting(results: Path, name: str, **changed: float) -> Seeds:
     from fedscope import Comparison
 
     rho, alpha, gamma = ({**BEST, **changed}[key] for key in BEST)
-    # gamma stands twice: client and server have one each, and the recipe gives them one value
-    column = f"lr_floor {rho:g}, gamma {gamma:g}, alpha {alpha:g}, gamma {gamma:g}"
-    cell = Comparison.load(results / name).cell("no label", column, "test_accuracy")
+    column = f"lr_floor {rho:g}, gamma {gamma:g}, alpha {alpha:g}"
+    cell = Comparison.load(results / name).cell("fedmoswa", column, "test_accuracy")
     assert cell is not None, column
     return cell.values
 
