@@ -55,6 +55,7 @@ SLOW = {
     "howto/resume.md",
     "howto/own-checkpoints.md",
     "howto/gpu.md",
+    "howto/speed.md",
     "howto/landscape.md",
     "howto/sharpness.md",
     "howto/explain.md",

@@ -21,10 +21,13 @@ from .dataset import Dataset as Dataset
 from .engine import Engine as Engine
 from .layouts.download import download as download
 from .lineage import config_at as config_at
+from .machine import Machine as Machine
+from .machine import bench as bench
 from .one_round import Federation as Federation
 from .own_data import taken_data as taken_data
 from .own_task import given_task as given_task
 from .own_task import task_of_data as task_of_data
+from .profile import Profile as Profile
 from .randomness import draw_cohort as draw_cohort
 from .recipe_files import Recipe as Recipe
 from .recipe_files import recipe as recipe

@@ -15,6 +15,7 @@ from .local_training import refuse_single_samples
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import refuse_without_classes, trained_task
 from .pretrained import with_whole_path
+from .profile import Profile
 from .recording import disk_needed, refuse_small_disk
 from .registry import method_name
 from .run_state import Position, RunMemory, position_after
@@ -33,6 +34,7 @@ def branch(
     workers: int | None = None,
     task: Any = None,
     until: int | None = None,
+    profile: Profile | None = None,
 ) -> Run:
     """Go on from a round of a recorded run in a run of its own, with other methods or settings.
 
@@ -42,7 +44,7 @@ def branch(
     Args:
         changes: nested tables laid over the run's configuration.
         task: the run's, where it is code of the user's own.
-        until: as in :func:`fedscope.training.train`.
+        until, profile: as in :func:`fedscope.training.train`.
 
     Raises:
         FedscopeError: changed data or model, no round left to play, an incomplete history, and all that ``train``
@@ -60,7 +62,7 @@ def branch(
     config, compute = resolved(config, workers, config.data.name)
     split = partition_of(run)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
-    engine = Engine(module, compute)
+    engine = Engine(module, compute, profile)
     federation = Federation.assemble(config, data, split, engine)
     refuse_gaps(run, round)
     # All that the branch will read of its history is there, or it is refused before anything is made.

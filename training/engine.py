@@ -15,6 +15,7 @@ from ..landscape import run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute
 from .local_training import LocalTask
 from .methods import ClientMethod, ClientState, State
+from .profile import Profile, timed
 from .workbench import Workbench
 
 Result = TypeVar("Result")
@@ -67,6 +68,7 @@ class Engine:
 
     module: nn.Module
     compute: Compute = CPU
+    profile: Profile | None = None
 
     def train(
         self,
@@ -107,7 +109,8 @@ class Engine:
         """``work(task)`` for every task, in their order, each with its worker's bench."""
 
         def on_bench(task: LocalTask, bench: Workbench, stop: Event) -> Result:
-            return work(replace(task, bench=bench, stop=stop))
+            with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
+                return work(replace(task, bench=bench, stop=stop))
 
         def make() -> Workbench:
             return Workbench(self.module, self.compute)

@@ -19,6 +19,7 @@ from .engine import Engine
 from .local_training import LocalTask
 from .methods import Cohort, Exchange, History, Pace, State
 from .own_models import OwnModels
+from .profile import timed
 from .randomness import draw_cohort
 from .registry import method_name
 from .round_measures import ALL_MEASURED, Domains, Meter, Parts, of_all
@@ -145,9 +146,10 @@ class Federation:
         config, t, began = self.config, position.round + 1, time.perf_counter()
         ids = self.cohort(t)
         sent = config.client.begin(position.start, self.facts) if position.sent is None else position.sent
-        tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
-        p = self.weights(ids)
-        trained = self.engine.train(config.client, tasks, p, lambda done, of: watcher.client(t, done, of))
+        p, profile = self.weights(ids), self.engine.profile
+        with timed(profile, "training", t):
+            tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
+            trained = self.engine.train(config.client, tasks, p, lambda done, of: watcher.client(t, done, of))
         clients, samples = trained.clients, trained.samples
         cohort = Cohort(
             round=t,
@@ -160,20 +162,21 @@ class Federation:
             reach=trained.reach,
             label_counts=self.partition.label_counts[ids],
         )
-        global_, averaged, server, average, row = self._serve(position, clients, cohort, memory)
-        shared = config.client.share(
-            sent,
-            Exchange(
-                start=position.start,
-                clients=clients,
-                global_=global_,
-                cohort=cohort,
-                facts=self.facts,
-                message=trained.message,
-                surveyed=tasks[0].surveyed,
-            ),
-        )
-        start = next_start(config, t, global_, averaged, server)
+        with timed(profile, "aggregation", t):
+            global_, averaged, server, average, row = self._serve(position, clients, cohort, memory)
+            shared = config.client.share(
+                sent,
+                Exchange(
+                    start=position.start,
+                    clients=clients,
+                    global_=global_,
+                    cohort=cohort,
+                    facts=self.facts,
+                    message=trained.message,
+                    surveyed=tasks[0].surveyed,
+                ),
+            )
+            start = next_start(config, t, global_, averaged, server)
         metrics: dict[str, float | int | None] = {
             "round": t,
             "lr": self.pace(t).lr,
@@ -181,16 +184,17 @@ class Federation:
             "train_loss": float(p @ trained.loss),
         }
         everybody = None
-        if self.meter is not None:
-            own = OwnModels(self, t, global_ if averaged is None else averaged, trained.states, ids)
-            metrics |= dict.fromkeys(self.meter.columns, None)
-            if t % config.run.evaluate_every == 0 or t == config.run.rounds:
-                metrics |= self.meter.measure(global_, averaged, clients, ids, own.of_cohort(tasks))
-            if config.run.evaluates_all():
-                metrics |= dict.fromkeys(ALL_MEASURED, None)
-            if config.run.evaluates_all(t) and self.meter.own is not None:
-                everybody = own.errors_of_all(self.meter.own, sent, position.last, memory)
-                metrics |= of_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
+        with timed(profile, "evaluation", t):
+            if self.meter is not None:
+                own = OwnModels(self, t, global_ if averaged is None else averaged, trained.states, ids)
+                metrics |= dict.fromkeys(self.meter.columns, None)
+                if t % config.run.evaluate_every == 0 or t == config.run.rounds:
+                    metrics |= self.meter.measure(global_, averaged, clients, ids, own.of_cohort(tasks))
+                if config.run.evaluates_all():
+                    metrics |= dict.fromkeys(ALL_MEASURED, None)
+                if config.run.evaluates_all(t) and self.meter.own is not None:
+                    everybody = own.errors_of_all(self.meter.own, sent, position.last, memory)
+                    metrics |= of_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
         model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
         metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
         metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)

@@ -29,6 +29,7 @@ from .local_training import refuse_single_samples
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import learning, trained_task
 from .pretrained import first_model, refuse_other_file, with_whole_path
+from .profile import ROUND, Profile, timed
 from .recording import disk_needed, record_round, refuse_small_disk
 from .run_checks import refuse_contradictions
 from .run_state import Position, RunMemory, position_after
@@ -44,6 +45,7 @@ def train(
     workers: int | None = None,
     task: Any = None,
     until: int | None = None,
+    profile: Profile | None = None,
 ) -> Run:
     """Train a federation and record it in ``out``.
 
@@ -56,6 +58,7 @@ def train(
             :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
             resuming and analyses need it again.
         until: stop after this round, with all that :func:`resume` and a branch need; by default the last one.
+        profile: where the rounds' times are left.
 
     Raises:
         FedscopeError: bad settings or data, an existing ``out``, a full disk, a client that diverges.
@@ -102,7 +105,7 @@ def train(
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         watcher.begin(config.run.rounds, needed)
-        engine = Engine(module, compute)
+        engine = Engine(module, compute, profile)
         federation = Federation.assemble(config, data, split, engine)
         play(federation, Position(0, first.weights), writer, keep_going, watcher, until)
     return Run.open(out)
@@ -137,6 +140,7 @@ def resume(
     workers: int | None = None,
     task: Any = None,
     until: int | None = None,
+    profile: Profile | None = None,
 ) -> Run:
     """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
 
@@ -144,7 +148,7 @@ def resume(
 
     Args:
         task: the run's, where it is code of the user's own; see :func:`train`.
-        until: as in :func:`train`.
+        until, profile: as in :func:`train`.
 
     Raises:
         FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
@@ -159,7 +163,7 @@ def resume(
     module = module_of(run)
     compute = Compute(config.run.device, config.run.precision, workers)
     engine_on(compute.device, config.run.engine)
-    engine = Engine(module, compute)
+    engine = Engine(module, compute, profile)
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:
             complete_history(writer.run)
@@ -211,8 +215,11 @@ def play(
     """
     memory, config = RunMemory(writer.run), federation.config
     while position.round < min(config.run.rounds, until or config.run.rounds):
-        record, position = federation.play(position, memory, watcher)
-        record_round(writer, record, position, config)
+        number, profile = position.round + 1, federation.engine.profile
+        with timed(profile, ROUND, number):
+            record, position = federation.play(position, memory, watcher)
+            with timed(profile, "recording", number):
+                record_round(writer, record, position, config)
         watcher.round(record, config.run.rounds)
         if not keep_going:
             lr = float(record.metrics["lr"] or 0)

@@ -69,6 +69,12 @@ def _flags(function: Any) -> Any:
 @click.option("--until", type=int, metavar="ROUND", help="Stop after this round; --resume goes on.")
 @click.option("--download", is_flag=True, help="Fetch the files of a published data set that are missing.")
 @click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Say where a round's time goes; FILE gets the trace, for ui.perfetto.dev.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     config: Path | None,
@@ -83,6 +89,7 @@ def command(
     until: int | None,
     download: bool,
     keep_going: bool,
+    profile: Path | None,
     as_json: bool,
     **flags: str | None,
 ) -> None:
@@ -104,18 +111,18 @@ def command(
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
-    how: dict[str, Any] = {"keep_going": keep_going, "task": own, "until": until}
+    how: dict[str, Any] = {"keep_going": keep_going, "task": own, "until": until, "profile": _profile_at(profile)}
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
         if any((config, method, recipe, scale, given, assignments, out, force, from_, download)):
             raise FedscopeError(
-                f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going or "
-                "--until"
+                f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
+                "--until or --profile"
             )
-        with TrainingWatcher(str(resume)) as watcher, _resumable(resume):
+        with TrainingWatcher(str(resume)) as watcher, _resumable(resume), _profiled(how["profile"], profile):
             run = resume_run(resume, watcher=watcher, **how)
-        _say(run, as_json)
+        _say(run, as_json, how["profile"])
         return
     how["force"] = force
     if from_ is not None:
@@ -126,7 +133,9 @@ def command(
         if download:
             raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
         layers = (preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
-        _say(_branched(from_, method, merge(*layers), out, how), as_json)
+        with _profiled(how["profile"], profile):
+            run = _branched(from_, method, merge(*layers), out, how)
+        _say(run, as_json, how["profile"])
         return
     stored = stored_tables(config) if config else {}
     setup = Setup(recipe or "", stored, scale)
@@ -140,9 +149,9 @@ def command(
     if download:
         fetch(resolved.data.name)
     out = out or Path("runs") / (recipe or "") / (method or resolved.title())
-    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out):
+    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _profiled(how["profile"], profile):
         run = train_run(resolved, out, watcher=watcher, **how)
-    _say(run, as_json)
+    _say(run, as_json, how["profile"])
 
 
 def _setting(config: Any) -> str:
@@ -183,7 +192,28 @@ def _resumable(path: Path) -> Iterator[None]:
         raise
 
 
-def _say(run: Any, as_json: bool) -> None:
+def _profile_at(path: Path | None) -> Any:
+    """A profile, where a file is given for its trace; the file can be written."""
+    if path is None:
+        return None
+    from ...training import Profile
+    from ...training.profile import refuse_unwritable
+
+    refuse_unwritable(path)
+    return Profile()
+
+
+@contextmanager
+def _profiled(profile: Any, path: Path | None) -> Iterator[None]:
+    """Writes the trace, of what was stopped or failed too."""
+    try:
+        yield
+    finally:
+        if profile is not None:
+            profile.save(path)
+
+
+def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     import numpy as np
 
     from ...checkpoints.results import plain
@@ -196,7 +226,8 @@ def _say(run: Any, as_json: bool) -> None:
     last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
     if as_json:
-        said = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
+        said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
+        said |= {"profile": profile.findings()} if profile is not None else {}
         click.echo(json.dumps(plain(said)))
         return
     which = "averaged" if "averaged" in run.round(last).models else "global"
@@ -207,3 +238,5 @@ def _say(run: Any, as_json: bool) -> None:
     so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
     click.echo(f"{run.path}: {so_far} rounds; {name.replace('_', ' ')} of the {which} model {now}{over}")
+    if profile is not None:
+        click.echo(profile.summary())

@@ -1,0 +1,29 @@
+"""``fedscope bench``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("bench", epilog="Example:  fedscope bench    Another model:  fedscope bench --model mlp --seconds 1")
+@click.option("--model", default="cnn", metavar="NAME", show_default=True, help="One that takes 3x32x32 images.")
+@click.option("--device", default="auto", metavar="DEVICE", show_default=True, help="cpu, cuda or auto.")
+@click.option(
+    "--folder", default=".", type=click.Path(path_type=Path), help="Where the disk is measured.  [default: here]"
+)
+@click.option("--seconds", default=3.0, show_default=True, help="Of each measurement.")
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(model: str, device: str, folder: Path, seconds: float, as_json: bool) -> None:
+    """How fast this machine is: products, training and evaluation of a model, and the disk, in half a minute.
+
+    Training and evaluation are given as shares of the machine's matrix products, which they cannot exceed by much.
+    Nothing else should run meanwhile.
+    """
+    from ...checkpoints.results import plain
+    from ...training import bench
+
+    measured = bench(model, device, folder=folder, seconds=seconds)
+    click.echo(json.dumps(plain(measured.findings())) if as_json else measured.summary())

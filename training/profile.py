@@ -1,0 +1,167 @@
+"""Where the time of a training goes: a round's parts as a table, and every client as a span of a trace for Perfetto."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints import FedscopeError, write_durably
+
+#: of a round, in the order in which they happen
+PARTS = ("training", "aggregation", "evaluation", "recording")
+ROUND = "round"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time.
+
+    Attributes:
+        part: of a round, one of :data:`PARTS`, or :data:`ROUND` for all of it; for a worker what it did, as ``train``.
+        round: its number; client: whose work it was, None for the round's own parts.
+        thread: a number, 0 for the one that plays rounds; begin: seconds since the profile was made; seconds: long.
+    """
+
+    part: str
+    round: int
+    client: int | None
+    thread: int
+    begin: float
+    seconds: float
+
+
+class Profile:
+    """What :func:`fedscope.training.train`, ``resume`` and ``branch`` leave their times in.
+
+    >>> profile = Profile()
+    >>> with profile.span("training", 1):
+    ...     pass
+    >>> [(span.part, span.round, span.thread) for span in profile.spans]
+    [('training', 1, 0)]
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self._began = time.perf_counter()
+        self._threads = {threading.get_ident(): 0}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def span(self, part: str, round: int, client: int | None = None) -> Iterator[None]:
+        """What happens inside, timed; it counts where it fails, too."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - begin
+            with self._lock:
+                thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
+                self.spans.append(Span(part, round, client, thread, begin - self._began, seconds))
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Those that were finished."""
+        return tuple(span.round for span in self.spans if span.part == ROUND)
+
+    def seconds(self, part: str) -> float:
+        """Of a part, or of :data:`ROUND`, over all rounds that were finished."""
+        done = set(self.rounds)
+        return fsum(span.seconds for span in self.spans if span.part == part and span.round in done)
+
+    @property
+    def busy(self) -> float:
+        """The share of the training's time in which a worker was at work for a client, on average over the workers;
+        NaN where nobody trained."""
+        done = set(self.rounds)
+        phases = {span.round: span for span in self.spans if span.part == "training" and span.round in done}
+
+        def trains(span: Span) -> bool:  # workers measure clients, too, later in the round
+            phase = phases.get(span.round)
+            return span.client is not None and phase is not None and span.begin < phase.begin + phase.seconds
+
+        own = [span for span in self.spans if trains(span)]
+        whole = self.seconds("training") * len({span.thread for span in own})
+        return fsum(span.seconds for span in own) / whole if whole else float("nan")
+
+    def findings(self) -> dict[str, Any]:
+        """Seconds by part, over all rounds, for programs."""
+        parts = {part: self.seconds(part) for part in (*PARTS, ROUND)}
+        return {"rounds": len(self.rounds), "seconds": parts, "workers_busy": self.busy}
+
+    def summary(self) -> str:
+        """A table: seconds a round and shares of it, by part."""
+        count, whole = len(self.rounds), self.seconds(ROUND)
+        if not count:
+            return "no round was finished, so there is nothing to say of its parts"
+        parts = {part: self.seconds(part) for part in PARTS}
+        parts |= {"all else": whole - fsum(parts.values()), ROUND: whole}
+        rows = [f"{'part':<12} {'s a round':>10} {'share':>6}"]
+        rows += [f"{part:<12} {own / count:>10.4f} {100 * own / whole:>4.0f} %" for part, own in parts.items()]
+        first = next(span for span in self.spans if span.part == ROUND)
+        over = f"mean over {count} rounds, the first of {first.seconds:.4f} s" if count > 1 else "one round"
+        rows.append(f"{over}; while clients train, a worker is busy {100 * self.busy:.0f} % of the time")
+        return "\n".join(rows)
+
+    def trace(self) -> dict[str, Any]:
+        """The spans in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open; times in microseconds.
+
+        A row a thread: the first has rounds and their parts, the others have clients.
+        """
+        first = min((span.begin for span in self.spans), default=0.0)
+        names = {thread: "rounds" if not thread else f"worker {thread}" for thread in self._threads.values()}
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
+            for thread, name in names.items()
+        ]
+        events += [
+            {
+                "ph": "X",
+                "name": f"{span.part} {span.round}" if span.client is None else f"{span.part} client {span.client}",
+                "cat": span.part,
+                "pid": 1,
+                "tid": span.thread,
+                "ts": round(1e6 * (span.begin - first), 1),
+                "dur": round(1e6 * span.seconds, 1),
+                "args": {"round": span.round},
+            }
+            for span in self.spans
+        ]
+        return {"displayTimeUnit": "ms", "traceEvents": events}
+
+    def save(self, path: Path | str) -> None:
+        """Write :meth:`trace` as JSON.
+
+        Raises:
+            FedscopeError: the file cannot be written.
+        """
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with write_durably(path) as temporary:
+                temporary.write_text(json.dumps(self.trace()) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise FedscopeError(f"{path} cannot be written: {error.strerror}; give another --profile") from error
+
+
+def timed(profile: Profile | None, part: str, round: int, client: int | None = None) -> AbstractContextManager[None]:
+    """A span of a profile, or nothing where there is none."""
+    return nullcontext() if profile is None else profile.span(part, round, client)
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a file that is there, and a place where none can be made, before hours are spent.
+
+    Raises:
+        FedscopeError: names it.
+    """
+    if path.exists():
+        raise FedscopeError(f"--profile {path} is there already; give another name, or delete it")
+    Profile().save(path)
+    path.unlink()
