@@ -29,13 +29,14 @@ def test_the_examples_of_the_verdicts_hold() -> None:
 
 def test_the_pages_are_what_their_kept_numbers_say() -> None:
     code = (
-        "from page import answered, written; from papers_main import PAGES, PAPERS\n"
+        "from page import answered, written; from papers_main import PAGES, PAPERS, page_of_findings\n"
         "for name, make in PAPERS.items():\n"
         "    results = PAGES / 'results' / name\n"
         "    if results.exists():\n"
         "        page = written(answered(make(False), results), results)\n"
         "        assert page == (PAGES / f'{name}.md').read_text(encoding='utf-8'), name\n"
         "        print(name)\n"
+        "assert page_of_findings(PAGES) == (PAGES / 'findings.md').read_text(encoding='utf-8')\n"
     )
     load = (
         "import importlib.util, sys; sys.path.insert(0, sys.argv[1])\n"

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import fedsa
 import fedswa
+import findings
 import ima
 import wima
-from page import make
+from page import answered, make
 from paper import Paper
 from work import Workplace
 
@@ -46,6 +47,19 @@ def main(names: list[str], runs: Path, quick: bool, only_pages: bool) -> None:
             place.ask(paper.asked, paper.runs)
         if (place.results / "commands.json").exists():
             make(paper, place.results, pages)
+    if not quick and (page := page_of_findings(pages)):
+        (pages / "findings.md").write_text(page, encoding="utf-8")
+
+
+def page_of_findings(pages: Path) -> str:
+    """The page ahead of the others; "" where a figure of it is not measured yet."""
+    results = pages / "results"
+    papers = {
+        name: answered(make_paper(False), results / name)
+        for name, make_paper in PAPERS.items()
+        if (results / name / "commands.json").exists()
+    }
+    return findings.written(papers, results) if findings.has_all(papers) else ""
 
 
 if __name__ == "__main__":

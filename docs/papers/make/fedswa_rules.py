@@ -190,7 +190,7 @@ def surfaces(results: Path) -> list[Verdict]:
     return [_judged(claim, rule, found, judge)]
 
 
-def _rises(results: Path, names: Sequence[str]) -> Mapping[str, Rise]:
+def rises_of(results: Path, names: Sequence[str]) -> Mapping[str, Rise]:
     """The mean rise in a ball; runs stand in the order of `CALLED`."""
     from fedscope import Sharpness
 
@@ -216,7 +216,7 @@ def rises(results: Path, names: Sequence[str]) -> list[Verdict]:
     Args:
         names: of the answers, one a seed.
     """
-    found = _rises(results, names)
+    found = rises_of(results, names)
     claim = "FedMoSWA's training loss is flatter than all baselines'."
     rule = f"Each baseline's mean rise minus FedMoSWA's, in nats, is above 0 (95 % interval over seeds). {AMONG}"
 
@@ -264,7 +264,7 @@ def surfaces_table(results: Path) -> str:
 
 def rises_table(results: Path, names: Sequence[str]) -> str:
     """The mean rises in the ball."""
-    return _risen(_rises(results, names))
+    return _risen(rises_of(results, names))
 
 
 def _risen(found: Mapping[str, Rise]) -> str:

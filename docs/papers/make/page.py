@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import estimates
 from paper import Figure, Left, Paper
-from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict
+from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict, said
 
 #: what ``explain`` says of a claim, in this page's words
 WORDS = {"supported": REPRODUCED, "contradicted": NOT, "undecided": SMALL}
@@ -109,11 +110,9 @@ def _judged(verdict: Verdict) -> str:
 
 
 def _number(one: Number, verdict: Verdict) -> str:
-    def said(value: float) -> str:
-        return f"{100 * value + 0.0:.1f} %".replace("-0.0 %", "0.0 %") if verdict.percent else f"{value:.3g}"
-
-    interval = "" if math.isnan(one.low) else f" ({said(one.low)} to {said(one.high)})"
-    return f"{one.where} {said(one.value)}{interval}"
+    shown = partial(said, percent=verdict.percent)
+    interval = "" if math.isnan(one.low) else f" ({shown(one.low)} to {shown(one.high)})"
+    return f"{one.where} {shown(one.value)}{interval}"
 
 
 def _stated(statement: Any) -> str:

@@ -40,6 +40,25 @@ class Verdict:
     percent: bool = False
 
 
+def said(value: float, *, percent: bool = False) -> str:
+    """A number on a page.
+
+    >>> said(-0.0001, percent=True), said(0.01234)
+    ('0.0 %', '0.0123')
+    """
+    return f"{100 * value:.1f} %".replace("-0.0 %", "0.0 %") if percent else f"{value:.3g}"
+
+
+def borne(condition: bool, words: str) -> None:
+    """Stop where the numbers do not bear what a sentence says of them.
+
+    Raises:
+        SystemExit: names the sentence.
+    """
+    if not condition:
+        raise SystemExit(f"make papers: the numbers no longer say that {words}; write that finding anew")
+
+
 def above_zero(claim: str, rule: str, numbers: Sequence[Number], *, percent: bool = False) -> Verdict:
     """Reproduced where every interval lies above 0, not where one lies below it, else too small to say.
 
