@@ -26,7 +26,7 @@ SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-mod
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers lint types format docs bench clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers gpu gpu-wheels lint types format docs bench clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -59,6 +59,16 @@ campaign: $(VENV)/.installed
 ## papers: redraw the papers' figures from runs in papers/ (hours the first time; goes on after any stop)
 papers: $(VENV)/.installed
 	$(VENV)/bin/python docs/papers/make
+
+## gpu: tests and benchmarks on a GPU in eight minutes, with PYTHON's own torch and no network: PYTHON=, DATA=FILE.npz, OUT=
+DEVICE ?= cuda
+gpu:
+	$(PYTHON) tests/gpu/make.py --device $(DEVICE) $(if $(DATA),--data $(DATA)) $(if $(OUT),--out $(OUT)) $(if $(filter cpu,$(DEVICE)),--quick)
+
+## gpu-wheels: fetch into wheels/ what such a machine may lack beside torch, numpy and scipy
+gpu-wheels:
+	$(PYTHON) -m pip --disable-pip-version-check download -q --no-deps --only-binary=:all: -c constraints.txt -d wheels \
+		attrs cattrs lazy_loader narwhals plotly tomli-w typing_extensions
 
 lint: $(VENV)/.dependencies
 	$(RUN) -m ruff check .

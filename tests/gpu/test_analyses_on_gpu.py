@@ -1,0 +1,59 @@
+"""Every analysis that takes a device: on an accelerator its numbers are a processor's, to rounding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedscope.cli.main import run
+
+pytestmark = pytest.mark.gpu
+
+SAMPLES = 200
+LIMIT = f"--limit {SAMPLES}"
+#: what is asked, and how far numbers may be apart, as a share of a column's greatest: forward passes in float32 differ
+#: by 1e-6 or so; second derivatives and sums of squares of small differences lose two digits more; replays train again,
+#: and each step carries the difference on
+QUESTIONS: dict[str, tuple[str, float]] = {
+    "line": (f"line r@4/global r@2/global {LIMIT}", 1e-5),
+    "line-clients": (f"line r@4 --clients {LIMIT}", 1e-5),
+    "plane": (f"plane r@2/global r@3/global r@4/global --grid 9 {LIMIT}", 1e-5),
+    "plane-clients": (f"plane r@4 --clients --grid 7 {LIMIT}", 1e-5),
+    "plane-random": (f"plane r@4/global --random --grid 7 {LIMIT}", 1e-5),
+    "sharpness": (f"sharpness r@4/global {LIMIT}", 1e-3),
+    "decompose-rounds": (f"decompose r --rounds 2,4 --draws local:2 {LIMIT}", 1e-3),
+    "cka": (f"cka r --rounds 2,4 {LIMIT}", 1e-4),
+    "subsets": (f"subsets r --rounds 4 --sizes 1,2 {LIMIT}", 1e-5),
+    "forgetting": ("forgetting r --rounds 4", 1e-5),
+    "wima": ("wima r --windows 2,3", 1e-5),
+    "theory": (f"theory r --rounds 4 {LIMIT}", 1e-3),
+    "reaggregate": (f"reaggregate r@4 --server fedavgm --server fedsa {LIMIT}", 1e-5),
+    "embedding": ("disperse r --rounds 2,4 --embed pca", 1e-5),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(few_digits: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four rounds, trained on the processor."""
+    folder, before = tmp_path_factory.mktemp("device"), Path.cwd()
+    words = "train --method fma --clients 6 --participation 0.5 --rounds 4 --epochs 1 --device cpu --out r"
+    os.chdir(folder)
+    try:
+        assert run([*words.split(), "--set", "model.hidden=[16]", "--set", "record.globals=all"]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_an_analysis_is_the_processors(
+    name: str, folder: Path, device: str, monkeypatch: pytest.MonkeyPatch, alike: Callable[..., int]
+) -> None:
+    monkeypatch.chdir(folder)
+    words, relative = QUESTIONS[name]
+    for where, on in (("cpu", "cpu"), ("device", device)):
+        assert run([*words.split(), "--device", on, "--out", f"{name}/{where}/x", "--force"]) == 0
+    assert alike(folder / name / "cpu", folder / name / "device", relative, SAMPLES) > 0
