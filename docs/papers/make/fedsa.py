@@ -10,7 +10,7 @@ from typing import Any
 import fedsa_rules as rules
 from fedsa_left import contradictions, left
 from fedsa_runs import ACCURACIES, GRID, HOLDERS, LOSS, METHODS, PARTITIONS, QUICK, TABLE, Scale, asked, runs
-from kept import drawn, listed
+from kept import drawn, federation, listed
 from paper import Figure, Paper
 
 SYMBOLS = {"cv_threshold": "cv_t", "sim_threshold": "sim_t", "classes": "C", "clusters": "S"}
@@ -96,14 +96,14 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
     """In the paper's order."""
     seeds = f"{scale.seeds} seeds"
     plain = [method for method in METHODS if method != "fedgen"]  # last, so that a method has one look in both figures
-    federation = "20 clients, all in every round, dirichlet:0.1"
+    clients = federation(TABLE)
     last = f"mean over the last {scale.last} rounds, ± deviation over {seeds}"
 
     def panel(key: str, i: int) -> Figure:
         return Figure(
             f"fig6{'abcd'[i]}",
             f"Figure 6: accuracy against {SYMBOLS[key]}",
-            f"FedSA, {federation}; {scale.varied} rounds, {last}; the other three settings stay as in Table 1.",
+            f"FedSA, {clients}; {scale.varied} rounds, {last}; the other three settings stay as in Table 1.",
             tuple(f"fig6-{one}" for one in (GRID if key == "sim_threshold" else (key,))),
             partial(drawn, "Comparison", f"fig6-{key}"),
             judged=partial(rules.threshold, key=key),
@@ -123,7 +123,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig1",
             "Figure 1: the clients' models while they train, t-SNE",
-            f"FedAvg, 20 clients, all in every round, IID and dirichlet:0.1; rounds {listed(scale.ten)}. The map is of "
+            f"FedAvg, {clients}, and the same on IID data; rounds {listed(scale.ten)}. The map is of "
             f"seed 0, the verdicts are over {seeds}, whose first and last rounds the second command asks for.",
             ("fig1", "fig1-seeds"),
             partial(drawn, "Embedding", "fig1"),
@@ -133,7 +133,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig2",
             "Figure 2: single parameters over the clients, and what each method makes of them",
-            f"{federation[0].upper()}{federation[1:]}, round {scale.rounds}, seed 0: densities are of FedAvg's clients "
+            f"{clients[0].upper()}{clients[1:]}, round {scale.rounds}, seed 0: densities are of FedAvg's clients "
             "(dirichlet-seed0). FedSA is a branch of the last round, so it has the same clients; MOON and FedALA train "
             "clients in another way and are branches of two rounds, so their clients are others.",
             ("fig2", "fig2-many"),
@@ -144,7 +144,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig5a",
             "Figure 5: training loss",
-            f"{federation[0].upper()}{federation[1:]}; means over {seeds}. A loss is that of a method's own objective, "
+            f"{clients[0].upper()}{clients[1:]}; means over {seeds}. A loss is that of a method's own objective, "
             "so that of a method with further terms, as MOON, does not compare with FedAvg's; FedGen's, whose further "
             "terms weigh most, is not drawn. The paper draws seven methods, which ones our copy does not tell.",
             ("fig5",),
@@ -153,7 +153,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig5b",
             "Figure 5: accuracy, and its deviation over clients",
-            f"{federation[0].upper()}{federation[1:]}; own-test accuracy of the global model, means over {seeds}; "
+            f"{clients[0].upper()}{clients[1:]}; own-test accuracy of the global model, means over {seeds}; "
             "deviations over seeds stand in Table 1. The paper's dotted lines, of the local models on a common test "
             "set, are not drawn.",
             ("fig5",),
@@ -164,7 +164,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "table1",
             "Table 1, the column of CIFAR-10 and dirichlet:0.1",
-            f"{federation[0].upper()}{federation[1:]}; {last}. The scale keeps our accuracies from being "
+            f"{clients[0].upper()}{clients[1:]}; {last}. The scale keeps our accuracies from being "
             "compared with the paper's; their order can be.",
             ("table1", "table1-equal"),
             table=method_table,

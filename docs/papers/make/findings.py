@@ -60,6 +60,18 @@ FINDINGS = (
         findings_ima.basin,
     ),
     Finding(
+        "What gains in IMA is the average, not the exploration",
+        "ima",
+        ("table1", "table3"),
+        findings_ima.gain,
+    ),
+    Finding(
+        "Clients' models do not gather on IID data either",
+        "fedsa",
+        ("fig1",),
+        findings_fed.gathers,
+    ),
+    Finding(
         "FedSWA and FedMoSWA do not start ahead of FedAvg",
         "fedswa",
         ("table2", "ablation"),

@@ -1,4 +1,4 @@
-"""Findings from FedSWA's results: three sentences each."""
+"""Findings from the results of FedSWA and FedSA: three sentences each."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import fedsa_rules as sa
+import fedsa_runs
 import fedswa
 import fedswa_rules as swa
 from kept import shown
-from verdicts import Number, borne, difference, said
-
-
-def _points(number: Number) -> str:
-    """A difference of accuracies with its interval."""
-    low, high = (f"{100 * value:+.1f}" for value in (number.low, number.high))
-    return f"{100 * number.value:+.1f} points ({low} to {high})"
+from verdicts import borne, difference, points, said
 
 
 def swa_starts(results: Path) -> tuple[str, str, str]:
@@ -31,8 +27,8 @@ def swa_starts(results: Path) -> tuple[str, str, str]:
     rounds = fedswa.Scale().rounds
     return (
         f"After {rounds} rounds on a tenth of CIFAR-10 the accuracy of FedSWA minus that of FedAvg is "
-        f"{_points(of_fedswa)}, and that of FedMoSWA {_points(of_fedmoswa)}.",
-        f"FedMoSWA with rho = alpha = 1 is ahead of SCAFFOLD by {_points(of_both)}, as in the paper's ablation.",
+        f"{points(of_fedswa)}, and that of FedMoSWA {points(of_fedmoswa)}.",
+        f"FedMoSWA with rho = alpha = 1 is ahead of SCAFFOLD by {points(of_both)}, as in the paper's ablation.",
         f"The paper has {fedswa.ROUNDS:,} rounds and ResNet-18, so this says how the methods start, and not where they "
         "end.",
     )
@@ -57,4 +53,39 @@ def flatness(results: Path) -> tuple[str, str, str]:
         f"The flattest here are MoFedSAM's ({shown(flattest.rise, 1, '.2g')}), whose training loss is "
         f"{said(mean(flattest.loss))} where chance is {said(math.log(10))}.",
         "So flatness alone says nothing: compare it between models that have learnt alike.",
+    )
+
+
+def gathers(results: Path) -> tuple[str, str, str]:
+    """Whether clients' models gather."""
+    iid, skewed = (one.numbers[0] for one in sa.gathers(results, fedsa_runs.Scale().seeds))
+    borne(iid.low > 1, "the clients' models spread on IID data")
+    rounds = fedsa_runs.Scale().rounds
+    return (
+        f"The mean distance of the clients' models to their round's mean is {iid.value:.1f} times ({iid.low:.1f} to "
+        f"{iid.high:.1f}) that of the first round after {rounds} rounds on IID data, and {skewed.value:.1f} times "
+        f"({skewed.low:.1f} to {skewed.high:.1f}) on skewed data.",
+        "The paper's maps show the models of IID clients gathering while they train; in ours they start together and "
+        "spread.",
+        "A t-SNE map has no distances, so what gathers in it need not be near: measure the distance beside it.",
+    )
+
+
+def synergy(results: Path) -> tuple[str, str, str]:
+    """FedSA against FedAvg, and against equal weights."""
+    from fedscope import Comparison
+
+    table = Comparison.load(results / "table1")
+    usual, equal = sa.ahead(table, "fma", sa.DEPLOYED), sa.ahead_of_equal(results)
+    found, (_, another, _) = sa.distances(results), sa.plain(results)
+    borne(
+        usual.low < 0 < usual.high and equal.low < 0 < equal.high,
+        "FedSA is apart neither from FedAvg nor from equal weights",
+    )
+    count = len(found["FedSA"])
+    return (
+        f"The accuracy of FedSA minus that of FedAvg is {points(usual)}, and minus that of FedAvg with equal weights "
+        f"{points(equal)}.",
+        f"Of the {count} most skewed parameters FedSA's value is other than the clients' plain mean in {another}.",
+        "So at this size most of what FedSA changes is that clients count alike, whatever their samples.",
     )

@@ -11,9 +11,12 @@ from typing import Any
 import ima_methods
 import ima_rules as rules
 from ima_left import contradictions, left
-from kept import drawn, listed
+from kept import drawn, federation, listed
 from paper import Figure, Paper
 from work import Asked, Trained
+
+#: of the rate, a round, in the second cross-silo federation
+DECAY = 0.01
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def runs(scale: Scale) -> tuple[Trained, ...]:
         Trained("ima/device", device, scale.rounds),
         Trained("ima/device-ima", branch, scale.rounds),
         Trained("ima/silo", silo, scale.silo),
-        Trained("ima/silo-decay", f"{silo} --set client.lr_decay=0.01", scale.silo),
+        Trained("ima/silo-decay", f"{silo} --set client.lr_decay={DECAY:g}", scale.silo),
         Trained("ima/mnist", rest, scale.further),
         Trained("ima/dirichlet", f"{skewed} --set data.partition=dirichlet:0.1", scale.further),
     )
@@ -174,10 +177,10 @@ def stating(*begins: str) -> Callable[[Path], list[Any]]:
 def figures(scale: Scale) -> tuple[Figure, ...]:
     """In the paper's order."""
     of_device, of_silo = shown(scale.rounds), shown(scale.silo)
-    device = f"100 clients of two shards, ten a round; rounds {listed(of_device)} of {scale.rounds}."
+    device = f"{federation('ima/fig1')}; rounds {listed(of_device)} of {scale.rounds}."
     silo = (
-        "Ten clients of two shards of 250 samples, all in every round, without and with a decay of the rate of 0.01 a "
-        f"round; rounds {', '.join(map(str, scale.decomposed))}."
+        f"{federation('ima/fig2')}, without and with a decay of the rate of {DECAY:g} a round; "
+        f"rounds {', '.join(map(str, scale.decomposed))}."
     )
     cohorts = [("fig1", "across devices", scale.rounds), ("fig8-silo", "across silos", scale.silo)]
     others = [
@@ -245,7 +248,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig8",
             "Figures 8 and 9: planes across devices and across silos, loss above error",
-            f"Across devices as in Figure 1; across silos all ten clients a round, rounds {listed(of_silo)}.",
+            f"Across devices as in Figure 1; across silos {federation('ima/fig2')}, rounds {listed(of_silo)}.",
             ("fig1", "fig8-silo"),
             partial(drawn_planes, names=cohorts),
             partial(rules.misses, device=of_device, silo=of_silo),

@@ -49,6 +49,24 @@ def said(value: float, *, percent: bool = False) -> str:
     return f"{100 * value:.1f} %".replace("-0.0 %", "0.0 %") if percent else f"{value:.3g}"
 
 
+def listed(words: Sequence[str]) -> str:
+    """In a sentence.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def points(number: Number) -> str:
+    """A difference of accuracies with its interval.
+
+    >>> points(Number("x", 0.0123, -0.001, 0.02))
+    '+1.2 points (-0.1 to +2.0)'
+    """
+    return f"{100 * number.value:+.1f} points ({100 * number.low:+.1f} to {100 * number.high:+.1f})"
+
+
 def borne(condition: bool, words: str) -> None:
     """Stop where the numbers do not bear what a sentence says of them.
 
