@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,15 @@ class Span:
     Attributes:
         part: of a round, one of :data:`PARTS`, or :data:`ROUND` for all of it; for a worker what it did, as ``train``.
         round: its number; client: whose work it was, None for the round's own parts.
-        thread: a number, 0 for the one that plays rounds; begin: seconds since the profile was made; seconds: long.
+        worker: a number from 1 on, of those that are at work at a time the smallest that is free; 0 for the round's own
+            parts.
+        begin: seconds since the profile was made; seconds: long.
     """
 
     part: str
     round: int
     client: int | None
-    thread: int
+    worker: int
     begin: float
     seconds: float
 
@@ -43,27 +46,31 @@ class Profile:
     >>> profile = Profile()
     >>> with profile.span("training", 1):
     ...     pass
-    >>> [(span.part, span.round, span.thread) for span in profile.spans]
+    >>> [(span.part, span.round, span.worker) for span in profile.spans]
     [('training', 1, 0)]
     """
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self._began = time.perf_counter()
-        self._threads = {threading.get_ident(): 0}
+        self._at_work: set[int] = set()
         self._lock = threading.Lock()
 
     @contextmanager
     def span(self, part: str, round: int, client: int | None = None) -> Iterator[None]:
         """What happens inside, timed; it counts where it fails, too."""
+        # threads come and go with every round, so their own names would be too many
+        with self._lock:
+            worker = 0 if client is None else next(i for i in count(1) if i not in self._at_work)
+            self._at_work.add(worker)
         begin = time.perf_counter()
         try:
             yield
         finally:
             seconds = time.perf_counter() - begin
             with self._lock:
-                thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
-                self.spans.append(Span(part, round, client, thread, begin - self._began, seconds))
+                self._at_work.discard(worker)
+                self.spans.append(Span(part, round, client, worker, begin - self._began, seconds))
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -87,7 +94,10 @@ class Profile:
             return span.client is not None and phase is not None and span.begin < phase.begin + phase.seconds
 
         own = [span for span in self.spans if trains(span)]
-        whole = self.seconds("training") * len({span.thread for span in own})
+        whole = fsum(
+            phase.seconds * len({span.worker for span in own if span.round == number})
+            for number, phase in phases.items()
+        )
         return fsum(span.seconds for span in own) / whole if whole else float("nan")
 
     def findings(self) -> dict[str, Any]:
@@ -97,28 +107,34 @@ class Profile:
 
     def summary(self) -> str:
         """A table: seconds a round and shares of it, by part."""
-        count, whole = len(self.rounds), self.seconds(ROUND)
-        if not count:
+        rounds, whole = len(self.rounds), self.seconds(ROUND)
+        if not rounds:
             return "no round was finished, so there is nothing to say of its parts"
         parts = {part: self.seconds(part) for part in PARTS}
         parts |= {"all else": whole - fsum(parts.values()), ROUND: whole}
         rows = [f"{'part':<12} {'s a round':>10} {'share':>6}"]
-        rows += [f"{part:<12} {own / count:>10.4f} {100 * own / whole:>4.0f} %" for part, own in parts.items()]
+        rows += [f"{part:<12} {own / rounds:>10.4f} {100 * own / whole:>4.0f} %" for part, own in parts.items()]
         first = next(span for span in self.spans if span.part == ROUND)
-        over = f"mean over {count} rounds, the first of {first.seconds:.4f} s" if count > 1 else "one round"
+        over = f"mean over {rounds} rounds, the first of {first.seconds:.4f} s" if rounds > 1 else "one round"
         rows.append(f"{over}; while clients train, a worker is busy {100 * self.busy:.0f} % of the time")
         return "\n".join(rows)
 
     def trace(self) -> dict[str, Any]:
         """The spans in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open; times in microseconds.
 
-        A row a thread: the first has rounds and their parts, the others have clients.
+        A row a worker, and the first one for rounds and their parts.
         """
         first = min((span.begin for span in self.spans), default=0.0)
-        names = {thread: "rounds" if not thread else f"worker {thread}" for thread in self._threads.values()}
+        workers = sorted({0, *(span.worker for span in self.spans)})
         events: list[dict[str, Any]] = [
-            {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
-            for thread, name in names.items()
+            {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": 1,
+                "tid": worker,
+                "args": {"name": f"worker {worker}" if worker else "rounds"},
+            }
+            for worker in workers
         ]
         events += [
             {
@@ -126,7 +142,7 @@ class Profile:
                 "name": f"{span.part} {span.round}" if span.client is None else f"{span.part} client {span.client}",
                 "cat": span.part,
                 "pid": 1,
-                "tid": span.thread,
+                "tid": span.worker,
                 "ts": round(1e6 * (span.begin - first), 1),
                 "dur": round(1e6 * span.seconds, 1),
                 "args": {"round": span.round},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from math import fsum, isnan
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -67,6 +68,25 @@ def test_a_worker_is_busy_while_it_trains() -> None:
     assert isnan(profile.busy), "the round is not over"
     profile.spans.append(Span(ROUND, 1, None, 0, 0, 20))
     assert profile.busy == pytest.approx(0.6)
+
+
+def test_workers_are_counted_by_how_many_there_are_at_a_time() -> None:
+    profile = Profile()
+
+    def work(client: int, inside: int | None = None) -> None:
+        with profile.span("train", 1, client):
+            if inside is not None:
+                other = Thread(target=work, args=(inside,))
+                other.start()
+                other.join()
+
+    for first in (0, 10, 20):  # threads of their own each time, as every round has
+        thread = Thread(target=work, args=(first, first + 1))
+        thread.start()
+        thread.join()
+    assert {(span.client, span.worker) for span in profile.spans} == {
+        (0, 1), (1, 2), (10, 1), (11, 2), (20, 1), (21, 2)
+    }  # fmt: skip
 
 
 def test_profiling_changes_no_number(trained: tuple[Run, Profile], tmp_path: Path) -> None:
