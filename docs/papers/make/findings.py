@@ -72,6 +72,12 @@ FINDINGS = (
         findings_fed.gathers,
     ),
     Finding(
+        "FedSA is close to an average in which clients count alike",
+        "fedsa",
+        ("table1", "fig2"),
+        findings_fed.synergy,
+    ),
+    Finding(
         "FedSWA and FedMoSWA do not start ahead of FedAvg",
         "fedswa",
         ("table2", "ablation"),

@@ -87,5 +87,5 @@ def synergy(results: Path) -> tuple[str, str, str]:
         f"The accuracy of FedSA minus that of FedAvg is {points(usual)}, and minus that of FedAvg with equal weights "
         f"{points(equal)}.",
         f"Of the {count} most skewed parameters FedSA's value is other than the clients' plain mean in {another}.",
-        "So at this size most of what FedSA changes is that clients count alike, whatever their samples.",
+        "So at this size FedSA is close to an average in which clients count alike, whatever their samples.",
     )

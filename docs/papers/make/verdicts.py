@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,8 +64,13 @@ def points(number: Number) -> str:
 
     >>> points(Number("x", 0.0123, -0.001, 0.02))
     '+1.2 points (-0.1 to +2.0)'
+    >>> points(Number("x", 0.0, -0.0001, 0.02))
+    '0.0 points (0.0 to +2.0)'
     """
-    return f"{100 * number.value:+.1f} points ({100 * number.low:+.1f} to {100 * number.high:+.1f})"
+    value, low, high = (
+        re.sub(r"^[+-](0\.0)$", r"\1", f"{100 * one:+.1f}") for one in (number.value, number.low, number.high)
+    )
+    return f"{value} points ({low} to {high})"
 
 
 def borne(condition: bool, words: str) -> None:
