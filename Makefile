@@ -65,10 +65,12 @@ DEVICE ?= cuda
 gpu:
 	$(PYTHON) tests/gpu/make.py --device $(DEVICE) $(if $(DATA),--data $(DATA)) $(if $(OUT),--out $(OUT)) $(if $(filter cpu,$(DEVICE)),--quick)
 
-## gpu-wheels: fetch into wheels/ what such a machine may lack beside torch, numpy and scipy
+## gpu-wheels: fetch into wheels/ what such a machine most likely lacks, or NAMES=; FOR=3.12 where its Python is another
+NAMES ?= attrs cattrs lazy_loader narwhals plotly tomli-w typing_extensions
+PLATFORMS := $(foreach age,2_28 2_27 2_17 2014,--platform manylinux$(if $(findstring _,$(age)),_)$(age)_x86_64)
 gpu-wheels:
 	$(PYTHON) -m pip --disable-pip-version-check download -q --no-deps --only-binary=:all: -c constraints.txt -d wheels \
-		attrs cattrs lazy_loader narwhals plotly tomli-w typing_extensions
+		$(if $(FOR),--python-version $(FOR) --implementation cp $(PLATFORMS)) $(NAMES)
 
 lint: $(VENV)/.dependencies
 	$(RUN) -m ruff check .

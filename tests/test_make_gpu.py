@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,9 +48,22 @@ def test_a_wheel_that_is_nowhere_is_named(tmp_path: Path) -> None:
     done = python("make.provide(['pytest>=1', 'no_such-package>=1'])", tmp_path)
     assert done.returncode == 1
     assert done.stderr == (
-        f"make gpu: {sys.executable} lacks no_such-package, and wheels/ has none of it; run `make gpu-wheels` where "
-        "there is a network, and bring that folder\n"
+        f"make gpu: {sys.executable} lacks no_such-package, and wheels/ has none of it; run "
+        "`make gpu-wheels NAMES='no_such-package'` where there is a network, and bring that folder\n"
     )
+
+
+def test_data_that_cannot_be_used_are_refused_first(tmp_path: Path) -> None:
+    np.savez(tmp_path / "small.npz", **dict.fromkeys(("x_train", "y_train", "x_test", "y_test"), np.zeros(4)))
+    np.savez(tmp_path / "other.npz", x_train=np.zeros(4))
+    for name, said in (
+        ("none.npz", r"cannot be read \(.*\); give an \.npz, or leave it out"),
+        ("other.npz", "lacks y_train, x_test, y_test; give CIFAR-10's arrays, or leave it out"),
+        ("small.npz", "has fewer than 5,000 training samples; give CIFAR-10's arrays, or leave it out"),
+    ):
+        done = python(f"make.refuse_data(Path({str(tmp_path / name)!r}))", tmp_path)
+        assert done.returncode == 1
+        assert re.fullmatch(f"make gpu: DATA={re.escape(str(tmp_path / name))} {said}\n", done.stderr), done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

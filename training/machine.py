@@ -277,7 +277,7 @@ def _evaluation(module: nn.Module, compute: Compute, seconds: float) -> float:
     from .building import initial_model
 
     count = compute.workers or cores()
-    x, y = _noise(2 * OWN, "cpu")
+    x, y = _noise(20 * OWN if compute.is_gpu else 2 * OWN, "cpu")  # as many as a GPU is given at a time
     samples = Samples(x, y, CLASSES, "noise", "test", np.arange(len(y)))
     evaluator = Evaluator(module, samples, compute=compute)
     models = [initial_model(module)] * count

@@ -29,7 +29,7 @@ class Span:
         round: its number; client: whose work it was, None for the round's own parts.
         worker: a number from 1 on, of those that are at work at a time the smallest that is free; 0 for the round's own
             parts.
-        begin: seconds since the profile was made; seconds: long.
+        begin: seconds since the profile was made; seconds: long; finished: whether it ended without an error.
     """
 
     part: str
@@ -38,6 +38,7 @@ class Span:
     worker: int
     begin: float
     seconds: float
+    finished: bool = True
 
 
 class Profile:
@@ -63,19 +64,20 @@ class Profile:
         with self._lock:
             worker = 0 if client is None else next(i for i in count(1) if i not in self._at_work)
             self._at_work.add(worker)
-        begin = time.perf_counter()
+        begin, finished = time.perf_counter(), False
         try:
             yield
+            finished = True
         finally:
             seconds = time.perf_counter() - begin
             with self._lock:
                 self._at_work.discard(worker)
-                self.spans.append(Span(part, round, client, worker, begin - self._began, seconds))
+                self.spans.append(Span(part, round, client, worker, begin - self._began, seconds, finished))
 
     @property
     def rounds(self) -> tuple[int, ...]:
         """Those that were finished."""
-        return tuple(span.round for span in self.spans if span.part == ROUND)
+        return tuple(span.round for span in self.spans if span.part == ROUND and span.finished)
 
     def seconds(self, part: str) -> float:
         """Of a part, or of :data:`ROUND`, over all rounds that were finished."""
@@ -114,7 +116,7 @@ class Profile:
         parts |= {"all else": whole - fsum(parts.values()), ROUND: whole}
         rows = [f"{'part':<12} {'s a round':>10} {'share':>6}"]
         rows += [f"{part:<12} {own / rounds:>10.4f} {100 * own / whole:>4.0f} %" for part, own in parts.items()]
-        first = next(span for span in self.spans if span.part == ROUND)
+        first = next(span for span in self.spans if span.part == ROUND and span.finished)
         over = f"mean over {rounds} rounds, the first of {first.seconds:.4f} s" if rounds > 1 else "one round"
         rows.append(f"{over}; while clients train, a worker is busy {100 * self.busy:.0f} % of the time")
         return "\n".join(rows)

@@ -76,7 +76,7 @@ class Parts:
                 return float("nan")
             bench.load(model.parameters, model.buffers)
             tally = Tally(self.task, str(self.x.device))
-            with torch.no_grad():
+            with torch.no_grad(), bench.compute.products():
                 for block in torch.split(torch.from_numpy(rows).to(self.x.device), self.batch):
                     tally.add(bench.module(bench.prepare(self.x[block])), self.y[block])
             return tally.means()[1]

@@ -205,12 +205,20 @@ def _profile_at(path: Path | None) -> Any:
 
 @contextmanager
 def _profiled(profile: Any, path: Path | None) -> Iterator[None]:
-    """Writes the trace, of what was stopped or failed too."""
+    """Writes the trace, of what was stopped or failed too; what was refused has none."""
+    from ...checkpoints import FedscopeError
+
     try:
         yield
-    finally:
-        if profile is not None:
-            profile.save(path)
+    except BaseException:
+        if profile is not None and profile.spans:
+            try:
+                profile.save(path)
+            except FedscopeError as error:  # what ended the training is what is said at the end
+                click.echo(f"fedscope: {error}", err=True)
+        raise
+    if profile is not None:
+        profile.save(path)
 
 
 def _say(run: Any, as_json: bool, profile: Any = None) -> None:

@@ -80,7 +80,7 @@ def locality_gaps(
     make = partial(Replica, deepcopy(module).double(), compute)
     first = make()
     x = first.prepare(samples.x)
-    try_out(first, [(samples, x, samples.y)])
+    try_out(first, [(samples, x, samples.y.to(first.device))])
     batch = default_batch(module, samples, compute.device)
     centre = _mean(clients, p)
     count, n = len(clients), len(samples)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,37 +24,68 @@ def device() -> str:
     return asked
 
 
+#: columns of a long table that say what a row's number is
+_KINDS = ("measure", "quantity", "factor", "estimate")
+
+
 def _numbers(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and values of everything in a result that is a floating-point number."""
+    """Name and values of everything in a result that is a floating-point number; of a long table kind by kind."""
     import h5py
 
     if path.suffix == ".csv":
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        for name in rows[0] if rows else ():
-            texts = [row[name] for row in rows]
-            try:
-                yield name, np.array([float(text) if text else np.nan for text in texts])
-            except ValueError:
-                continue
+        groups: dict[str, list[dict[str, str]]] = {}
+        for row in rows:
+            groups.setdefault(" ".join(row[kind] for kind in _KINDS if kind in row), []).append(row)
+        for kind, own in groups.items():
+            for name in own[0]:
+                texts = [row[name] for row in own]
+                try:
+                    yield f"{kind} {name}", np.array([float(text) if text else np.nan for text in texts])
+                except ValueError:
+                    continue
         return
+    found: list[tuple[str, np.ndarray]] = []
+
+    def keep(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset) and item.dtype.kind == "f":
+            found.append((name, np.asarray(item[()])))
+
     with h5py.File(path) as file:
-        found: list[tuple[str, np.ndarray]] = []
-        file.visititems(
-            lambda name, item: (
-                found.append((name, item[()])) if isinstance(item, h5py.Dataset) and item.dtype.kind == "f" else None
-            )
-        )
+        file.visititems(keep)
     yield from found
+
+
+def _devices(folder: Path) -> set[str]:
+    """The devices that the results of a folder say they were computed on."""
+    import h5py
+
+    found = set()
+    for path in folder.iterdir():
+        if path.suffix == ".nc":
+            with h5py.File(path) as file:
+                found.add(str(file.attrs["device"]))
+        elif path.suffix == ".json":
+            found |= set(_named("device", json.loads(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def _named(key: str, said: Any) -> Iterator[str]:
+    """Every value of a key, however deep."""
+    for name, value in said.items() if isinstance(said, dict) else enumerate(said if isinstance(said, list) else ()):
+        if name == key:
+            yield str(value)
+        yield from _named(key, value)
 
 
 @pytest.fixture(scope="session")
 def alike() -> Callable[[Path, Path, float, int], int]:
     """``alike(one, other, relative, samples)``: how many columns were compared of the results under two folders.
 
-    All numbers differ by at most a share of their column's greatest magnitude.
-    The greatest magnitude, because a factor that is near 0 is a difference of larger numbers. Shares of samples
-    (errors, accuracies) may differ by two samples: a sample that lies between two classes falls either way.
+    All numbers differ by at most a share of their column's greatest magnitude: a difference of large numbers may be
+    near 0. Shares of samples (errors, accuracies) differ by at most two samples on average: one that lies between two
+    classes falls either way.
     """
 
     def check(one: Path, other: Path, relative: float, samples: int) -> int:
@@ -65,13 +98,24 @@ def alike() -> Callable[[Path, Path, float, int], int]:
                 assert column == same
                 assert actual.shape == expected.shape, (name, column)
                 assert np.array_equal(np.isnan(actual), np.isnan(expected)), (name, column)
-                scale = float(np.nanmax(np.abs(expected), initial=0.0))
-                bound = relative * scale
-                if any(word in column for word in ("error", "accuracy", "value", "gained", "lost", "forgot")):
-                    bound = max(bound, 2 / samples)
-                apart = float(np.nanmax(np.abs(actual - expected), initial=0.0))
-                assert apart <= bound, f"{name}, {column}: {apart:.3g} apart, more than {bound:.3g}"
+                differences = np.abs(actual - expected)[~np.isnan(expected)]
+                if not differences.size:
+                    continue
                 compared += 1
+                if (
+                    any(word in column for word in ("error", "accuracy", "before_", "after_"))
+                    and "stderr" not in column
+                ):
+                    assert differences.mean() <= 2 / samples, f"{name}, {column}: {differences.mean():.3g} on average"
+                    continue
+                bound = relative * float(np.nanmax(np.abs(expected)))
+                assert differences.max() <= bound, f"{name}, {column}: {differences.max():.3g}, more than {bound:.3g}"
         return compared
 
     return check
+
+
+@pytest.fixture(scope="session")
+def devices() -> Callable[[Path], set[str]]:
+    """``devices(folder)``: those that the results under it were computed on."""
+    return _devices

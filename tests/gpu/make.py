@@ -18,9 +18,16 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 (this file is what a Python that is too old runs first)
+    sys.exit(
+        f"make gpu: {sys.executable} is Python {platform.python_version()}, and fedscope needs 3.11; PYTHON= names it"
+    )
+
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE, WHEELS = ROOT / ".gpu", ROOT / "wheels"
@@ -69,17 +76,44 @@ def provide(requirements: list[str]) -> None:
     there = {re.split(r"-\d", path.name)[0].lower().replace("_", "-"): path for path in WHEELS.glob("*.whl")}
     if absent := [name for name in missing if name.lower().replace("_", "-") not in there]:
         sys.exit(
-            f"make gpu: {sys.executable} lacks {', '.join(absent)}, and wheels/ has none of it; run `make gpu-wheels` "
-            "where there is a network, and bring that folder"
+            f"make gpu: {sys.executable} lacks {', '.join(absent)}, and wheels/ has none of it; run "
+            f"`make gpu-wheels NAMES='{' '.join(absent)}'` where there is a network, and bring that folder"
         )
     words = ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--upgrade", "--target", str(PLACE / "site")]
-    subprocess.run([sys.executable, *words, *map(str, there.values())], check=True)
+    done = subprocess.run([sys.executable, *words, *map(str, there.values())], check=False)
+    if done.returncode:
+        sys.exit(f"make gpu: {sys.executable} -m pip could not unpack wheels/, and has said why")
+
+
+def project() -> dict[str, Any]:
+    """What `pyproject.toml` says."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def refuse_data(path: Path) -> None:
+    """Refuse what the benchmarks could not use, before the tests have run.
+
+    Raises:
+        SystemExit: no such file, or one that lacks an array or samples.
+    """
+    import numpy as np
+
+    wanted = ("x_train", "y_train", "x_test", "y_test")
+    try:
+        with np.load(path) as arrays:
+            lacks = [name for name in wanted if name not in arrays.files]
+            few = not lacks and len(arrays["y_train"]) < 5_000
+    except (OSError, ValueError) as error:
+        sys.exit(f"make gpu: DATA={path} cannot be read ({str(error).splitlines()[0]}); give an .npz, or leave it out")
+    if lacks or few:
+        said = f"lacks {', '.join(lacks)}" if lacks else "has fewer than 5,000 training samples"
+        sys.exit(f"make gpu: DATA={path} {said}; give CIFAR-10's arrays, or leave it out")
 
 
 def lay_out() -> None:
     """The package as it is installed, by links, so that nothing is built."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        folders = tomllib.load(file)["tool"]["setuptools"]["package-dir"]
+    folders = project()["tool"]["setuptools"]["package-dir"]
     package = PLACE / "fedscope"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)
@@ -116,8 +150,7 @@ def step(words: list[str], seconds: int, environment: dict[str, str]) -> tuple[i
 
 def main(device: str, data: Path | None, out: Path, quick: bool) -> int:
     """Do all of it; 0 where the tests passed and the benchmarks ran."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        needed = tomllib.load(file)["project"]["dependencies"]
+    needed = project()["project"]["dependencies"]
     own = [one for one in needed if one.startswith("torch")]
     if short := lacking(own):
         sys.exit(f"make gpu: {sys.executable} lacks {' and '.join(short)} as new as {', '.join(own)}; PYTHON= names it")
@@ -125,6 +158,13 @@ def main(device: str, data: Path | None, out: Path, quick: bool) -> int:
 
     if device != "cpu" and not torch.cuda.is_available():
         sys.exit(f"make gpu: torch {torch.__version__} sees no CUDA device; `make gpu DEVICE=cpu` tries it without one")
+    if data is not None:
+        refuse_data(data)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.touch()
+    except OSError as error:
+        sys.exit(f"make gpu: OUT={out} cannot be written: {error.strerror}; give another")
     provide([*(one for one in needed if one not in own), *TOOLS])
     lay_out()
     environment = {
@@ -140,7 +180,6 @@ def main(device: str, data: Path | None, out: Path, quick: bool) -> int:
     name = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
     ends = {0: "passed", 124: "out of time"}
-    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(
         f"# {name}\n\n{time.strftime('%Y-%m-%d')}; {versions}\n\n## Tests: {ends.get(code, 'failed')}\n\n```text\n"
         f"{said[-6000:].strip()}\n```\n\n## Benchmarks: {ends.get(rate, 'failed').replace('passed', 'ran')}"

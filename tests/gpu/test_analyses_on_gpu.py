@@ -1,4 +1,5 @@
-"""Every analysis that takes a device: on an accelerator its numbers are a processor's, to rounding."""
+"""Analyses that take a device: on an accelerator their numbers are a processor's, to rounding. The t-SNE of parameters
+is none of them: there another package computes."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from fedscope.cli.main import run
 
 pytestmark = pytest.mark.gpu
 
-SAMPLES = 200
-LIMIT = f"--limit {SAMPLES}"
+#: test samples of the few digits; fewer than the limit, which is of training samples
+SAMPLES = 72
+LIMIT = "--limit 200"
 #: what is asked, and how far numbers may be apart, as a share of a column's greatest: forward passes in float32 differ
 #: by 1e-6 or so; second derivatives and sums of squares of small differences lose two digits more; replays train again,
 #: and each step carries the difference on
@@ -30,6 +32,7 @@ QUESTIONS: dict[str, tuple[str, float]] = {
     "forgetting": ("forgetting r --rounds 4", 1e-5),
     "wima": ("wima r --windows 2,3", 1e-5),
     "theory": (f"theory r --rounds 4 {LIMIT}", 1e-3),
+    "explain": (f"explain r --rounds 2,4 --draws local:2 {LIMIT}", 1e-3),
     "reaggregate": (f"reaggregate r@4 --server fedavgm --server fedsa {LIMIT}", 1e-5),
     "embedding": ("disperse r --rounds 2,4 --embed pca", 1e-5),
 }
@@ -50,10 +53,16 @@ def folder(few_digits: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_an_analysis_is_the_processors(
-    name: str, folder: Path, device: str, monkeypatch: pytest.MonkeyPatch, alike: Callable[..., int]
+    name: str,
+    folder: Path,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+    alike: Callable[..., int],
+    devices: Callable[[Path], set[str]],
 ) -> None:
     monkeypatch.chdir(folder)
     words, relative = QUESTIONS[name]
     for where, on in (("cpu", "cpu"), ("device", device)):
         assert run([*words.split(), "--device", on, "--out", f"{name}/{where}/x", "--force"]) == 0
+        assert on in devices(folder / name / where)
     assert alike(folder / name / "cpu", folder / name / "device", relative, SAMPLES) > 0

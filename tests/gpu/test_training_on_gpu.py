@@ -32,15 +32,26 @@ def trained(tables: dict[str, Any], out: Path, device: str, **how: Any) -> Run:
 
 
 @pytest.mark.parametrize("method", names("clients"))
-def test_a_round_of_every_client_method_is_the_processors(
+def test_rounds_of_every_client_method_are_the_processors(
     method: str, device: str, tmp_path: Path, close: Callable[[Any, Any, float], None]
 ) -> None:
-    tables = merge(SMALL, {"client": {"method": method}, "run": {"rounds": 1}})
-    one, other = trained(tables, tmp_path / "a", "cpu").round(1), trained(tables, tmp_path / "b", device).round(1)
-    start = one.read("start").parameters
-    # what a round has changed, which is less than the model
-    close(other.read("global").parameters - start, one.read("global").parameters - start, ROUND)
-    close(other.clients().parameters - start, one.clients().parameters - start, ROUND)
+    # the second round, of the same clients, is the first in which methods have states, companions and corrections
+    tables = merge(SMALL, {"client": {"method": method}, "run": {"participation": 1.0}})
+    runs = [trained(tables, tmp_path / name, on) for name, on in (("a", "cpu"), ("b", device))]
+    for number in (1, 2):
+        one, other = (run.round(number) for run in runs)
+        # what a round has changed, which is less than the model
+        starts = [own.read("start").parameters for own in (one, other)]
+        models = [own.clients().parameters - start for own, start in zip((one, other), starts, strict=True)]
+        close(models[1], models[0], number * ROUND)
+        globals_ = [own.read("global").parameters - start for own, start in zip((one, other), starts, strict=True)]
+        close(globals_[1], globals_[0], number * ROUND)
+    kept, found = (run.round(2) for run in runs)
+    assert kept.client_states == found.client_states
+    for name in kept.client_states:
+        close(
+            *(getattr(own.client_state(name), "parameters", own.client_state(name)) for own in (found, kept)), 2 * ROUND
+        )
 
 
 def test_a_round_of_convolutions_is_the_processors(

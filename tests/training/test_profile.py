@@ -120,6 +120,18 @@ def test_nothing_finished_is_said(tmp_path: Path) -> None:
         Profile().save(tmp_path / "blocked" / "t.json")
 
 
+def test_a_round_that_failed_is_in_the_trace_and_not_in_the_table() -> None:
+    profile = Profile()
+    with profile.span(ROUND, 1), profile.span("training", 1):
+        pass
+    with pytest.raises(KeyboardInterrupt), profile.span(ROUND, 2), profile.span("training", 2):
+        raise KeyboardInterrupt
+    assert profile.rounds == (1,)
+    assert "\none round; " in profile.summary()
+    rounds = [event["args"]["round"] for event in profile.trace()["traceEvents"] if event["ph"] == "X"]
+    assert sorted(rounds) == [1, 1, 2, 2]
+
+
 def test_the_command_says_the_table_and_writes_the_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +153,9 @@ def test_the_command_says_the_table_and_writes_the_trace(
     # what fails is profiled up to there
     assert run([*words.split()[:-1], "lost", "--lr", "1e30", "--profile", "lost.json"]) == 2
     assert Path("lost.json").exists()
+    # what is refused leaves nothing, so that the corrected command is not refused for its trace
+    assert run([*words.split()[:-1], "r", "--profile", "refused.json"]) == 2
+    assert not Path("refused.json").exists()
 
 
 def test_resume_takes_a_profile(tmp_path: Path) -> None:
