@@ -11,6 +11,7 @@ from pathlib import Path
 
 import findings_fed
 import findings_ima
+import findings_wima
 from page import WORDS
 from paper import Figure, Paper
 from verdicts import NOT, REPRODUCED, SMALL
@@ -64,6 +65,12 @@ FINDINGS = (
         "ima",
         ("table1", "table3"),
         findings_ima.gain,
+    ),
+    Finding(
+        "The mean over the last rounds is better and steadier, and costs no training",
+        "wima",
+        ("fig1", "table4"),
+        findings_wima.window,
     ),
     Finding(
         "Clients' models do not gather on IID data either",

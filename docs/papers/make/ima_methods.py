@@ -52,6 +52,11 @@ class Comparisons:
         return self.rounds // 2, 3 * self.rounds // 4
 
     @property
+    def since(self) -> int:
+        """The first round of figures over rounds: four tenths of R, a while before IMA."""
+        return 2 * self.rounds // 5
+
+    @property
     def period(self) -> int:
         """Of a schedule, R/20, as 20 of the paper's 400."""
         return max(2, self.rounds // 20)
@@ -184,17 +189,18 @@ def figures(scale: Comparisons) -> tuple[Figure, ...]:
             "fig7a",
             "Figure 7a: accuracy over rounds for several starts of IMA",
             f"FedAvg and FedFA, IMA from rounds {scale.starts[0]} and {scale.starts[1]} of {scale.rounds} on; means "
-            f"over {scale.seeds} seeds, not smoothed.",
+            f"over {scale.seeds} seeds, not smoothed, from round {scale.since} on.",
             ("fig7a",),
-            rules.drawn_starts,
+            partial(rules.drawn_starts, since=scale.since),
             judged=partial(rules.starts, scale=scale),
         ),
         Figure(
             "fig7b",
             "Figure 7b: accuracy over rounds for several windows of IMA",
-            f"FedAvg, windows {' and '.join(map(str, scale.windows))}; means over {scale.seeds} seeds, not smoothed.",
+            f"FedAvg, windows {' and '.join(map(str, scale.windows))}; means over {scale.seeds} seeds, not smoothed, "
+            f"from round {scale.since} on.",
             ("fig7b",),
-            rules.drawn_windows,
+            partial(rules.drawn_windows, since=scale.since),
             judged=partial(rules.windows, scale=scale),
         ),
         Figure(

@@ -359,8 +359,8 @@ def rounds(results: Path, scale: Comparisons) -> list[Verdict]:
     ]
 
 
-def _drawn(results: Path, name: str, lines: Mapping[str, str]) -> Any:
-    """Curves, a line a setting: its mean over seeds."""
+def _drawn(results: Path, name: str, lines: Mapping[str, str], since: int) -> Any:
+    """Curves, a line a setting: its mean over seeds, from a round on: earlier ones are all alike, and far below."""
     from dataclasses import replace
 
     from fedscope import Curves
@@ -371,17 +371,24 @@ def _drawn(results: Path, name: str, lines: Mapping[str, str]) -> Any:
         Band(words, tuple(curve for curve in made.runs if curve.run.startswith(f"{begins}-seed"))).curve
         for begins, words in lines.items()
     ]
-    return replace(made, runs=tuple(bands), measures=("test_accuracy",)).figure()
+    late = tuple(
+        replace(one, round=one.round[kept], values={key: own[kept] for key, own in one.values.items()})
+        for one in bands
+        for kept in (one.round >= since,)
+    )
+    figure = replace(made, runs=late, measures=("test_accuracy",)).figure()
+    figure.axes[0].set_xlim(left=since)
+    return figure
 
 
-def drawn_starts(results: Path) -> Any:
+def drawn_starts(results: Path, since: int) -> Any:
     """Figure 7a."""
-    return _drawn(results, "fig7a", _names(results, "fig7a"))
+    return _drawn(results, "fig7a", _names(results, "fig7a"), since)
 
 
-def drawn_windows(results: Path) -> Any:
+def drawn_windows(results: Path, since: int) -> Any:
     """Figure 7b."""
-    return _drawn(results, "fig7b", _names(results, "fig7b"))
+    return _drawn(results, "fig7b", _names(results, "fig7b"), since)
 
 
 def _names(results: Path, name: str) -> dict[str, str]:

@@ -1,0 +1,29 @@
+"""Findings from WIMA's results: three sentences each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import wima
+import wima_rules as rules
+from verdicts import borne, points, said
+
+
+def window(results: Path) -> tuple[str, str, str]:
+    """What a mean over the last rounds gains."""
+    scale = wima.Scale()
+    (gained,), (steadier,) = rules.gains(results)[0].numbers, rules.smoother(results)[0].numbers
+    windows = rules.windows(results, scale.compared)[0].numbers
+    borne(
+        gained.low > 0 and steadier.low > 0 and all(one.value > 0 for one in windows),
+        "WIMA gains, is steadier, and any window is better than none",
+    )
+    best = max(windows, key=lambda one: one.value)
+    values = [100 * one.value for one in windows]
+    return (
+        f"With one class a client WIMA's accuracy minus FedAvg's is {points(gained)} over the last measured rounds, "
+        f"and its changes from one to the next are {said(steadier.value, percent=True)} smaller.",
+        f"Windows of {min(scale.windows)} to {max(scale.windows)} rounds gain {min(values):.1f} to {max(values):.1f} "
+        f"points, {best.where} the most.",
+        "WIMA leaves training alone, so any recorded run can be asked for it afterwards: `fedscope wima RUN`.",
+    )
