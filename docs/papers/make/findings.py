@@ -109,7 +109,8 @@ def written(papers: Mapping[str, Paper], results: Path) -> str:
         "# Findings",
         "Four papers say why averages of federated models work, and ours are their figures, made again at the size "
         "that two cores allow: every number comes from a run that a command on the paper's page makes. Each figure's "
-        "claim was judged by a rule that was fixed before; here is what came of them.",
+        "claim was judged by a rule that was fixed before, and what was changed later is said on its page; here is "
+        "what came of them.",
     ]
     for i, finding in enumerate(FINDINGS, 1):
         own = results / finding.paper

@@ -8,7 +8,7 @@ from typing import Any
 import ima_methods
 import ima_methods_rules as methods
 import ima_rules as rules
-from verdicts import borne, listed, points, said
+from verdicts import borne, points, said
 
 SILO, DECAY = "silo", "silo-decay"
 
@@ -102,6 +102,7 @@ def basin(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
 def gain(results: Path) -> tuple[str, str, str]:
     """IMA's gain, and what exploration adds."""
     import fedscope
+    from fedscope.decomposition.explanation.wording import listed
 
     gains = methods.methods(results, ima_methods.METHODS)[0].numbers
     clear, under = [one.where for one in gains if one.low > 0], [one.where for one in gains if one.high < 0]

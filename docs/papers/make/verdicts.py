@@ -50,15 +50,6 @@ def said(value: float, *, percent: bool = False) -> str:
     return f"{100 * value:.1f} %".replace("-0.0 %", "0.0 %") if percent else f"{value:.3g}"
 
 
-def listed(words: Sequence[str]) -> str:
-    """In a sentence.
-
-    >>> listed(["a", "b", "c"]), listed(["a"])
-    ('a, b and c', 'a')
-    """
-    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)
-
-
 def points(number: Number) -> str:
     """A difference of accuracies with its interval.
 
