@@ -58,7 +58,7 @@ def _setting(results: Path, name: str, **changed: float) -> Seeds:
     return cell.values
 
 
-def _methods(results: Path) -> Mapping[str, Seeds]:
+def accuracies(results: Path) -> Mapping[str, Seeds]:
     """Accuracy in the last round by method and seed; SCAFFOLD and FedMoSWA are rows of the ablation."""
     return {
         "fma": _row(results, "methods", "fma"),
@@ -72,7 +72,7 @@ def _methods(results: Path) -> Mapping[str, Seeds]:
 
 def methods(results: Path) -> list[Verdict]:
     """Table 2."""
-    found = _methods(results)
+    found = accuracies(results)
     rule = "In the last round {}'s accuracy minus {} is above 0 (95 % interval over seeds)."
     others = [name for name in CALLED if name != "fedmoswa"]
     return [
@@ -237,7 +237,7 @@ def methods_table(results: Path) -> str:
     """Table 2: ours beside the paper's cells."""
     cells = _published("fedswa/table2-cifar10-resnet18")
     rows = ["| accuracy, % | here | paper |", "| --- | --- | --- |"]
-    rows += [f"| {CALLED[name]} | {shown(own)} | {cells[name]:.1f} |" for name, own in _methods(results).items()]
+    rows += [f"| {CALLED[name]} | {shown(own)} | {cells[name]:.1f} |" for name, own in accuracies(results).items()]
     return "\n".join(rows)
 
 

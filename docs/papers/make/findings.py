@@ -85,13 +85,13 @@ FINDINGS = (
         findings_fed.synergy,
     ),
     Finding(
-        "FedSWA and FedMoSWA do not start ahead of FedAvg",
+        "FedSWA starts behind FedAvg, and FedMoSWA's lead is not proven",
         "fedswa",
         ("table2", "ablation"),
         findings_fed.swa_starts,
     ),
     Finding(
-        "The flattest surface may be that of a model that has learnt nothing",
+        "The flattest surface may be that of the model that has learnt least",
         "fedswa",
         ("surface", "rises"),
         findings_fed.flatness,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,18 +161,19 @@ def starts(results: Path, early: str, late: str) -> list[Verdict]:
     ]
 
 
+def _beside(curves: Mapping[str, Any], samples: int, names: Mapping[float, str], few: float, many: float) -> Number:
+    """Of the last 5 measured rounds: few clients with WIMA minus many without."""
+    a, b = _wima(curves[names[few]], 5), _plain(curves[names[many]], 5)
+    return ahead(f"{100 * few:g} % with WIMA minus {100 * many:g} % without", a, b, samples)
+
+
 def participations(results: Path, names: Mapping[float, str]) -> list[Verdict]:
     """Figure 3a.
 
     Args:
         names: the runs by their participation.
     """
-    curves, samples = _curves(results, "fig3a"), _samples(results)
-
-    def beside(few: float, many: float) -> Number:
-        a, b = _wima(curves[names[few]], 5), _plain(curves[names[many]], 5)
-        return ahead(f"{100 * few:g} % with WIMA minus {100 * many:g} % without", a, b, samples)
-
+    beside = partial(_beside, _curves(results, "fig3a"), _samples(results), names)
     return [
         above_zero(
             "WIMA at 10 % participation is at least as good as FedAvg at 15 %.",
@@ -185,6 +187,39 @@ def participations(results: Path, names: Mapping[float, str]) -> list[Verdict]:
             f"Over the last 5 measured rounds the difference of the accuracies lies within {100 * ABOUT:g} points (95 "
             "% interval).",
             [beside(0.2, 0.5)],
+            -ABOUT,
+            ABOUT,
+            percent=True,
+        ),
+    ]
+
+
+def skewed(results: Path, names: Mapping[float, str]) -> list[Verdict]:
+    """Figure 3b.
+
+    Args:
+        names: the runs by their participation.
+    """
+    beside = partial(_beside, _curves(results, "fig3b"), _samples(results), names)
+    above = "Over the last 5 measured rounds the difference of the accuracies is above 0 (95 % interval)"
+    return [
+        above_zero(
+            "At alpha 0.05 WIMA at 10 % participation is at least as good as FedAvg at 20 % (text).",
+            f"{above}; of two equal ones it is too small to say.",
+            [beside(0.1, 0.2)],
+            percent=True,
+        ),
+        above_zero(
+            "At alpha 0.05 WIMA at 20 % participation is better than FedAvg at 50 % (text).",
+            f"{above}.",
+            [beside(0.2, 0.5)],
+            percent=True,
+        ),
+        within(
+            "At alpha 0.05 WIMA at 10 % participation is about as good as FedAvg at 50 % (caption).",
+            f"Over the last 5 measured rounds the difference of the accuracies lies within {100 * ABOUT:g} points (95 "
+            "% interval).",
+            [beside(0.1, 0.5)],
             -ABOUT,
             ABOUT,
             percent=True,
