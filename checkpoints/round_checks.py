@@ -9,9 +9,10 @@ import numpy as np
 from . import checksums
 from .errors import FedscopeError
 from .hdf5_gate import DamagedError
-from .round_head import read_head
+from .round_head import read_head, read_names
 from .round_models import open_entry, read_client_state, read_state
 from .round_reading import RoundFile, open_round
+from .round_writing import MODELS
 from .rounds import Round
 
 
@@ -72,13 +73,14 @@ def _compare(file: RoundFile, path: str, clients: np.ndarray, faults: list[str])
 def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
     """Look at all that the file says of itself as its readers do, and return how many checksums attributes had."""
     try:
+        there = read_names(file, round_.number)
         head = read_head(file, round_.number, round_.population)
     except FedscopeError as error:
         faults.append(_clause(error))
         return 0
     ids = head.columns["client_ids"]
     file.ids = () if ids is None else ids
-    groups = [(name, False) for name in head.models] + [("clients", True)] * head.has_clients
+    groups = [(name, False) for name in MODELS if name in there] + [("clients", True)] * ("clients" in there)
     for group, stacked in groups:
         for entry in file.layout.entries:
             try:

@@ -13,7 +13,6 @@ from .errors import listed
 from .hdf5_gate import Gate
 from .metrics import from_json
 from .round_reading import RoundFile
-from .round_writing import MODELS
 
 #: the kinds of numbers of each column, and the type it is read as
 COLUMNS: dict[str, tuple[str, type]] = {
@@ -34,7 +33,6 @@ class Head:
     Attributes:
         columns: by name, [C] each; None where a program left one out.
         metrics: numbers by name.
-        models: which of ``start``, ``global`` and ``averaged`` there are.
         has_mean: whether the state of the average over rounds holds the clients' mean.
         client_states: the names of what clients keep.
         all_client_test_error: [N], where it was measured.
@@ -42,11 +40,20 @@ class Head:
 
     columns: dict[str, np.ndarray | None]
     metrics: dict[str, float | int | None]
-    models: tuple[str, ...]
-    has_clients: bool
     has_mean: bool
     client_states: tuple[str, ...]
     all_client_test_error: np.ndarray | None
+
+
+def read_names(file: RoundFile, number: int) -> frozenset[str]:
+    """What a round's file holds, by name; nothing of it is read.
+
+    Raises:
+        FedscopeError: damaged; another round's file.
+    """
+    there = frozenset(file.names(""))
+    _refuse_another_round(file, number)
+    return there
 
 
 def read_head(file: RoundFile, number: int, population: int | None) -> Head:
@@ -59,16 +66,13 @@ def read_head(file: RoundFile, number: int, population: int | None) -> Head:
     Raises:
         FedscopeError: damaged; another round's file.
     """
-    there = file.names("")
-    _refuse_another_round(file, number)
+    there = read_names(file, number)
     columns = {name: _column(file, name) if name in there else None for name in COLUMNS}
     refuse_columns(file.gate, columns, population)
     states = file.names("state") if "state" in there else []
     return Head(
         columns=columns,
         metrics=_metrics(file),
-        models=tuple(name for name in MODELS if name in there),
-        has_clients="clients" in there,
         has_mean="average" in states and "clients_mean" in file.names("state/average"),
         client_states=tuple(file.names("client_state")) if "client_state" in there else (),
         all_client_test_error=_errors(file, population) if "all_client_test_error" in there else None,

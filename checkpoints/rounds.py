@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError, listed
-from .round_head import Head, read_head
+from .round_head import Head, read_head, read_names
 from .round_models import is_packed, read_client_state, read_layer, read_models, read_state
 from .round_reading import RoundFile, open_round
+from .round_writing import MODELS
 from .weights import Layout, Weights
 
 
@@ -42,6 +43,12 @@ class Round:
     def label(self) -> str:
         """Its address, ``runs/ima@40``."""
         return f"{self.run_label}@{self.number}"
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """What there is: all that a list of many rounds asks for."""
+        with open_round(self.path, self.layout) as file:
+            return read_names(file, self.number)
 
     @cached_property
     def _head(self) -> Head:
@@ -116,12 +123,12 @@ class Round:
     @property
     def models(self) -> tuple[str, ...]:
         """Which of ``start``, ``global`` and ``averaged`` were recorded."""
-        return self._head.models
+        return tuple(name for name in MODELS if name in self._names)
 
     @property
     def has_clients(self) -> bool:
         """Whether the clients' models were recorded."""
-        return self._head.has_clients
+        return "clients" in self._names
 
     @property
     def is_packed(self) -> bool:
