@@ -109,9 +109,12 @@ def _adaptive_words(plane: Plane) -> list[str]:
         f"over the lowest tenth {100 * about['held_out_loss_low']:.2g} % of itself",
     ]
     aimed, error = about["held_out_beyond"] <= 1, 100 * about["held_out_error_rms"]
+    part = ""
+    if about.get("levels") == 2:
+        part = f" after {about['points_of_part']:,} on {about['samples_of_part']:,} of the samples"
     return [
-        f"{measured:,} of {points:,} points measured ({100 * measured / points:.0f} %), the others interpolated: at "
-        f"{about['points_held_out']} points held out the loss is off by at most {', '.join(off)}"
+        f"{measured:,} of {points:,} points measured ({100 * measured / points:.0f} %){part}, the others interpolated: "
+        f"at {about['points_held_out']} points held out the loss is off by at most {', '.join(off)}"
         + ("" if aimed else " (more than the 0.5 %, 0.25 and 2 % aimed at: measure all points without --adaptive)")
         + (
             ""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,10 @@ class Visits:
     Args:
         form: writes point i into a worker's replica.
         count: N.
+        costs: [N], how long a point takes beside others, for the progress; all alike where not given.
         partial: where finished points are kept; whoever saves the result removes the file then.
         fingerprint: all that a point's value depends on; a file of another analysis starts afresh.
-        expected: how many points will be asked for, where they are fewer than N.
+        expected: what the points that will be asked for cost together, where they are fewer than N.
         watch: called after every point.
     """
 
@@ -67,17 +69,20 @@ class Visits:
         fingerprint: Mapping[str, Any],
         progress: Progress | None = None,
         partial: Path | None = None,
-        expected: int | None = None,
+        expected: float | None = None,
+        costs: np.ndarray | None = None,
         watch: Callable[[Visits], None] | None = None,
     ) -> None:
         self._evaluator, self._form, self._watch = evaluator, form, watch
         self._store = Partial(partial, fingerprint)
-        self._expected, self._progress = expected or count, progress
+        self._costs = np.ones(count) if costs is None else costs
+        self._expected, self._progress = expected or float(self._costs.sum()), progress
         sets = len(evaluator.parts)
         self.loss, self.error = np.full((sets, count), np.nan), np.full((sets, count), np.nan)
         self.done = np.zeros(count, dtype=bool)
         for key, (loss, error) in self._store.done.items():
-            self._take(int(key), loss, error)
+            if int(key) < count:  # the same question may have been asked on two levels before
+                self._take(int(key), loss, error)
         self._tell()
 
     @property
@@ -85,16 +90,23 @@ class Visits:
         """``loss``, ``error`` and ``done``."""
         return self.loss, self.error, self.done
 
-    def measure(self, order: Iterable[int], spanning: Callable[[], Spanning | None] | None = None) -> None:
+    def measure(
+        self,
+        order: Iterable[int],
+        spanning: Callable[[], Spanning | None] | None = None,
+        evaluator: Evaluator | None = None,
+    ) -> None:
         """Measure those of the points ``order`` that are not yet, in that order.
 
-        ``spanning`` makes what :meth:`Evaluator.evaluate` needs to take points together; asked for if any are left.
+        Args:
+            spanning: makes what :meth:`Evaluator.evaluate` needs to take points together; asked for if any are left.
+            evaluator: measures them, with as many data sets; by default that of all.
         """
         left = [i for i in order if not self.done[i]]
         if not left:
             return
         together = spanning() if spanning is not None else None
-        evaluation = self._evaluator.evaluate(len(self.done), self._form, left, together)
+        evaluation = (evaluator or self._evaluator).evaluate(len(self.done), self._form, left, together)
         with self._store, closing(evaluation) as points:
             for i, loss, error in points:
                 self._take(i, loss, error)
@@ -103,13 +115,17 @@ class Visits:
                 if self._watch is not None:
                     self._watch(self)
 
+    def expect(self, more: float) -> None:
+        """More points will be asked for than was said, which cost so much."""
+        self._expected += more
+
     def _take(self, i: int, loss: Sequence[float] | np.ndarray, error: Sequence[float] | np.ndarray) -> None:
         self.loss[:, i], self.error[:, i], self.done[i] = loss, error, True
 
     def _tell(self) -> None:
         if self._progress is not None:
-            count = int(self.done.sum())
-            self._progress(count, max(count, self._expected))
+            count = int(self._costs[self.done].sum())
+            self._progress(count, max(count, ceil(self._expected)))
 
 
 def provenance_of(

@@ -19,6 +19,9 @@ Measure = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]
 
 #: Points a side of the first lattice, folds of the cross-validation, the least points of a step and of a budget.
 START, FOLDS, STEP, FEWEST = 7, 10, 8, 40
+#: The same where a base is known, of which only a slowly varying difference is fitted; points that are held out where
+#: the base is lowest; and below which part of what is tolerated it ends.
+BASE_START, BASE_STEP, BASE_LOWEST, BASE_ENDS, ENDS = 5, 6, 8, 0.6, 0.5
 #: Of more than MANY points only the nearest NEIGHBOURS make a value: slower, but without an n x n matrix.
 MANY, NEIGHBOURS = 600, 60
 
@@ -72,8 +75,22 @@ def budget(shape: tuple[int, int], share: float = 0.15) -> int:
     return most if most >= FEWEST and min(shape) >= START else points
 
 
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A surface near the one that is wanted, known everywhere: [b, a] each; of the error NaN where there is none."""
+
+    loss: np.ndarray
+    error: np.ndarray
+
+
 def refine(
-    shape: tuple[int, int], measure: Measure, *, share: float = 0.15, tolerance: float = 0.005, seed: int = 0
+    shape: tuple[int, int],
+    measure: Measure,
+    *,
+    share: float = 0.15,
+    tolerance: float = 0.005,
+    seed: int = 0,
+    base: Base | None = None,
 ) -> Refined:
     """The surface on an evenly spaced grid [b, a], from at most :func:`budget` of its points.
 
@@ -96,6 +113,9 @@ def refine(
         share: of the points that may be computed.
         tolerance: greatest difference of the loss at the held-out points, as a share of its range.
         seed: of the held-out points and the folds.
+        base: a surface near this one. Then only the difference of sqrt(loss) from it is interpolated, by cubic radial
+            basis functions, and of the error the difference; it begins with 5 x 5 points and those held out, of which
+            some lie where the base is lowest, and ends at six tenths of what is tolerated.
 
     Raises:
         FedscopeError: a share outside 0 to 1, a tolerance that is not positive.
@@ -120,18 +140,23 @@ def refine(
     if most == loss.size:
         ask(np.arange(most))
         return Refined(loss, error, measured, 0, *(0.0,) * 7, 0)
-    side = min(START, isqrt(most // 2))
+    side = min(START if base is None else BASE_START, isqrt(most // 2))
     fitted[np.ix_(*(np.round(np.linspace(0, count - 1, side)).astype(int) for count in shape))] = True
-    ask(np.concatenate([np.flatnonzero(fitted), _scattered(fitted, min(64, max(16, most // 8)), seed)]))
-    least = max(STEP, most // 10)  # so that the last step, too, checks enough
+    if base is None:
+        held = _scattered(fitted, min(64, max(16, most // 8)), seed)
+        least, ends = max(STEP, most // 10), ENDS  # so that the last step, too, checks enough
+    else:
+        held = np.union1d(_scattered(fitted, 16, seed), _lowest(base.loss, fitted, BASE_LOWEST, seed))
+        least, ends = BASE_STEP, BASE_ENDS
+    ask(np.concatenate([np.flatnonzero(fitted), held]))
     while True:
-        smooth, doubt = _interpolated(loss, fitted & np.isfinite(loss), tolerance, seed)
+        smooth, doubt = _interpolated(loss, fitted & np.isfinite(loss), tolerance, seed, base)
         left = most - int(measured.sum())
         count = left if left < 2 * least else min(max(least, int(fitted.sum()) // 4), left - least)
         step = _hardest(loss, measured, fitted, doubt, count)
         ask(step)
-        found = _checked(loss, error, measured, fitted, smooth, tolerance)
-        if measured.sum() >= most or (found.beyond <= 0.5 and not found.unknown):
+        found = _checked(loss, error, measured, fitted, smooth, tolerance, base)
+        if measured.sum() >= most or (found.beyond <= ends and not found.unknown):
             return found
         fitted.flat[step] = True
 
@@ -145,12 +170,20 @@ def _scattered(taken: np.ndarray, count: int, seed: int) -> np.ndarray:
     return np.array([draw.choice(free) for free in (block[~taken.flat[block]] for block in blocks) if free.size])
 
 
+def _lowest(loss: np.ndarray, taken: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """So many random points that are not taken in the lowest tenth of a surface."""
+    free = np.flatnonzero((loss <= np.quantile(loss, LOWEST)) & ~taken)
+    return np.random.default_rng((seed, count)).choice(free, min(count, len(free)), replace=False)
+
+
 def _places(shape: tuple[int, ...]) -> np.ndarray:
     """Coordinates of all points, [b, a, 2], from 0 to 1."""
     return np.stack(np.meshgrid(*(np.linspace(0, 1, count) for count in shape), indexing="ij"), axis=-1)
 
 
-def _interpolated(loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _interpolated(
+    loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int, base: Base | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Of every point the loss, NaN if those used do not tell it, and what cross-validation misses around it.
 
     The latter over what is tolerated where it misses.
@@ -159,16 +192,19 @@ def _interpolated(loss: np.ndarray, used: np.ndarray, tolerance: float, seed: in
     at, missed, nothing = grid[used], np.empty(len(values)), (np.full(loss.shape, np.nan), np.zeros(loss.shape))
     if len(values) < FOLDS:
         return nothing
-    rooted = bool(values.min() >= 0)
-    back = np.square if rooted else np.asarray
-    true, values = values, np.sqrt(values) if rooted else values
+    rooted = bool(values.min() >= 0 and (base is None or base.loss.min() >= 0))
+    root, back = (np.sqrt, np.square) if rooted else (np.asarray, np.asarray)
+    under = np.zeros(loss.shape) if base is None else root(base.loss)
+    true, values = values, root(values) - under[used]
 
-    make = partial(RBFInterpolator, kernel="quintic", neighbors=NEIGHBOURS if len(at) > MANY else None)
+    kernel = "quintic" if base is None else "cubic"
+    make = partial(RBFInterpolator, kernel=kernel, neighbors=NEIGHBOURS if len(at) > MANY else None)
     fold = np.random.default_rng(seed).permutation(len(at)) % FOLDS
     try:
-        smooth = back(make(at, values)(grid.reshape(-1, 2)).reshape(loss.shape))
+        smooth = back(under + make(at, values)(grid.reshape(-1, 2)).reshape(loss.shape))
         for rest in (fold != k for k in range(FOLDS)):
-            missed[~rest] = np.abs(back(make(at[rest], values[rest])(at[~rest])) - true[~rest])
+            left_out = back(under[used][~rest] + make(at[rest], values[rest])(at[~rest]))
+            missed[~rest] = np.abs(left_out - true[~rest])
     except np.linalg.LinAlgError:  # points on one line or conic
         return nothing
     missed /= Tolerances.of(smooth.clip(true.min(), true.max()), tolerance).at(true)
@@ -203,7 +239,7 @@ def _hardest(loss: np.ndarray, measured: np.ndarray, fitted: np.ndarray, doubt: 
                 chosen.append(int(i))
                 far &= np.hypot(*(grid.reshape(-1, 2) - grid.reshape(-1, 2)[i]).T) > 0.99 * hole[i]
         chosen += group[~np.isin(group, chosen)][: max(0, upto - len(chosen))].tolist()
-    return np.array(chosen)
+    return np.array(chosen, dtype=np.int64)
 
 
 def _checked(
@@ -213,12 +249,14 @@ def _checked(
     fitted: np.ndarray,
     smooth: np.ndarray,
     tolerance: float,
+    base: Base | None,
 ) -> Refined:
     """The surface, and how far it is off at measured points that were not fitted."""
     finite = np.isfinite(loss)
     corners = fitted | (measured & ~finite)
     triangles, sound = _triangles(loss, corners)
-    linear = LinearNDInterpolator(triangles, error[corners])(_places(loss.shape))
+    under = np.zeros(loss.shape) if base is None else base.error
+    linear = LinearNDInterpolator(triangles, (error - under)[corners])(_places(loss.shape)) + under
     known = (sound == 3) & np.isfinite(smooth)
     held = measured & ~fitted & finite & known
     surface = np.where(measured, loss, np.where(known, smooth, np.nan))

@@ -14,6 +14,7 @@ from ..evaluation.measured_once import Visits, coarse_to_fine
 from .kinds import Place
 
 if TYPE_CHECKING:
+    from ..evaluation.evaluator import Evaluator
     from .adaptive import Measure, Refined
     from .surveying import Options
 
@@ -21,6 +22,9 @@ Range = tuple[float, float]
 
 #: points that --adaptive keeps for the neighbourhood of the minimum, at most
 NEAR_MINIMUM = 27
+#: two levels: the share of the samples of the first is one of PART, where that leaves FEWEST_SAMPLES; what share of
+#: --adaptive's points the second may measure, and how few are not enough for it
+PART, FEWEST_SAMPLES, UPPER, FEWEST_POINTS = 10, 200, 0.5, 64
 #: of what was interpolated, for ``attrs``: as :class:`Refined` has them
 CHECKED = ("loss_error", "loss_relative", "loss_low", "loss_bands", "beyond", "error_error", "error_rms")
 
@@ -84,6 +88,20 @@ class Surface:
     about: dict[str, Any]
 
 
+@dataclass(frozen=True, eq=False)
+class Fewer:
+    """A part of each data set's samples, on which a first surface is measured.
+
+    Attributes:
+        evaluator: of the parts; first: of its points in the visits, N after those on all samples.
+        spanning: as of the points on all samples.
+    """
+
+    evaluator: Evaluator
+    first: int
+    spanning: Callable[[], Spanning | None]
+
+
 def surfaces_of(
     visits: Visits,
     first: int,
@@ -91,15 +109,22 @@ def surfaces_of(
     b: np.ndarray,
     share: float | None,
     spanning: Callable[[], Spanning | None],
+    fewer: Fewer | None = None,
 ) -> list[Surface]:
-    """Each data set's surface; its points are those of ``visits`` from ``first`` on."""
+    """Each data set's surface; its points are those of ``visits`` from ``first`` on.
+
+    Args:
+        share: of the points that may be measured; None: all.
+        fewer: where there are enough samples for two levels.
+    """
     shape = (len(b), len(a))
+    grid = slice(first, first + a.size * b.size)
     # what comes before the grid's points is measured first, so that it is known however early one interrupts
     models = list(range(first))
     if share is None:
         visits.measure([*models, *(first + i for i in coarse_to_fine(shape))], spanning)
         return [
-            Surface(loss[first:].reshape(shape), error[first:].reshape(shape), None, {})
+            Surface(loss[grid].reshape(shape), error[grid].reshape(shape), None, {})
             for loss, error in zip(visits.loss, visits.error, strict=True)
         ]
     from .adaptive import FEWEST, budget, refine
@@ -114,17 +139,57 @@ def surfaces_of(
             return visits.loss[s, at], visits.error[s, at]
 
         most = budget(shape, share)
-        spared = 0 if most == a.size * b.size else min(NEAR_MINIMUM, most // 10, most - FEWEST)
-        made = refine(shape, measure, share=share - spared / (a.size * b.size))
+        made: Refined | None = None
+        levels: dict[str, int] = {}
+        if fewer is not None:
+            made, levels = _two_levels(visits, s, shape, share, measure, fewer)
+            levels["levels"] = 1 if made is None else 2
+        if made is None:
+            spared = 0 if most == a.size * b.size else min(NEAR_MINIMUM, most // 10, most - FEWEST)
+            made = refine(shape, measure, share=share - spared / (a.size * b.size))
+            if fewer is not None:
+                _as_measured(made, visits, s, grid)
         _sharpen(made, measure, most)
         about = {
             "points_computed": int(made.computed.sum()),
             "points_held_out": made.held_out,
             "points_unknown": made.unknown,
             **{f"held_out_{name}": getattr(made, name) for name in CHECKED},
+            **levels,
         }
         surfaces.append(Surface(made.loss, made.error, made.computed, about))
     return surfaces
+
+
+def _two_levels(
+    visits: Visits, s: int, shape: tuple[int, int], share: float, measure: Measure, fewer: Fewer
+) -> tuple[Refined | None, dict[str, int]]:
+    """The surface on a tenth of the samples, and the difference of all samples from it on few points; None where that
+    is not as near as a surface from all samples is to be. With it what was measured of the tenth."""
+    from .adaptive import Base, budget, refine
+
+    def roughly(points: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        at = [fewer.first + i for i in points]
+        visits.measure(at, fewer.spanning, fewer.evaluator)
+        return visits.loss[s, at], visits.error[s, at]
+
+    base = refine(shape, roughly, share=share)
+    points = {"points_of_part": int(base.computed.sum()), "samples_of_part": len(fewer.evaluator.parts[s])}
+    if not np.isfinite(base.loss).all():
+        visits.expect((1 - UPPER) * budget(shape, share))
+        return None, points
+    made = refine(shape, measure, share=share * UPPER, base=Base(base.loss, base.error))
+    if made.beyond <= 1 and not made.unknown:
+        return made, points
+    visits.expect(budget(shape, share))
+    return None, points
+
+
+def _as_measured(made: Refined, visits: Visits, s: int, grid: slice) -> None:
+    """What was measured before two levels were given up is no interpolation either."""
+    done = visits.done[grid]
+    made.loss.flat[done], made.error.flat[done] = visits.loss[s, grid][done], visits.error[s, grid][done]
+    made.computed.flat[done] = True
 
 
 def _sharpen(made: Refined, measure: Measure, most: int) -> None:
@@ -142,9 +207,16 @@ def _sharpen(made: Refined, measure: Measure, most: int) -> None:
         made.computed.flat[points] = True
 
 
-def expected(shape: tuple[int, int], share: float | None, surfaces: int) -> int:
-    """How many points of a grid will be measured, at most; each surface chooses its own."""
+def expected(shape: tuple[int, int], share: float | None, surfaces: int, *, fewer: bool) -> float:
+    """How many points of a grid will be measured, at most; each surface chooses its own.
+
+    Args:
+        fewer: whether a tenth of the samples comes first; then as many as is usual, and such points count as a tenth.
+    """
     from .adaptive import budget
 
     points = shape[0] * shape[1]
-    return points if share is None else min(points, surfaces * budget(shape, share))
+    if share is None:
+        return points
+    each = (UPPER + 1 / PART) * budget(shape, share) if fewer else budget(shape, share)
+    return min(points, surfaces * each)

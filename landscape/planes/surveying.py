@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -26,7 +26,7 @@ from ..evaluation.measured_once import (
 from ..evaluation.normalization import Normalization, Points
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
-from .grids import Range, expected, finest, grid_of, surfaces_of
+from .grids import FEWEST_POINTS, FEWEST_SAMPLES, PART, UPPER, Fewer, Range, expected, finest, grid_of, surfaces_of
 from .kinds import Span, through_models
 from .result import Plane, PlaneModel
 
@@ -41,7 +41,9 @@ class Options(TypedDict, total=False):
         grid: points a side, or (points along a, points along b); default 51.
         margin: room round all the models, as a share of their greater extent; the default range is a square.
         ranges: ((a from, a to), (b from, b to)) instead.
-        adaptive: measure at most so great a share of the points, and interpolate the others; see :func:`refine`.
+        adaptive: measure at most so great a share of the points, and interpolate the others; see :func:`refine`. From
+            2,000 samples and 30 x 30 points on a tenth of the samples comes first, and what all samples change is
+            interpolated, see :func:`fedscope.landscape.planes.grids.surfaces_of`.
         normalization: ``interpolate``, ``re-estimate`` or ``keep``; see :class:`Normalization`.
         calibration: the samples on which statistics are re-estimated.
         compute: device, precision and workers.
@@ -101,7 +103,8 @@ def survey(
 ) -> list[Plane]:
     """Measure one plane on one or several data sets in one pass, a result each.
 
-    Each point's model is formed once, and each result holds the numbers that measuring its data set alone would give.
+    Each point's model is formed once, and each result holds the numbers that measuring its data set alone would give;
+    with ``adaptive`` two levels are measured where all of the sets are large enough for that.
     The span's models and the shown ones are measured exactly besides the grid, with normalization statistics of the
     surface's policy, so that a model that lies on the plane has the surface's loss; where that policy gives them others
     than they hold (``keep``, ``re-estimate``), they are measured with their own, too.
@@ -142,7 +145,7 @@ def survey(
             own = models[i - len(exact)].weights
             replica.load(own.parameters, own.buffers)
         else:
-            points.form(i - first, replica)
+            points.form((i - first) % size, replica)
 
     def told(visits: Visits, s: int) -> tuple[PlaneModel, ...]:
         alike, own = slice(len(exact)), slice(first - len(exact), first)
@@ -158,7 +161,7 @@ def survey(
         )
 
     def so_far(visits: Visits) -> Plane | None:
-        loss, error, done = (part[..., first:].reshape(-1, len(b), len(a)) for part in visits.arrays)
+        loss, error, done = (part[..., first : first + size].reshape(-1, len(b), len(a)) for part in visits.arrays)
         step = finest(done[0])
         if step is None:
             return None
@@ -176,8 +179,11 @@ def survey(
     def watch(visits: Visits) -> None:
         options["preview"](lambda: so_far(visits))  # type: ignore[misc]
 
-    share = options.get("adaptive")
-    count = first + len(a) * len(b)
+    share, size = options.get("adaptive"), len(a) * len(b)
+    count = first + size
+    rough = _fewer(module, evaluator, share, (len(b), len(a)))
+    if rough is not None:
+        count += size  # the same points on a part of the samples
     visits = Visits(
         evaluator,
         form,
@@ -196,24 +202,26 @@ def survey(
             combined=layer.layer if layer is not None else None,
             **({} if normalization.leaves_own else {"models_first": first}),
         ),
-        expected=first + expected((len(b), len(a)), share, len(evaluator.parts)),
+        expected=first + expected((len(b), len(a)), share, len(evaluator.parts), fewer=rough is not None),
+        costs=np.repeat([1.0, 1 / PART], [first + size, count - first - size]),
         watch=watch if options.get("preview") is not None else None,
     )
 
     @cache
-    def spanning() -> Spanning | None:
+    def spanning(of: Evaluator) -> Spanning | None:
         if layer is None:
             return None
         return Spanning(
-            evaluator,
+            of,
             module,
             layer,
             span.bases,
-            lambda i: points.coefficients(i - first),
+            lambda i: points.coefficients((i - first) % size),
             lambda i: i >= first,
         )
 
-    surfaces = surfaces_of(visits, first, a, b, share, spanning)
+    fewer = None if rough is None else Fewer(rough, first + size, partial(spanning, rough))
+    surfaces = surfaces_of(visits, first, a, b, share, partial(spanning, evaluator), fewer)
     precise = precision_errors(module, evaluator, form, visits.loss[:, : len(exact)])
     given = provenance or [{} for _ in samples]
     planes = []
@@ -232,6 +240,19 @@ def survey(
         values = surface.loss, surface.error, measured, span.cos_uv, normalization.policy, attrs, surface.computed
         planes.append(Plane(a, b, *values))
     return planes
+
+
+def _fewer(module: nn.Module, evaluator: Evaluator, share: float | None, shape: tuple[int, int]) -> Evaluator | None:
+    """Of a part of the samples, where two levels are measured."""
+    from .adaptive import budget
+
+    if share is None or not FEWEST_POINTS <= budget(shape, UPPER * share) < shape[0] * shape[1]:
+        return None
+    sizes = [len(part) // PART for part in evaluator.parts]
+    if min(sizes) < FEWEST_SAMPLES:
+        return None
+    parts = [part.limit(size) for part, size in zip(evaluator.parts, sizes, strict=True)]
+    return Evaluator(module, parts, compute=evaluator.compute)
 
 
 def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options: Options) -> Normalization:

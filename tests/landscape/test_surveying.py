@@ -26,6 +26,7 @@ from fedscope.landscape import (
     survey,
     through_models,
 )
+from fedscope.landscape.evaluation.tasks import Plain
 
 
 def samples_of(n: int, seed: int, split: str = "test") -> Samples:
@@ -170,15 +171,84 @@ def test_an_adaptive_surface_is_measured_where_it_says_and_near_elsewhere(tmp_pa
     assert again.attrs == found.attrs
 
 
-def test_an_interrupted_adaptive_surface_chooses_the_same_points(tmp_path: Path) -> None:
+def test_two_levels_measure_fewer_points_on_all_samples_and_are_as_near() -> None:
+    """From 2,000 samples on: the surface of a tenth of them, and on few points how far all samples are from it."""
+    module, models = network()
+    sets = [samples_of(2400, 1), samples_of(2100, 2)]
+    whole = survey(module, sets, through_models(models), grid=(41, 45))
+    made = survey(module, sets, through_models(models), grid=(41, 45), adaptive=0.15)
+    for full, found in zip(whole, made, strict=True):
+        about = found.attrs
+        assert (about["levels"], about["samples_of_part"]) == (2, about["samples"] // 10)
+        assert found.computed is not None
+        assert found.computed.sum() == about["points_computed"] <= 0.075 * full.loss.size + 27
+        assert 49 <= about["points_of_part"] <= 0.15 * full.loss.size
+        assert np.array_equal(found.loss[found.computed], full.loss[found.computed])
+        assert np.array_equal(found.error[found.computed], full.error[found.computed])
+        worst = np.abs(found.loss - full.loss).max() / np.ptp(full.loss)
+        assert 0 < worst <= 3 * about["held_out_loss_error"] <= 0.03
+        low = full.loss <= np.quantile(full.loss, 0.1)
+        assert np.abs(found.loss / full.loss - 1)[low].max() <= 0.04
+        assert repr(found.models) == repr(full.models)
+        assert f"after {about['points_of_part']:,} on {about['samples_of_part']:,} of the samples" in found.summary()
+
+
+def test_two_levels_fall_back_where_a_tenth_tells_another_surface(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, models = network()
+    data = samples_of(2400, 1)
+    found = plane(module, data, models, grid=31, adaptive=0.15)
+    assert found.attrs["levels"] == 2
+
+    def misleading(self: Samples, count: int, seed: int = 0) -> Samples:
+        """A tenth with waves on its surface that all samples do not have."""
+        return replace(self._rows(np.arange(count)), task=Plain("waves", waves))
+
+    def waves(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 2 + torch.sin(40 * outputs[:, 0]) + torch.cos(55 * outputs[:, 1])
+
+    monkeypatch.setattr(Samples, "limit", misleading)
+    told: list[tuple[int, int]] = []
+    made = plane(module, data, models, grid=31, adaptive=0.15, progress=lambda done, of: told.append((done, of)))
+    assert made.attrs["levels"] == 1
+    assert made.attrs["points_of_part"] > 0
+    one = plane(module, samples_of(2400, 1), models, grid=31)
+    assert np.abs(made.loss - one.loss).max() <= 0.03 * np.ptp(one.loss)
+    # what the second level had measured is not lost, and counts
+    assert made.computed is not None
+    assert made.computed.sum() == made.attrs["points_computed"] <= 0.225 * made.loss.size + 27
+    assert np.array_equal(made.loss[made.computed], one.loss[made.computed])
+    seen = [(done, of) for done, of in told if done]
+    assert all(done <= of for done, of in seen)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_two_levels_and_one_share_a_store(tmp_path: Path) -> None:
+    """The same question without ``adaptive`` goes on from what was measured on all samples."""
+    module, models = network()
+    partial = tmp_path / "plane.partial"
+    with pytest.raises(KeyboardInterrupt):
+        plane(module, samples_of(2000, 1), models, grid=31, adaptive=0.15, partial=partial, progress=interrupt_at(40))
+    found = plane(module, samples_of(2000, 1), models, grid=31, partial=partial)
+    assert np.array_equal(found.loss, plane(module, samples_of(2000, 1), models, grid=31).loss)
+
+
+@pytest.mark.parametrize("grid", [(78, 7), (26, 21), (12, 45)])
+def test_a_budget_that_the_first_points_spend_is_enough(grid: tuple[int, int]) -> None:
+    module, models = network()
+    assert plane(module, samples_of(2000, 1), models, grid=grid, adaptive=0.15).computed is not None
+
+
+# on a part of the samples, and on all of them
+@pytest.mark.parametrize(("count", "at"), [(60, 90), (2000, 12), (2000, 40)])
+def test_an_interrupted_adaptive_surface_chooses_the_same_points(count: int, at: int, tmp_path: Path) -> None:
     module, models = network()
     options = {"grid": 31, "adaptive": 0.15}
-    whole = plane(module, samples_of(60, 1), models, **options)
+    whole = plane(module, samples_of(count, 1), models, **options)
     partial = tmp_path / "plane.partial"
 
     with pytest.raises(KeyboardInterrupt):
-        plane(module, samples_of(60, 1), models, **options, partial=partial, progress=interrupt_at(90))
-    pieces = plane(module, samples_of(60, 1), models, **options, partial=partial)
+        plane(module, samples_of(count, 1), models, **options, partial=partial, progress=interrupt_at(at))
+    pieces = plane(module, samples_of(count, 1), models, **options, partial=partial)
     assert pieces.loss.tobytes() == whole.loss.tobytes()
     assert pieces.attrs == whole.attrs
 
