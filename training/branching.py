@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied
 from .building import config_of, data_of, module_of, partition_of
 from .config import Config, merge
 from .engine import Engine
+from .engine_choice import with_engine
 from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .local_training import refuse_single_samples
 from .one_round import Federation, Unwatched, Watcher
@@ -62,7 +64,8 @@ def branch(
     config, compute = resolved(config, workers, config.data.name)
     split = partition_of(run)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
-    engine = Engine(module, compute, profile)
+    config = with_engine(config, module, data)
+    engine = Engine(module, compute, profile, config.run.engine)
     federation = Federation.assemble(config, data, split, engine)
     refuse_gaps(run, round)
     # All that the branch will read of its history is there, or it is refused before anything is made.
@@ -103,6 +106,8 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
     if "device" in chosen and "engine" not in chosen:
         changes = merge(changes, {"run": {"engine": "auto"}})
     config = with_whole_path(Config.read(merge(before.tables(), changes)))
+    if "engine" not in chosen and config.run.engine == "cohort" and not config.client.vectorised:
+        config = replace(config, run=replace(config.run, engine="auto"))  # the engine is kept where it can be
     for section in ("data", "model"):
         old, new = before.tables()[section], config.tables()[section]
         for key in sorted(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..checkpoints import FedscopeError, foreign_files, nearest
 from .architectures import Architecture
@@ -118,10 +118,9 @@ class Config:
         chosen = dict.fromkeys(method_name(method) for method in (self.client, self.server, self.average))
         return "-".join(name for name in chosen if name not in plain) or "fma"
 
-    def on(self, device: str, engine: Literal["threads", "device"], data: str) -> Config:
-        """The configuration with ``auto`` and relative paths resolved, as a run keeps it."""
-        run = replace(self.run, device=device, engine=engine)
-        return replace(self, run=run, data=replace(self.data, name=data))
+    def on(self, device: str, data: str) -> Config:
+        """The configuration with its device and relative paths resolved, as a run keeps it."""
+        return replace(self, run=replace(self.run, device=device), data=replace(self.data, name=data))
 
 
 #: of a configuration: data, model, client, ...

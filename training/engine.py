@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Literal, TypeVar
 
 import numpy as np
+import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError, Weights
+from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..landscape import run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute
-from .local_training import LocalTask
+from .cohort_bench import CohortBench
+from .cohort_training import CohortTask, updates_of
+from .local_training import LocalTask, LocalUpdate
 from .methods import ClientMethod, ClientState, State
 from .profile import Profile, timed
 from .workbench import Workbench
 
 Result = TypeVar("Result")
-EngineName = Literal["threads", "device"]
+EngineName = Literal["threads", "device", "cohort"]
+
+#: how many clients are trained in one pass, at most, and below which number they are trained one by one: fixed, because
+#: the last bits of their numbers may depend on it
+TOGETHER, FEWEST = 32, 4
 
 
-def engine_on(device: str, engine: str = "auto") -> EngineName:
-    """``threads`` on CPUs and ``device`` on an accelerator, which is what ``auto`` means.
+def grouped(samples: Sequence[int]) -> list[list[int]]:
+    """Clients by their number of samples, the largest first, in groups of at most `TOGETHER`.
 
-    Raises:
-        FedscopeError: an engine that does not go with the device.
+    In a group the smaller wait for the largest: at most half of its rows' time is spent waiting.
+
+    >>> grouped([9, 50, 10, 400, 11])
+    [[3], [1], [4, 2, 0]]
     """
-    fitting: EngineName = "threads" if device.startswith("cpu") else "device"
-    if engine not in ("auto", fitting):
-        raise FedscopeError(
-            f"run.engine = {engine!r} does not go with run.device = {device!r}; give --set run.engine=auto"
-        )
-    return fitting
+    groups: list[list[int]] = []
+    total = 0
+    for k in sorted(range(len(samples)), key=lambda k: -samples[k]):
+        own = groups[-1] if groups else []
+        if not own or len(own) == TOGETHER or (len(own) + 1) * samples[own[0]] > 2 * (total + samples[k]):
+            groups.append([k])
+            total = samples[k]
+        else:
+            own.append(k)
+            total += samples[k]
+    return groups
 
 
 @dataclass(frozen=True)
@@ -63,12 +79,24 @@ class Engine:
     """Trains clients of one architecture.
 
     ``threads`` trains one client a worker, one single-threaded worker a core: a client's numbers do not depend on how
-    many workers there are. ``device`` trains one after the other on an accelerator.
+    many workers there are. ``device`` trains one after the other on an accelerator. ``cohort`` trains up to
+    :data:`TOGETHER` clients in one pass, which numbers differ from by rounding; what else is asked of clients is done
+    one by one. See :func:`fedscope.training.engine_choice.engine_of`.
+
+    A device without memory for several clients trains one by one from then on, with a warning.
+
+    Attributes:
+        kind: of a run; ``auto`` is one by one.
+
+    Raises:
+        FedscopeError: a device without memory for one client.
     """
 
     module: nn.Module
     compute: Compute = CPU
     profile: Profile | None = None
+    kind: Literal["auto", "threads", "device", "cohort"] = "auto"
+    _narrowed: Event = field(default_factory=Event, repr=False, compare=False)
 
     def train(
         self,
@@ -85,18 +113,59 @@ class Engine:
         count = len(tasks)
         models, states, messages = _Rows(count), _Rows(count), _Average()
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
-        numbers = []
-        for k, update in enumerate(self.each(method.train, tasks)):
+        samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
+        together = self.kind == "cohort" and method.vectorised and not self._narrowed.is_set()
+        updates = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
+        waiting: dict[int, State] = {}
+        for done, (k, update) in enumerate(updates, start=1):
             models.put(k, {"model": update.weights})
             states.put(k, update.state)
-            messages.add(update.message, float(shares[k]))
-            numbers.append((update.samples, update.steps, update.loss, update.reach))
+            samples[k], steps[k], loss[k], reach[k] = update.samples, update.steps, update.loss, update.reach
+            waiting[k] = update.message
+            # in the cohort's order, in which sums of floats are always the same
+            while (following := messages.count) in waiting:
+                messages.add(waiting.pop(following), float(shares[following]))
             if progress is not None:
-                progress(k + 1, count)
+                progress(done, count)
         clients = models.named["model"]
         assert isinstance(clients, Weights)
-        samples, steps, loss, reach = map(np.array, zip(*numbers, strict=True))
         return Trained(clients, samples, steps, loss, reach, messages.total, messages.size, states.named)
+
+    def _together(
+        self, method: ClientMethod, tasks: Sequence[LocalTask]
+    ) -> Generator[tuple[int, LocalUpdate], None, None]:
+        """The updates of all tasks and where these stand; clients with about as many steps go together, see
+        :func:`grouped`."""
+
+        def in_one_pass(group: Sequence[int], benches: dict[int, CohortBench], stop: Event) -> list[LocalUpdate]:
+            if len(group) not in benches:
+                benches[len(group)] = CohortBench(self.module, len(group), self.compute)
+            task = replace(CohortTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
+            with timed(self.profile, "train", task.round, task.client):
+                return updates_of(task, method.train(task))
+
+        def on_bench(group: Sequence[int], benches: dict[int, CohortBench], stop: Event) -> list[LocalUpdate]:
+            if len(group) >= FEWEST and not self._narrowed.is_set():
+                with suppress(torch.OutOfMemoryError):
+                    return in_one_pass(group, benches, stop)
+                # here and not in an `except`, which would keep the tensors of the failed attempt alive
+                benches.clear()
+                torch.cuda.empty_cache()
+                if not self._narrowed.is_set():
+                    self._narrowed.set()
+                    warnings.warn(
+                        f"{self.compute.device} ran out of memory with {len(group)} clients at a time; they are "
+                        "trained one by one",
+                        FedscopeWarning,
+                        stacklevel=2,
+                    )
+            bench = Workbench(self.module, self.compute)
+            return [self._alone(method.train, tasks[k], bench, stop) for k in group]
+
+        groups = grouped([len(task.indices) for task in tasks])
+        done = run_in_workers(on_bench, groups, make=dict, workers=self.compute.workers)
+        for group, updates in zip(groups, done, strict=True):
+            yield from zip(group, updates, strict=True)
 
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
         """The average with p, in float64, of what the cohort's surveys give."""
@@ -109,24 +178,34 @@ class Engine:
         """``work(task)`` for every task, in their order, each with its worker's bench."""
 
         def on_bench(task: LocalTask, bench: Workbench, stop: Event) -> Result:
-            with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
-                return work(replace(task, bench=bench, stop=stop))
+            return self._alone(work, task, bench, stop)
 
         def make() -> Workbench:
             return Workbench(self.module, self.compute)
 
         return run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers)
 
+    def _alone(self, work: Callable[[LocalTask], Result], task: LocalTask, bench: Workbench, stop: Event) -> Result:
+        with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
+            try:
+                return work(replace(task, bench=bench, stop=stop))
+            except torch.OutOfMemoryError:
+                raise FedscopeError(
+                    f"{self.compute.device} has no memory left to train client {task.client} in round {task.round}; "
+                    "give a smaller --batch, or --device cpu"
+                ) from None
+
 
 class _Average:
-    """A running weighted sum of arrays by name, so that messages are never in memory all at once."""
+    """A running weighted sum of arrays by name, so that messages need not be in memory all at once."""
 
     def __init__(self) -> None:
         self.total: dict[str, np.ndarray] = {}
-        self.size = 0
+        self.size = self.count = 0
 
     def add(self, arrays: State, share: float) -> None:
         """Add one client's, weighted."""
+        self.count += 1
         self.size = sum(np.size(array) for array in arrays.values())
         for name, array in arrays.items():
             if name not in self.total:

@@ -1,7 +1,8 @@
 """A client's local training: one loop, in flat parameter space, that every client method shares.
 
 The module's parameters are views of one vector ``w`` [P] and their gradients views of one vector ``g`` [P], so a
-method's correction is arithmetic on vectors (``g += c - c_i``), as it stands in the papers.
+method's correction is arithmetic on vectors (``g += c - c_i``), as it stands in the papers. The same code trains a
+whole cohort at once, with a row a client, see :mod:`fedscope.training.cohort_training`.
 """
 
 from __future__ import annotations
@@ -75,20 +76,99 @@ class LocalTask:
         """The mean loss of a batch."""
         return mean_loss(self.facts.task)
 
+    @property
+    def samples(self) -> Any:
+        """n_i, how many samples the client has."""
+        return len(self.indices)
+
+    @property
+    def away(self) -> Any:
+        """Rounds since the client's last participation."""
+        return self.round - self.last
+
     def kept(self, name: str) -> np.ndarray:
         """The vector [P] that the client kept under a name; zeros before its first participation."""
         vector = self.state[name] if name in self.state else self.facts.zeros()
         assert isinstance(vector, np.ndarray)
         return vector
 
+    def kept_model(self, name: str) -> Weights | None:
+        """The model that the client kept under a name; None before its first participation."""
+        model = self.state.get(name)
+        assert model is None or isinstance(model, Weights)
+        return model
+
+    def each(self, work: Callable[[LocalTask], Any]) -> Any:
+        """What ``work`` gives for the client alone: models, arrays, or tuples of them.
+
+        For what a method does before local training and cannot do for several clients at once.
+        """
+        return work(self)
+
     def beside(self, start: Weights, epochs: int) -> LocalTask:
         """The same client's work on a model of its own, from another start, with orders that nothing else has."""
         return replace(self, start=start, pace=self.pace._replace(epochs=epochs), draw=self.draw + BESIDE)
+
+    def full_gradient(self, method: ClientMethod) -> Tensor:
+        """See :func:`full_gradient`."""
+        bench, count = self.place, self.facts.task.count
+        bench.begin(self, pass_=1)
+        total = torch.zeros_like(bench.g)
+        rows = torch.from_numpy(self.indices).to(self.x.device)
+        for block in torch.split(rows, batches_an_epoch(self, method)):
+            if self.stop is not None and self.stop.is_set():
+                raise Stopped
+            bench.loss(self.objective, self.x[block], self.y[block])
+            total.add_(bench.g, alpha=count(self.y[block]) / count(self.y[rows]))
+        return total.add_(bench.w, alpha=method.weight_decay)
+
+    def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
+        """See :func:`local_sgd`."""
+        bench = self.place
+        bench.begin(self)
+        w, g = bench.w, bench.g
+        velocity = torch.zeros_like(w) if method.momentum else None
+        total, done = 0.0, 0
+        unit_velocity, reach = 0.0, 0.0
+        each = len(batches_an_epoch(self, method))
+        planned = self.pace.epochs * each
+        for x, y in batches(self, method):
+            if steps.gradient is not None:
+                total += steps.gradient(x, y)
+            else:
+                total += bench.decayed(steps.objective or self.objective, x, y, method.weight_decay)
+            with torch.no_grad():
+                if method.clip:
+                    g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
+                if steps.correct is not None:
+                    steps.correct(w, g)
+                direction = g if velocity is None else velocity.mul_(method.momentum).add_(g)
+                eta = self.pace.lr if steps.rate is None else steps.rate(done, planned)
+                w.add_(direction, alpha=-eta)
+            unit_velocity = method.momentum * unit_velocity + 1
+            reach += eta * unit_velocity
+            done += 1
+            if steps.after_epoch is not None and done % each == 0:
+                steps.after_epoch(done // each)
+        return LocalUpdate(self.client, bench.read(), len(self.indices), done, total / max(done, 1), reach)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a method changes about the steps of :func:`local_sgd`, which says what each of them is."""
+
+    objective: Objective | None = None
+    gradient: Callable[[Tensor, Tensor], Any] | None = None
+    correct: Callable[[Tensor, Tensor], Any] | None = None
+    rate: Callable[[int, Any], Any] | None = None
+    after_epoch: Callable[[int], Any] | None = None
 
 
 @dataclass(frozen=True)
 class LocalUpdate:
     """What a client returns.
+
+    Where several clients are trained at once, models and vectors have a row a client and numbers are columns [C, 1].
 
     Attributes:
         weights: its model; samples: n_i; steps: K_i; loss: mean training loss over the steps.
@@ -99,10 +179,10 @@ class LocalUpdate:
 
     client: int
     weights: Weights
-    samples: int
-    steps: int
-    loss: float
-    reach: float
+    samples: Any
+    steps: Any
+    loss: Any
+    reach: Any
     message: State = field(default_factory=dict)
     state: ClientState = field(default_factory=dict)
 
@@ -179,16 +259,7 @@ def full_gradient(task: LocalTask, method: ClientMethod) -> Tensor:
 
     The mean over all of the client's samples as they are (not augmented), in blocks of a batch.
     """
-    bench, count = task.place, task.facts.task.count
-    bench.begin(task, pass_=1)
-    total = torch.zeros_like(bench.g)
-    rows = torch.from_numpy(task.indices).to(task.x.device)
-    for block in torch.split(rows, batches_an_epoch(task, method)):
-        if task.stop is not None and task.stop.is_set():
-            raise Stopped
-        bench.loss(task.objective, task.x[block], task.y[block])
-        total.add_(bench.g, alpha=count(task.y[block]) / count(task.y[rows]))
-    return total.add_(bench.w, alpha=method.weight_decay)
+    return task.full_gradient(method)
 
 
 def crop_and_flip(x: Tensor, shifts: torch.Generator, padding: int = 4) -> Tensor:
@@ -216,9 +287,9 @@ def local_sgd(
     method: ClientMethod,
     *,
     objective: Objective | None = None,
-    gradient: Callable[[Tensor, Tensor], float] | None = None,
+    gradient: Callable[[Tensor, Tensor], Any] | None = None,
     correct: Callable[[Tensor, Tensor], Any] | None = None,
-    rate: Callable[[int, int], float] | None = None,
+    rate: Callable[[int, Any], Any] | None = None,
     after_epoch: Callable[[int], Any] | None = None,
 ) -> LocalUpdate:
     """Mini-batch SGD from the model that was sent, as torch's ``SGD`` steps it.
@@ -234,30 +305,10 @@ def local_sgd(
         rate: eta of local step k = 0, 1, ... of K, given ``(k, K)``; the round's constant rate by default.
         after_epoch: called with the number of epochs that are done, after each.
     """
-    bench = task.place
-    bench.begin(task)
-    w, g = bench.w, bench.g
-    velocity = torch.zeros_like(w) if method.momentum else None
-    total, steps = 0.0, 0
-    unit_velocity, reach = 0.0, 0.0
-    each = len(batches_an_epoch(task, method))
-    planned = task.pace.epochs * each
-    for x, y in batches(task, method):
-        if gradient is not None:
-            total += gradient(x, y)
-        else:
-            total += bench.decayed(objective or task.objective, x, y, method.weight_decay)
-        with torch.no_grad():
-            if method.clip:
-                g.mul_((method.clip / (g.norm() + 1e-12)).clamp(max=1.0))
-            if correct is not None:
-                correct(w, g)
-            direction = g if velocity is None else velocity.mul_(method.momentum).add_(g)
-            eta = task.pace.lr if rate is None else rate(steps, planned)
-            w.add_(direction, alpha=-eta)
-        unit_velocity = method.momentum * unit_velocity + 1
-        reach += eta * unit_velocity
-        steps += 1
-        if after_epoch is not None and steps % each == 0:
-            after_epoch(steps // each)
-    return LocalUpdate(task.client, bench.read(), len(task.indices), steps, total / max(steps, 1), reach)
+    return task.sgd(method, Steps(objective, gradient, correct, rate, after_epoch))
+
+
+def length(v: Tensor) -> Tensor:
+    """‖v‖: of a vector [P] a number, of a cohort's [C, P] a column [C, 1]."""
+    norm: Tensor = v.norm() if v.dim() == 1 else v.norm(dim=1, keepdim=True)
+    return norm

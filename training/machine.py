@@ -129,7 +129,7 @@ def bench(
     """
     from ..landscape.evaluation.compute import Compute, cores
     from .building import build_module, model_settings
-    from .engine import engine_on
+    from .engine_choice import is_small, one_by_one
 
     if seconds <= 0:
         raise FedscopeError(f"--seconds {seconds:g} measures nothing; give a time above 0")
@@ -154,7 +154,7 @@ def bench(
     return Machine(
         model=model,
         device=_named(first),
-        engine=engine_on(first.device),
+        engine="cohort" if is_small(module) else one_by_one(first.device),
         workers=first.workers or cores(),
         products=products,
         training=training,

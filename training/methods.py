@@ -85,6 +85,9 @@ class ClientMethod(Settings):
     personal: ClassVar[bool] = False  #: whether clients use models of their own, see :meth:`personalise`
     own_model: ClassVar[str] = ""  #: what they keep that model as, where they keep one
     freezes_head: ClassVar[bool] = False  #: whether the head never changes
+    #: whether :meth:`train` also takes several clients at once, with a row a client where one has a vector; see
+    #: :mod:`fedscope.training.cohort_training`. A class with functions of its own says so itself
+    vectorised: ClassVar[bool] = False
     vectors_kept: ClassVar[int] = 0  #: how many vectors [P] a client keeps between participations, for a run's room
 
     epochs: int = setting(5, "local epochs a round", least=1)
@@ -94,6 +97,11 @@ class ClientMethod(Settings):
     momentum: float = setting(0.9, "momentum of the local steps, fresh each round", least=0, below=1)
     weight_decay: float = setting(1e-3, "L2 penalty added to the gradient", least=0)
     clip: float = setting(0.0, "greatest norm of the mini-batch gradient; 0 clips nothing", least=0)
+
+    def __init_subclass__(cls) -> None:
+        own = {name: value for name, value in vars(cls).items() if not name.startswith("__")}
+        if "vectorised" not in own and any(callable(value) for value in own.values()):
+            cls.vectorised = False
 
     def settle(self, config: Config) -> Self:
         """Fill in what depends on the rest of the configuration, once, and refuse what does not go with it.

@@ -39,7 +39,7 @@ class Replayer:
         """
         config = config_of(run)
         split = partition_of(run)
-        engine = Engine(module_of(run), replace(compute, precision=config.run.precision))
+        engine = Engine(module_of(run), replace(compute, precision=config.run.precision), kind=config.run.engine)
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
             data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained
@@ -52,7 +52,9 @@ class Replayer:
             config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
         )
         engine = self.federation.engine
-        engine = replace(engine, compute=replace(engine.compute, precision=config.run.precision))
+        engine = replace(
+            engine, compute=replace(engine.compute, precision=config.run.precision), kind=config.run.engine
+        )
         return replace(self.federation, config=config, facts=facts, engine=engine)
 
     def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:

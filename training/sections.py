@@ -55,8 +55,10 @@ class RunConfig(Settings):
     participation: float = setting(0.2, "share of the clients in a round's cohort", above=0, most=1)
     seed: int = setting(0, "draws the initial model, batch orders, augmentation", least=0)
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one")
-    engine: Literal["auto", "threads", "device"] = setting(
-        "auto", "threads: one single-threaded worker a core; device: one client after the other on the accelerator"
+    engine: Literal["auto", "threads", "device", "cohort"] = setting(
+        "auto",
+        "threads: one single-threaded worker a core; device: one client after the other on the accelerator; cohort: up "
+        "to 32 clients in one pass, for small models; auto: a fixed rule of method, model, cohort and device",
     )
     precision: Literal["float32", "tf32", "bf16"] = setting("float32", "of the products in training")
     evaluate_every: int = setting(1, "test the models every so many rounds, and at the last", least=1)

@@ -23,7 +23,8 @@ from .building import (
     refuse_tokens,
 )
 from .config import Config
-from .engine import Engine, engine_on
+from .engine import Engine
+from .engine_choice import engine_of, with_engine
 from .lineage import branch_of, complete_history
 from .local_training import refuse_single_samples
 from .one_round import Federation, Unwatched, Watcher
@@ -89,6 +90,7 @@ def train(
     config.model.architecture.refuse_samples(data)
     refuse_tokens(config.model.name, module, data)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
+    config = with_engine(config, module, data)
     facts = facts_of(config, module, data.classes, learnt)
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
@@ -105,7 +107,7 @@ def train(
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         watcher.begin(config.run.rounds, needed)
-        engine = Engine(module, compute, profile)
+        engine = Engine(module, compute, profile, config.run.engine)
         federation = Federation.assemble(config, data, split, engine)
         play(federation, Position(0, first.weights), writer, keep_going, watcher, until)
     return Run.open(out)
@@ -115,10 +117,10 @@ def resolved(config: Config, workers: int | None, data: str) -> tuple[Config, Co
     """The configuration as a run keeps it, and what it computes on.
 
     Raises:
-        FedscopeError: a device that is not there, an engine that does not go with it.
+        FedscopeError: a device that is not there.
     """
     compute = Compute(config.run.device, config.run.precision, workers)
-    return config.on(compute.device, engine_on(compute.device, config.run.engine), data), compute
+    return config.on(compute.device, data), compute
 
 
 def made_with(config: Config) -> dict[str, Any]:
@@ -162,8 +164,8 @@ def resume(
     data = data_of(run, trained_task(config, task, str(run.path)))
     module = module_of(run)
     compute = Compute(config.run.device, config.run.precision, workers)
-    engine_on(compute.device, config.run.engine)
-    engine = Engine(module, compute, profile)
+    kind = config.run.engine
+    engine = Engine(module, compute, profile, kind if kind == "cohort" else engine_of(config, module, data))
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:
             complete_history(writer.run)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Weights
 from ..landscape.evaluation.compute import CPU, Compute
+from ..landscape.evaluation.known_tasks import is_own
 from ..landscape.evaluation.replica import FlatModule
 from ..landscape.evaluation.tasks import Task
 from .randomness import torch_generator
@@ -68,7 +69,7 @@ class Workbench(FlatModule):
         buffers = {name: value.cpu().numpy().copy() for name, value in self._buffers.items()}
         return Weights(self.layout, self.w.cpu().numpy().copy(), buffers)
 
-    def loss(self, objective: Objective, x: Tensor, y: Tensor) -> float:
+    def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Any:
         """The objective's value on a batch; its gradient is in ``g`` afterwards."""
         self.g.zero_()
         with self.compute.products():
@@ -77,7 +78,7 @@ class Workbench(FlatModule):
             value.backward()  # type: ignore[no-untyped-call]
         return float(value.detach())
 
-    def decayed(self, objective: Objective, x: Tensor, y: Tensor, weight_decay: float) -> float:
+    def decayed(self, objective: Objective, x: Tensor, y: Tensor, weight_decay: float) -> Any:
         """As :meth:`loss`, with ``weight_decay`` w added to ``g``: the g of the papers' formulas."""
         value = self.loss(objective, x, y)
         if weight_decay:
@@ -172,9 +173,30 @@ def has_batch_statistics(module: nn.Module) -> bool:
     return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
-def mean_loss(learnt: Task) -> Objective:
-    """A task's mean loss of a batch: what a client minimises unless its method says otherwise."""
-    return lambda module, x, y: learnt.reduced(module(x), y, "mean")
+class MeanLoss:
+    """A task's mean loss of a batch.
+
+    Attributes:
+        maskable: whether it is known without some of the batch's samples, see :meth:`masked`.
+    """
+
+    def __init__(self, learnt: Task) -> None:
+        self.learnt = learnt
+        self.maskable = not is_own(learnt)
+
+    def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return self.learnt.reduced(module(x), y, "mean")
+
+    def masked(self, module: nn.Module, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
+        """The mean over the samples for which ``real`` [n] is 1; 0 where it is 0 for all."""
+        weights = self.learnt.weights(y)
+        counts = real if weights is None else real * weights
+        return (self.learnt.loss(module(x), y) * counts).sum() / counts.sum().clamp(min=1.0)
+
+
+def mean_loss(learnt: Task) -> MeanLoss:
+    """What a client minimises unless its method says otherwise."""
+    return MeanLoss(learnt)
 
 
 def head_layer(module: nn.Module, head: str | None) -> nn.Linear:

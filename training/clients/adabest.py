@@ -42,6 +42,7 @@ class AdaBest(ClientMethod):
         down="m̄ and its count (2 numbers)",
         up="samples a step (1 number)",
     )
+    vectorised: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
 
@@ -53,13 +54,13 @@ class AdaBest(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples; the client keeps ``drift``, h_i⁺ [P], and sends its samples a step."""
-        h, samples, epochs = task.kept("drift"), len(task.indices), task.pace.epochs
+        h, samples, epochs = task.kept("drift"), task.samples, task.pace.epochs
         mu = self.mu * epochs * float(task.sent["samples_a_step"][0]) / samples
-        drift = task.place.tensor(h)
-        update = local_sgd(task, self, correct=lambda w, g: g.sub_(drift, alpha=mu))
+        pull = task.place.tensor((mu * h).astype(h.dtype))
+        update = local_sgd(task, self, correct=lambda w, g: g.sub_(pull))
         moved = np.subtract(task.start.parameters, update.weights.parameters, dtype=np.float64)
-        faded = (h / (task.round - task.last) + moved).astype(task.facts.layout.dtype)
-        message = {"samples_a_step": np.array([epochs * samples / update.steps])}
+        faded = (h / task.away + moved).astype(task.facts.layout.dtype)
+        message = {"samples_a_step": np.atleast_1d(epochs * samples / update.steps)}
         return replace(update, state={"drift": faded}, message=message)
 
     def share(self, sent: State, exchange: Exchange) -> State:

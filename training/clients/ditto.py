@@ -29,6 +29,7 @@ class Ditto(ClientMethod):
     about: ClassVar[About] = About(
         "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) beside SGD's θ", keeps="v by client"
     )
+    vectorised: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     own_model: ClassVar[str] = "personal"
     vectors_kept: ClassVar[int] = 1
@@ -39,7 +40,7 @@ class Ditto(ClientMethod):
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs of SGD from w, then those of v."""
         update = local_sgd(task, self)
-        v = self.personalise(task, task.state)
+        v = task.each(lambda own: self.personalise(own, own.state))
         anchor = task.place.tensor(task.start.parameters)
         own = local_sgd(
             task.beside(v, self.personal_epochs or task.pace.epochs),

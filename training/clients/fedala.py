@@ -52,6 +52,7 @@ class FedALA(ClientMethod):
         "top layers start from θ_old + (w − θ_old)⊙A, A ← clip(A − η_A ∂L/∂A, 0, 1)",
         keeps="θ_old and A by client",
     )
+    vectorised: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     own_model: ClassVar[str] = "local"
     own_start: ClassVar[bool] = True
@@ -89,17 +90,21 @@ class FedALA(ClientMethod):
         """Learn A, start from the mixture, then E epochs over the client's samples."""
         layout = task.start.layout
         where = self.mixed(layout)
-        a, learnt, start = np.ones(where.stop - where.start, layout.dtype), 0, task.start
-        if task.state:
-            old, kept, before = (task.state[name] for name in ("local", "weights", "learnt"))
+
+        def begun(own: LocalTask) -> tuple[np.ndarray, Weights, np.ndarray]:
+            a = np.ones(where.stop - where.start, layout.dtype)
+            if not own.state:
+                return a, own.start, np.array(0)
+            old, kept, before = (own.state[name] for name in ("local", "weights", "learnt"))
             assert isinstance(old, Weights)
             assert not isinstance(kept, Weights)
             # A of another size is that of a branch's history, which mixed other layers
-            first = before == 0 or kept.shape != a.shape
-            a, start = self.learn(task, old, a if first else kept, first=first)
-            learnt = 1
+            first = bool(before == 0 or kept.shape != a.shape)
+            return *self.learn(own, old, a if first else kept, first=first), np.array(1)
+
+        a, start, learnt = task.each(begun)
         update = local_sgd(replace(task, start=start), self)
-        return replace(update, state={"local": update.weights, "weights": a, "learnt": np.array(learnt)})
+        return replace(update, state={"local": update.weights, "weights": a, "learnt": learnt})
 
     def learn(self, task: LocalTask, old: Weights, a: np.ndarray, *, first: bool) -> tuple[np.ndarray, Weights]:
         """A after learning from ``a``, and the mixture that it makes of ``old`` and the model sent."""

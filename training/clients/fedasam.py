@@ -33,6 +33,7 @@ class FedASAM(SharpnessAware):
         "Caldarola et al., Seeking flat minima, ECCV 2022",
         "g ← ∇L(θ + ε) + wd·θ, ε = ρ T² ∇L/‖T ∇L‖, T = abs θ + η on weights, 1 on biases",
     )
+    vectorised: ClassVar[bool] = True
 
     sam_rho: float = setting(0.7, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
     sam_eta: float = setting(0.2, "η: added to every weight's size, so that weights near 0 move too", least=0)

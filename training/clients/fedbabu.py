@@ -37,6 +37,7 @@ class FedBABU(ClientMethod):
     about: ClassVar[About] = About(
         "FedBABU", "Oh et al., FedBABU, ICLR 2022", "g = 0 on the head, which clients fine-tune"
     )
+    vectorised: ClassVar[bool] = True
     needs_head: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     freezes_head: ClassVar[bool] = True

@@ -38,6 +38,7 @@ class FedCM(ClientMethod):
         keeps="c",
         down="P",
     )
+    vectorised: ClassVar[bool] = True
 
     alpha: float = setting(0.1, "a: share of the client's own gradient; 1 would be SGD", above=0, below=1)
 

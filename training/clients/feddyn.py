@@ -35,6 +35,7 @@ class FedDyn(ClientMethod):
         "loss − ⟨h_i, θ⟩ + (α/2)‖θ − w‖²; h_i⁺ = h_i − α(θ_i − w)",
         keeps="h_i by client",
     )
+    vectorised: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     proximal: ClassVar[bool] = True
 

@@ -46,6 +46,7 @@ class FedMoSWA(FedSWA):
         down="P",
         up="P",
     )
+    vectorised: ClassVar[bool] = True
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
     vectors_kept: ClassVar[int] = 1
 

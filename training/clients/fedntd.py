@@ -31,6 +31,7 @@ class FedNTD(ClientMethod):
     about: ClassVar[About] = About(
         "FedNTD", "Lee et al., not-true distillation, NeurIPS 2022", "loss + β τ² KL(softmax(g̃/τ) ‖ softmax(l̃/τ))"
     )
+    vectorised: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
 
     beta: float = setting(1.0, "β: weight of the distillation", above=0, off="--client sgd")
@@ -45,13 +46,15 @@ class FedNTD(ClientMethod):
             with torch.no_grad():
                 taught = teacher(x)
             n, classes = logits.shape
-            others = torch.arange(classes, device=y.device) != y[:, None]
+            others = torch.arange(classes - 1, device=y.device).expand(n, classes - 1)
+            others = others + (others >= y[:, None])
             own, global_ = (
-                functional.log_softmax(answer[others].view(n, classes - 1) / self.temperature, dim=1)
+                functional.log_softmax(answer.gather(1, others) / self.temperature, dim=1)
                 for answer in (logits, taught)
             )
-            distance = functional.kl_div(own, global_, reduction="batchmean", log_target=True)
-            return functional.cross_entropy(logits, y) + self.beta * self.temperature**2 * distance
+            distance: Tensor = (global_.exp() * (global_ - own)).sum() / n
+            loss: Tensor = functional.cross_entropy(logits, y) + self.beta * self.temperature**2 * distance
+            return loss
 
         return local_sgd(task, self, objective=objective)
 

@@ -34,6 +34,7 @@ class FedSAM(SharpnessAware):
         "Caldarola et al., Seeking flat minima, ECCV 2022",
         "g ← ∇L(θ + ε) + wd·θ, ε = ρ ∇L/‖∇L‖",
     )
+    vectorised: ClassVar[bool] = True
 
     sam_rho: float = setting(0.05, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
 

@@ -25,6 +25,7 @@ class FedSWA(ClientMethod):
     """
 
     about: ClassVar[About] = About("FedSWA", "Liu et al., FedSWA, ICML 2025", "η_k = η(1 − k/K) + ρη k/K")
+    vectorised: ClassVar[bool] = True
     changing_rate: ClassVar[bool] = True
 
     lr_floor: float = setting(0.1, "ρ: what the rate falls towards in a round, as a share of it", above=0, most=1)

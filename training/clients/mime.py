@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from ...checkpoints import FedscopeError, Weights
 from ..building import Facts
 from ..config import Config
-from ..local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
+from ..local_training import LocalTask, LocalUpdate, full_gradient, length, local_sgd
 from ..methods import About, ClientMethod, Exchange, State
 from ..settings import setting
 from ..workbench import Workbench
@@ -111,6 +111,7 @@ class MIME(Mimicry):
         down="2P",
         up="P",
     )
+    vectorised: ClassVar[bool] = True
     surveys: ClassVar[bool] = True
 
     def survey(self, task: LocalTask) -> State:
@@ -125,10 +126,10 @@ class MIME(Mimicry):
         step = self.stepper(task.sent, bench)
         there = bench.w.new_zeros(bench.w.shape)
 
-        def gradient(x: Tensor, y: Tensor) -> float:
+        def gradient(x: Tensor, y: Tensor) -> Any:
             there.copy_(bench.gradient_at(task.objective, sent, x, y, self.weight_decay))
             if self.clip:
-                there.mul_((self.clip / (there.norm() + 1e-12)).clamp(max=1.0))
+                there.mul_((self.clip / (length(there) + 1e-12)).clamp(max=1.0))
             return bench.decayed(task.objective, x, y, self.weight_decay)
 
         return local_sgd(task, self, gradient=gradient, correct=lambda w, g: step(g.sub_(there).add_(c)))

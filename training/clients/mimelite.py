@@ -47,6 +47,7 @@ class MIMELite(Mimicry):
         down="P",
         up="P",
     )
+    vectorised: ClassVar[bool] = True
 
     def settle(self, config: Config) -> Self:
         if self.optimiser == "momentum" and self.beta == 0:

@@ -32,6 +32,7 @@ class MoFedSAM(FedCM, SharpnessAware):
         keeps="c",
         down="P",
     )
+    vectorised: ClassVar[bool] = True
 
     sam_rho: float = setting(0.1, "ρ: how far uphill the gradient is taken", above=0, off="--client fedcm")
 

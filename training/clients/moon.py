@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...checkpoints import Weights
 from ..local_training import LocalTask, LocalUpdate, local_sgd
 from ..methods import About, ClientMethod
 from ..settings import setting
@@ -39,6 +38,7 @@ class MOON(ClientMethod):
         "loss − μ log(e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}))",
         keeps="θ_i of its last round, by client",
     )
+    vectorised: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     needs_head: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
@@ -48,9 +48,9 @@ class MOON(ClientMethod):
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples; the model that they end in is kept."""
-        head, previous = task.facts.head, task.state.get("previous")
+        head, previous = task.facts.head, task.kept_model("previous")
         others = [task.place.companion(task.start, "global")]
-        if isinstance(previous, Weights):
+        if previous is not None:
             others.append(task.place.companion(previous, "previous"))
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:

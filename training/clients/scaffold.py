@@ -35,6 +35,7 @@ class SCAFFOLD(ClientMethod):
         down="P",
         up="P",
     )
+    vectorised: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     # The formula's Σ_S is unweighted.
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"

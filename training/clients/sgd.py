@@ -14,6 +14,7 @@ class SGD(ClientMethod):
     """theta <- theta - eta_t (grad of the batch's cross-entropy + weight_decay theta), with momentum where asked."""
 
     about: ClassVar[About] = About("SGD", "McMahan et al., FedAvg, AISTATS 2017", "θ ← θ − η g")
+    vectorised: ClassVar[bool] = True
 
     def train(self, task: LocalTask) -> LocalUpdate:
         return local_sgd(task, self)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import Layout
-from ..local_training import LocalTask, LocalUpdate, local_sgd
+from ..local_training import LocalTask, LocalUpdate, length, local_sgd
 from ..methods import ClientMethod
 from ..settings import setting
 from ..workbench import Objective, Workbench
@@ -32,7 +32,7 @@ def ascent(rho: float) -> Ascent:
     """ε = ρ g/‖g‖, of norm ρ; 0 where g is 0."""
 
     def epsilon(w: Tensor, g: Tensor) -> Tensor:
-        norm: Tensor = g.norm().clamp(min=_SMALLEST_NORM)
+        norm = length(g).clamp(min=_SMALLEST_NORM)
         return g * (rho / norm)
 
     return epsilon
@@ -48,7 +48,7 @@ def adaptive_ascent(rho: float, eta: float, weights: Tensor) -> Ascent:
     def epsilon(w: Tensor, g: Tensor) -> Tensor:
         scale = torch.where(weights, w.abs() + eta, 1.0)
         scaled = scale * g
-        norm = scaled.norm().clamp(min=_SMALLEST_NORM)
+        norm = length(scaled).clamp(min=_SMALLEST_NORM)
         return scaled.mul_(scale).mul_(rho / norm)
 
     return epsilon
@@ -70,7 +70,7 @@ def weight_mask(layout: Layout) -> np.ndarray:
 
 def sharp_gradient(
     bench: Workbench, objective: Objective, weight_decay: float, epsilon: Ascent
-) -> Callable[[Tensor, Tensor], float]:
+) -> Callable[[Tensor, Tensor], Any]:
     """The gradient of objective + (weight_decay/2)‖θ‖² at θ + ε(θ, g), for ``local_training.local_sgd``.
 
     g is the gradient of the same at θ. θ comes back bit for bit (from a copy: (θ + ε) − ε is not θ in floating point),
@@ -81,7 +81,7 @@ def sharp_gradient(
     """
     kept = torch.empty_like(bench.w)
 
-    def gradient(x: Tensor, y: Tensor) -> float:
+    def gradient(x: Tensor, y: Tensor) -> Any:
         loss = bench.decayed(objective, x, y, weight_decay)
         kept.copy_(bench.w)
         statistics = [buffer.clone() for buffer in bench.module.buffers()]
