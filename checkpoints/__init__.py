@@ -7,6 +7,7 @@ from .addresses import parse_address as parse_address
 from .archives import npz_names as npz_names
 from .archives import read_npz as read_npz
 from .archives import refuse_oversize as refuse_oversize
+from .background import Background as Background
 from .durable import WriterLock as WriterLock
 from .durable import write_durably as write_durably
 from .errors import FedscopeError as FedscopeError

@@ -31,7 +31,8 @@ from .one_round import Federation, Unwatched, Watcher
 from .own_task import learning, trained_task
 from .pretrained import first_model, refuse_other_file, with_whole_path
 from .profile import ROUND, Profile, timed
-from .recording import disk_needed, record_round, refuse_small_disk
+from .recording import disk_needed, refuse_small_disk
+from .recording_beside import Recording
 from .run_checks import refuse_contradictions
 from .run_state import Position, RunMemory, position_after
 
@@ -215,18 +216,20 @@ def play(
     Raises:
         FedscopeError: a client diverges (and not ``keep_going``); a full disk.
     """
-    memory, config = RunMemory(writer.run), federation.config
-    while position.round < min(config.run.rounds, until or config.run.rounds):
-        number, profile = position.round + 1, federation.engine.profile
-        with timed(profile, ROUND, number):
-            record, position = federation.play(position, memory, watcher)
-            with timed(profile, "recording", number):
-                record_round(writer, record, position, config)
-        watcher.round(record, config.run.rounds)
-        if not keep_going:
-            lr = float(record.metrics["lr"] or 0)
-            refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
-        del record  # or the cohort would stay in memory beside the next one
+    config, engine = federation.config, federation.engine
+    beside = {"always": engine.compute.is_gpu, "never": engine.profile is not None}  # a profile's parts add up
+    with Recording(writer, config, RunMemory(writer.run), watcher, **beside) as recording:
+        while position.round < min(config.run.rounds, until or config.run.rounds):
+            number = position.round + 1
+            with timed(engine.profile, ROUND, number):
+                record, position = federation.play(position, recording, recording)
+                with timed(engine.profile, "recording", number):
+                    recording.add(record, position)
+            if not keep_going and not np.isfinite(record.client_loss).all():
+                recording.wait()  # the message says that it is recorded
+                lr = float(record.metrics["lr"] or 0)
+                refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
+            del record  # or the cohort would stay in memory beside the next ones
 
 
 def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray, lr: float) -> None:
