@@ -23,6 +23,7 @@ from _common import CLASSES, IMAGE, Line, spread, table
 
 from fedscope.checkpoints import RoundRecord
 from fedscope.training.one_round import Unwatched
+from fedscope.training.profile import Profile
 
 TARGET = 0.05
 CLIENTS, OWN = 10, 500
@@ -70,7 +71,7 @@ def main(pairs: int) -> None:
             }
         )
         watch = Stopwatch()
-        train(config, run, watcher=watch)
+        train(config, run, watcher=watch, profile=Profile())  # writes a round before the next one begins
         sizes = {t: (run / "rounds" / f"{t:05d}.h5").stat().st_size / 1e6 for t in (2, 3)}
     writing = {t: watch.whole[t] - watch.training[t] for t in watch.whole}
     even, odd = range(2, rounds, 2), range(3, rounds + 1, 2)

@@ -171,6 +171,10 @@ def why_not_vectorised(module: nn.Module, samples: Samples) -> str:
             return f"{type(layer).__name__} layers take one client at a time"
     if next(module.buffers(), None) is not None:
         return "it holds more than its parameters"
+    if not all(parameter.requires_grad for parameter in module.parameters()):
+        return "some of its parameters are frozen"
+    if len([*module.named_parameters(remove_duplicate=False)]) > len([*module.parameters()]):
+        return "two of its layers share a parameter"
     objective, alone, both = mean_loss(samples.task), Workbench(module), CohortBench(module, 2)
     both.w.copy_(alone.w)
     both.real = torch.tensor([[1, 1], [1, 0]]).to(both.w.dtype)

@@ -295,7 +295,7 @@ class Deciding(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.layer(x)
-        return outputs if float(outputs.sum()) > 0 else -outputs
+        return outputs if float(outputs.detach().sum()) > 0 else -outputs
 
 
 @pytest.mark.parametrize(
@@ -309,6 +309,8 @@ class Deciding(nn.Module):
         (nn.Sequential(nn.Linear(4, 3), nn.InstanceNorm1d(3, track_running_stats=True)), "it holds more than its"),
         (nn.Sequential(Mixing(), nn.Linear(4, 3)), "its gradient differs by"),  # one sample has the other's in it
         (Deciding(), "torch cannot vectorise it ("),
+        (nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 3)), "some of its parameters are frozen"),
+        (nn.Sequential(shared := nn.Linear(4, 4), shared), "two of its layers share a parameter"),
     ],
 )
 def test_what_keeps_a_model_from_one_pass_is_said(module: nn.Module, why: str) -> None:
