@@ -37,7 +37,7 @@ def grouped(samples: Sequence[int]) -> list[list[int]]:
     In a group the smaller wait for the largest: at most half of its rows' time is spent waiting.
 
     >>> grouped([9, 50, 10, 400, 11])
-    [[3], [1], [4, 2, 0]]
+    [[3, 1], [4, 2, 0]]
     """
     groups: list[list[int]] = []
     total = 0
