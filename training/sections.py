@@ -60,7 +60,9 @@ class RunConfig(Settings):
         "threads: one single-threaded worker a core; device: one client after the other on the accelerator; cohort: up "
         "to 32 clients in one pass, for small models; auto: a fixed rule of method, model, cohort and device",
     )
-    precision: Literal["float32", "tf32", "bf16"] = setting("float32", "of the products in training")
+    precision: Literal["float32", "tf32", "bf16"] = setting(
+        "float32", "of the products in training; tf32 only matters on a GPU"
+    )
     evaluate_every: int = setting(1, "test the models every so many rounds, and at the last", least=1)
     evaluate_clients: int = setting(1000, "test samples (seeded, stratified) for the clients' models; 0: none", least=0)
     evaluate_all: str | tuple[int, ...] = setting(
