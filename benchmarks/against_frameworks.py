@@ -152,20 +152,9 @@ def accuracy(module: Any, path: Path) -> float:
 
 def fedscope(path: Path, engine: str) -> Measured:
     """With its own partition, which gives clients as many samples."""
-    from fedscope.checkpoints import RoundRecord
+    from _common import durable
+
     from fedscope.training import Config, train
-    from fedscope.training.one_round import Unwatched
-
-    ends: list[float] = []
-    errors: list[Any] = []
-
-    class Stopwatch(Unwatched):
-        """When each round was on the disk."""
-
-        def round(self, record: RoundRecord, of: int) -> None:
-            """It is."""
-            ends.append(time.perf_counter())
-            errors.append(record.metrics.get("test_error"))
 
     config = Config.read(
         {
@@ -183,8 +172,10 @@ def fedscope(path: Path, engine: str) -> Measured:
             "record": {"clients": "none", "globals": "last:1"},
         }
     )
-    train(config, path.parent / f"run-{time.time_ns()}", watcher=Stopwatch())
-    return Measured.of(ends, 100 * (1 - errors[-1]))
+    run = train(config, path.parent / f"run-{time.time_ns()}")
+    error = run.round(ROUNDS).metrics["test_error"]
+    assert error is not None
+    return Measured.of(durable(run.path), 100 * (1 - error))
 
 
 def plain(path: Path, threads: int | None) -> Measured:

@@ -28,10 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _common import CLASSES, IMAGE, Line, paper_cnn, random_clients, random_samples, spread, table
-
-from fedscope.checkpoints import RoundRecord
-from fedscope.training.one_round import Unwatched
+from _common import CLASSES, IMAGE, Line, durable, paper_cnn, random_clients, random_samples, spread, table
 
 BATCH, RATE, ROUNDS = 50, 0.01, 400
 
@@ -51,17 +48,6 @@ class Size:
 
 
 QUICK = Size(clients=2, own=100, epochs=1, rounds=3, every=2, test=200, grid=3, parameters=200)
-
-
-class Stopwatch(Unwatched):
-    """When each round was on the disk."""
-
-    def __init__(self) -> None:
-        self.ends = [time.perf_counter()]
-
-    def round(self, record: RoundRecord, of: int) -> None:
-        """It is."""
-        self.ends.append(time.perf_counter())
 
 
 def noise(path: Path, size: Size) -> Path:
@@ -109,9 +95,8 @@ def ours(folder: Path, data: Path, device: str, precision: str, engine: str, siz
             },
         }
     )
-    watch = Stopwatch()
-    train(config, folder, watcher=watch)
-    return [b - a for a, b in zip(watch.ends[1:], watch.ends[2:], strict=False)]
+    train(config, folder)
+    return [b - a for a, b in itertools.pairwise(durable(folder))]
 
 
 def plain(device: str, size: Size) -> float:

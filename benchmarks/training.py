@@ -33,6 +33,7 @@ from _common import (
     CLASSES,
     IMAGE,
     Line,
+    durable,
     fedscope_command,
     forward_gflop,
     in_fresh_process,
@@ -44,25 +45,11 @@ from _common import (
     table,
 )
 
-from fedscope.checkpoints import RoundRecord
-from fedscope.training.one_round import Unwatched
-
 CLIENTS, OWN, EPOCHS, BATCH, TESTED = 10, 500, 5, 50, 1000
 SMALL_CLIENTS, SMALL_OWN, SMALL_BATCH = 20, 72, 20
 #: inputs and hidden widths of perceptrons: the digits' first
 WIDTHS = ((64, (128, 64)), (64, (16,)), (784, ()), (784, (50,)), (784, (200,)))
 MANY, FEW_ROUNDS, MORE_ROUNDS, LISTED = 1000, 3, 12, 1000
-
-
-class Stopwatch(Unwatched):
-    """When each round was on the disk."""
-
-    def __init__(self) -> None:
-        self.ends = [time.perf_counter()]
-
-    def round(self, record: RoundRecord, of: int) -> None:
-        """It is."""
-        self.ends.append(time.perf_counter())
 
 
 def plain(module: Any, parts: Sequence[tuple[Any, Any]], batch: int, threads: int | None = None) -> float:
@@ -100,9 +87,9 @@ def recorded_round(folder: Path, data: Path, precision: str) -> float:
             "run": {"rounds": 2, "participation": 1.0, "precision": precision, "evaluate_clients": TESTED},
         }
     )
-    watch = Stopwatch()
-    train(config, folder, watcher=watch)
-    return watch.ends[-1] - watch.ends[-2]
+    train(config, folder)
+    before, last = durable(folder)
+    return last - before
 
 
 def large(folder: Path, repetitions: int) -> list[Line]:
