@@ -15,7 +15,7 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..landscape import run_in_workers
-from ..landscape.evaluation.compute import CPU, Compute
+from ..landscape.evaluation.compute import CPU, Compute, cores, torch_threads
 from .cohort_bench import CohortBench
 from .cohort_training import CohortTask, updates_of
 from .local_training import LocalTask, LocalUpdate
@@ -29,6 +29,8 @@ EngineName = Literal["threads", "device", "cohort"]
 #: how many clients are trained in one pass, at most, and below which number they are trained one by one: fixed, because
 #: the last bits of their numbers may depend on it
 TOGETHER, FEWEST = 32, 4
+#: parameters of a model for which a group's matrices, 2 x 32 models, take at most 26 MB
+SMALL = 100_000
 
 
 def grouped(samples: Sequence[int]) -> list[list[int]]:
@@ -97,6 +99,7 @@ class Engine:
     profile: Profile | None = None
     kind: Literal["auto", "threads", "device", "cohort"] = "auto"
     _narrowed: Event = field(default_factory=Event, repr=False, compare=False)
+    _benches: list[dict[int, CohortBench]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def train(
         self,
@@ -163,9 +166,26 @@ class Engine:
             return [self._alone(method.train, tasks[k], bench, stop) for k in group]
 
         groups = grouped([len(task.indices) for task in tasks])
-        done = run_in_workers(on_bench, groups, make=dict, workers=self.compute.workers)
-        for group, updates in zip(groups, done, strict=True):
+        benches = self._benches if self._small else []
+        threads = self.compute.workers or cores()
+        if len(groups) >= threads:
+            done = run_in_workers(on_bench, groups, make=dict, workers=self.compute.workers, idle=benches)
+            for group, updates in zip(groups, done, strict=True):
+                yield from zip(group, updates, strict=True)
+            return
+        own = benches.pop() if benches else {}
+        for group in groups:
+            # batched products give a client's to one thread as long as there are enough clients for all threads:
+            # so numbers do not depend on how many threads there are
+            with torch_threads(min(threads, max(1, len(group) // FEWEST))):
+                updates = on_bench(group, own, Event())
             yield from zip(group, updates, strict=True)
+        benches.append(own)
+
+    @property
+    def _small(self) -> bool:
+        """Whether a group's models and gradients take so little memory that they are kept between rounds."""
+        return sum(parameter.numel() for parameter in self.module.parameters()) <= SMALL
 
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
         """The average with p, in float64, of what the cohort's surveys give."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from threading import Event
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
 from ...landscape.evaluation.compatibility import fits_module
-from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
+from ...landscape.evaluation.compute import CPU, Compute, run_in_workers, torch_threads
 from ...landscape.evaluation.evaluator import Evaluator
 from ...landscape.evaluation.known_tasks import Sequences
 from ...landscape.evaluation.measured_once import provenance_of
@@ -167,7 +167,11 @@ def batch_hsics(
         return [gram(features.pop(layer)) for layer in layers]
 
     every: list[list[Array]] = [[] for _ in layers]
-    with _one_thread(), closing(run_in_workers(task, items(), make=make, workers=evaluator.compute.workers)) as results:
+    # the products of this thread in one thread, too: their sums do not depend on how many cores there are
+    with (
+        torch_threads(1),
+        closing(run_in_workers(task, items(), make=make, workers=evaluator.compute.workers)) as results,
+    ):
         for b, rows in enumerate(cut):
             some = kept[b]
             size = len(rows) if some is None else len(some)
@@ -216,14 +220,3 @@ def _round(values: Array, number: int, ids: np.ndarray) -> RoundCKA:
         mean_global=float(with_global(hsics)) if has_global else float("nan"),
         mean_global_stderr=float(jackknife(values, with_global)) if has_global else float("nan"),
     )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The products of this thread in one thread of torch's: their sums do not depend on how many cores there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

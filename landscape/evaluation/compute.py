@@ -128,6 +128,19 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """torch computes with so many threads in this thread; afterwards with as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_in_workers(
     task: Callable[[Item, Any, Event], Result],
     items: Iterable[Item],

@@ -17,7 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from .compatibility import refuse_shapeless, try_out
-from .compute import CPU, Compute, Item, Result, run_in_workers
+from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
 from .pixels import Inputs, in_batches
 from .replica import Replica
 from .samples import Samples
@@ -158,14 +158,10 @@ class Evaluator:
 
     def answers(self, model: Weights, count: int) -> np.ndarray:
         """Outputs of a model on the first ``count`` samples, [count, ...]; computed here, in no worker."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with torch_threads(1):
             (replica,) = self._first(1, self._idle[0])
             replica.load(model.parameters, model.buffers)
             return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
-        finally:
-            torch.set_num_threads(before)
 
     def batches(self, part: int) -> Iterator[Tensor]:
         """The inputs of a data set as they are evaluated."""

