@@ -6,6 +6,7 @@ from .checkpoints import Model as Model
 from .checkpoints import Round as Round
 from .checkpoints import Run as Run
 from .checkpoints import load_model as load_model
+from .checkpoints.recorder.recorder import Recorder as Recorder
 from .decomposition import Decomposition as Decomposition
 from .decomposition import Synergy as Synergy
 from .decomposition import decompose_loss as decompose_loss

@@ -77,7 +77,10 @@ class Background:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Also amid an error or an interrupt, what was added is done first."""
+        self.close()
+
+    def close(self) -> None:
+        """End the thread; also amid an error or an interrupt, what was added is done first."""
         try:
             self.wait()
         finally:

@@ -236,8 +236,8 @@ def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str
         for entry in round_.layout.parameters:
             if entry.name not in names:
                 continue
-            stored, start = open_entry(file, which, entry, stacked=stacked)
-            if stored.dtype == round_.layout.dtype and start is None and not file.file.userblock_size:
+            stored, code = open_entry(file, which, entry, stacked=stacked)
+            if stored.dtype == round_.layout.dtype and code is None and not file.file.userblock_size:
                 rows = _rows(stored, entry.shape, stacked)
                 if rows is not None:
                     unverified = any(file.wants(stored.path, k) for k in range(len(rows)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -13,7 +13,7 @@ from .errors import FedscopeError
 from .hdf5_gate import Stored
 from .round_reading import RoundFile
 from .round_writing import decode, is_encoded
-from .weights import Entry, Weights
+from .weights import BFLOAT16, Entry, Weights, from_bfloat16
 
 
 def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
@@ -24,17 +24,17 @@ def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> We
     opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
     parameters = np.empty((*lead, layout.size), layout.dtype)
     buffers: dict[str, np.ndarray] = {}
-    for entry, (stored, start) in zip(layout.entries, opened, strict=True):
+    for entry, (stored, code) in zip(layout.entries, opened, strict=True):
         if entry.kind == "parameter":
             out = parameters[..., layout.slices[entry.name]]
         else:
             buffers[entry.name] = np.empty((*lead, *entry.shape), entry.dtype)
             out = buffers[entry.name].reshape((*lead, prod(entry.shape)))
         if places is None:
-            _row(file, stored, start, None, out)
+            _row(file, stored, code, None, out)
             continue
         for i, place in enumerate(places):
-            _row(file, stored, start, place, out[i])
+            _row(file, stored, code, place, out[i])
     return Weights(layout, parameters, buffers)
 
 
@@ -42,10 +42,10 @@ def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
     """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
     entry = next(entry for entry in file.layout.parameters if entry.name == layer)
     stacked = which == "clients"
-    stored, start = open_entry(file, which, entry, stacked=stacked)
+    stored, code = open_entry(file, which, entry, stacked=stacked)
     for place in range(len(file.ids)) if stacked else (None,):
         row = np.empty(prod(entry.shape), file.layout.dtype)
-        _row(file, stored, start, place, row)
+        _row(file, stored, code, place, row)
         yield row
 
 
@@ -88,15 +88,26 @@ def is_packed(file: RoundFile, path: str) -> bool:
     return _is_coded(file, path) or stored.id.get_create_plist().get_nfilters() > 0
 
 
-def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> tuple[Stored, np.ndarray | None]:
-    """An entry of a group of models; and where its rows are differences from ``start``, that, [n].
+class Code(NamedTuple):
+    """A dataset's rows are no numbers but codes of this type; ``values`` makes numbers of a row, [n]."""
+
+    dtype: np.dtype[Any]
+    values: Callable[[np.ndarray], np.ndarray]
+
+
+def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> tuple[Stored, Code | None]:
+    """An entry of a group of models, and what its rows are where they are no numbers: the bits of bfloat16, or
+    differences from ``start``.
 
     Raises:
         FedscopeError: as the gate; an encoding that is not known.
     """
     path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
+    if entry.stored == BFLOAT16:
+        bits = Code(np.dtype(np.uint16), from_bfloat16)
+        return file.gate.dataset(path, bits.dtype, shape), bits
     if not file.gate.has(path) or not _is_coded(file, path):
-        return file.gate.dataset(path, np.dtype(entry.dtype), shape), None
+        return file.gate.dataset(path, np.dtype(entry.stored or entry.dtype), shape), None
     encoding = file.file[path].attrs["encoding"]
     if not isinstance(encoding, str) or encoding != "delta":
         raise FedscopeError(
@@ -107,21 +118,22 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
         raise file.gate.damaged(f"{path} is said to be differences, which only float32 parameters of clients are")
     if not file.gate.has("start"):
         raise file.gate.damaged("its clients are differences from start, which is missing")
-    start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape)
-    return file.gate.dataset(path, np.dtype(np.int32), shape), start.reshape(-1)
+    start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape).reshape(-1)
+    code = Code(np.dtype(np.int32), lambda coded: decode(start, coded))
+    return file.gate.dataset(path, code.dtype, shape), code
 
 
 def _is_coded(file: RoundFile, path: str) -> bool:
     return bool(h5py.h5a.exists(file.file.id, b"encoding", obj_name=path.encode()))
 
 
-def _row(file: RoundFile, stored: Stored, start: np.ndarray | None, place: int | None, out: Any) -> None:
-    if start is None:
+def _row(file: RoundFile, stored: Stored, code: Code | None, place: int | None, out: Any) -> None:
+    if code is None:
         file.read(stored, place, out)
         return
-    coded = np.empty(start.size, np.int32)
+    coded = np.empty(out.size, code.dtype)
     file.read(stored, place, coded)
-    out[...] = decode(start, coded)
+    out[...] = code.values(coded)
 
 
 def _kind(file: RoundFile, path: str) -> str:

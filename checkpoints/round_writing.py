@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from .checksums import Sums
 from .hdf5 import writing
-from .metrics import to_json
+from .metrics import Metrics, to_json
 from .weights import Layout, Weights
 
 FORMAT, VERSION = "fedscope-round", 1
@@ -69,13 +69,8 @@ def write_round(
     layout = layout or next((model.layout for model in (*models, record.clients) if model is not None), None)
     compress, sums = compression == "delta", Sums(np.asarray(record.client_ids))
     with writing(path) as file:
-        file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
-        file.attrs["round"], file.attrs["metrics"] = record.round, to_json(record.metrics)
-        sums.add_attribute(file, "round", record.round)
-        sums.add_attribute(file, "metrics", to_json(record.metrics))
-        for name, dtype in _COLUMNS.items():
-            values = np.asarray(getattr(record, name), dtype=dtype)
-            sums.add(file.create_dataset(name, data=values), values)
+        columns = {name: getattr(record, name) for name in _COLUMNS}
+        write_head(file, record.round, record.metrics, columns, sums)
         if record.all_client_test_error is not None:
             values = np.asarray(record.all_client_test_error, dtype="f8")
             sums.add(file.create_dataset("all_client_test_error", data=values), values)
@@ -89,6 +84,18 @@ def write_round(
         if record.client_state:
             write_client_states(file.create_group("client_state"), record.client_state, layout, sums)
         sums.write(file)
+
+
+def write_head(file: Any, number: int, metrics: Metrics, columns: Mapping[str, np.ndarray | None], sums: Sums) -> None:
+    """Write what a round's file says of itself, its numbers, and the columns of its clients but those that are None."""
+    file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
+    file.attrs["round"], file.attrs["metrics"] = number, to_json(metrics)
+    sums.add_attribute(file, "round", number)
+    sums.add_attribute(file, "metrics", to_json(metrics))
+    for name, dtype in _COLUMNS.items():
+        if (column := columns.get(name)) is not None:
+            values = np.asarray(column, dtype=dtype)
+            sums.add(file.create_dataset(name, data=values), values)
 
 
 def _write_model(group: Any, model: Weights, sums: Sums) -> None:
@@ -167,7 +174,14 @@ def _write_entries(group: Any, rows: np.ndarray, layout: Layout, sums: Sums) -> 
         sums.add_rows(write_rows(group, entry.name, values, entry.shape, rows.dtype.name, False), values)
 
 
-def write_rows(group: Any, name: str, rows: np.ndarray, shape: tuple[int, ...], dtype: str, compress: bool) -> Any:
+def write_rows(
+    group: Any,
+    name: str,
+    rows: np.ndarray | Sequence[np.ndarray],
+    shape: tuple[int, ...],
+    dtype: str,
+    compress: bool = False,
+) -> Any:
     """One dataset [C, \\*shape] of rows [C, n], chunk (1, \\*shape), each row written straight from where it lies."""
     whole = (len(rows), *shape)
     dataset: Any
@@ -176,7 +190,7 @@ def write_rows(group: Any, name: str, rows: np.ndarray, shape: tuple[int, ...], 
     if compress:
         return group.create_dataset(
             name,
-            data=rows.reshape(whole).astype(dtype, copy=False),
+            data=np.asarray(rows).reshape(whole).astype(dtype, copy=False),
             chunks=(1, *shape),
             shuffle=True,
             compression="gzip",

@@ -134,7 +134,8 @@ class Round:
     def is_packed(self) -> bool:
         """Whether its clients are stored in another form than they have in memory (``record.compression``)."""
         with self.open() as file:
-            return any(is_packed(file, f"clients/{name}") for name in self.layout.names)
+            entries = self.layout.entries
+            return any(entry.stored or is_packed(file, f"clients/{entry.name}") for entry in entries)
 
     def read(self, which: str) -> Weights:
         """One model [P]: ``start``, ``global`` or ``averaged``.

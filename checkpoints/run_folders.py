@@ -27,15 +27,12 @@ LINKED_DEPTH = 2
 T = TypeVar("T")
 
 
-def create_run(
-    path: Path, info: Mapping[str, Any], config: Mapping[str, Any] | None, partition: Partition | None, *, force: bool
-) -> WriterLock:
-    """Make a run's folder, ``run.json`` last, and return its lock.
+def lock_for_new_run(path: Path, *, force: bool) -> WriterLock:
+    """Make a folder that a new run may take, and lock it.
 
     Raises:
         FedscopeError: something is in the way (remedy: --force for a run, another --out for all else); another writer.
     """
-    Layout.from_json(info["layout"])
     refuse_occupied(path, force)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -44,22 +41,42 @@ def create_run(
     lock = WriterLock(path)
     try:
         refuse_occupied(path, force)  # again: now nobody else can fill it
-        remove_run(path)
-        (path / "rounds").mkdir(exist_ok=True)
-        if config is not None:
-            _write_config(path / "config.toml", config)
-        if partition is not None:
-            partition.save(path / "partition.h5")
-        write_table(path / "metrics.csv", ())
-        with write_durably(path / "run.json") as temporary:
-            head = {"format": FORMAT, "version": VERSION}
-            said = sealed(path, {**head, **info, **head})
-            temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-        sync(path.parent)
     except BaseException:
         lock.release()
         raise
     return lock
+
+
+def create_run(
+    path: Path, info: Mapping[str, Any], config: Mapping[str, Any] | None, partition: Partition | None, *, force: bool
+) -> WriterLock:
+    """Make a run's folder, ``run.json`` last, and return its lock. Raises as :func:`lock_for_new_run`."""
+    Layout.from_json(info["layout"])
+    lock = lock_for_new_run(path, force=force)
+    try:
+        fill_run(path, info, config, partition)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def fill_run(
+    path: Path, info: Mapping[str, Any], config: Mapping[str, Any] | None, partition: Partition | None
+) -> None:
+    """Make a run of a folder whose lock the caller holds; a run that was there goes."""
+    remove_run(path)
+    (path / "rounds").mkdir(exist_ok=True)
+    if config is not None:
+        _write_config(path / "config.toml", config)
+    if partition is not None:
+        partition.save(path / "partition.h5")
+    write_table(path / "metrics.csv", ())
+    with write_durably(path / "run.json") as temporary:
+        head = {"format": FORMAT, "version": VERSION}
+        said = sealed(path, {**head, **info, **head})
+        temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    sync(path.parent)
 
 
 def refuse_occupied(path: Path, force: bool) -> None:

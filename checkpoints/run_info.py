@@ -152,7 +152,7 @@ _WEIGHTS: dict[str, _Rule] = {
     "fresh": (_list_of_texts, "a list of texts"),
 }
 _ENTRIES: dict[str, _Rule] = {
-    **dict.fromkeys(("created", "source", "device", "engine", "precision"), _TEXT),
+    **dict.fromkeys(("created", "source", "model", "device", "engine", "precision"), _TEXT),
     **dict.fromkeys(("versions", "files"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
     **dict.fromkeys(("clients", "classes"), _COUNT),

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from .durable import WriterLock, disk_is_full, sweep_temporaries, sync
+from .durable import WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
 from .errors import DiskFullError, FedscopeError
-from .metrics import append_row, further, mend_table
+from .metrics import Metrics, append_row, further, mend_table
 from .partition import Partition
 from .round_writing import RoundRecord, write_round
 from .run_folders import create_run
@@ -104,12 +104,20 @@ class RunWriter:
         with _room(self):
             write_round(round_path(self.path, record.round), record, self._compression, self.run.layout)
             self.last = record.round
-            self._add_row(record)
+            self._add_row(record.round, record.metrics)
 
-    def _add_row(self, record: RoundRecord) -> None:
+    def write_image(self, number: int, image: bytes | memoryview, metrics: Metrics) -> None:
+        """Record the next round, whose file is there as bytes. Raises as :meth:`write`."""
+        with _room(self):
+            with write_durably(round_path(self.path, number)) as temporary:
+                temporary.write_bytes(image)
+            self.last = number
+            self._add_row(number, metrics)
+
+    def _add_row(self, number: int, metrics: Metrics) -> None:
         table = self.path / "metrics.csv"
-        if set(further([record.metrics])) <= set(self._further):
-            append_row(table, record.round, record.metrics, self._further)
+        if set(further([metrics])) <= set(self._further):
+            append_row(table, number, metrics, self._further)
             return
         # the first round that has such columns: of a run, or after a branch's history
         run = Run.open(self.path)
@@ -164,7 +172,6 @@ def _room(writer: RunWriter) -> Iterator[None]:
         if not (isinstance(error, DiskFullError) or disk_is_full(error)):
             raise
         path, last = writer.path, writer.last
+        on = "" if writer.run.is_foreign else f", then go on: fedscope train --resume {path}"
         upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
-        raise DiskFullError(
-            f"{path}: the disk is full; {upto}; make room, then go on: fedscope train --resume {path}"
-        ) from error
+        raise DiskFullError(f"{path}: the disk is full; {upto}; make room{on}") from error

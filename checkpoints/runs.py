@@ -36,9 +36,10 @@ class Run:
     def __init__(self, path: Path, info: dict[str, Any]) -> None:
         self.path, self.info = path, info
         try:
-            self.layout = Layout.from_json(info["layout"])
+            layout = Layout.from_json(info["layout"])
         except FedscopeError as error:
             raise FedscopeError(f"{path / 'run.json'}: {error}; restore it from a copy") from None
+        self.layout = layout.widened() if self.is_foreign else layout
         self.rounds = visible_rounds(path)
         self._there = frozenset(self.rounds)
 

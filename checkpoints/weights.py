@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,14 +16,25 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+#: a type that numpy and HDF5 do not have: its bits are stored as uint16
+BFLOAT16 = "bfloat16"
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a model; ``name`` is its ``state_dict`` key, ``dtype`` numpy's name (``float32``)."""
+    """One tensor of a model.
+
+    Attributes:
+        name: its ``state_dict`` key.
+        dtype: numpy's name of the type that it has in memory (``float32``).
+        stored: the type that a run keeps it in, where that is another one: ``float16`` or ``bfloat16``.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kind: Literal["parameter", "buffer"]
+    stored: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,10 @@ class Layout:
 
     def to_json(self) -> list[dict[str, Any]]:
         """As ``run.json`` holds it."""
-        return [{**asdict(entry), "shape": list(entry.shape)} for entry in self.entries]
+        return [
+            {"name": entry.name, "shape": list(entry.shape), "dtype": entry.stored or entry.dtype, "kind": entry.kind}
+            for entry in self.entries
+        ]
 
     @classmethod
     def from_json(cls, entries: Sequence[Mapping[str, Any]]) -> Layout:
@@ -115,8 +129,18 @@ class Layout:
                 raise FedscopeError(f"layout entry {i} ({name}) has shape {shape!r}, not a list of whole numbers")
             if kind not in ("parameter", "buffer"):
                 raise FedscopeError(f'layout entry {i} ({name}) has kind {kind!r}; "parameter" or "buffer" is known')
-            made.append(Entry(name, tuple(int(n) for n in shape), _dtype_name(i, name, dtype), kind))
+            stored = BFLOAT16 if dtype == BFLOAT16 else ""
+            made.append(Entry(name, tuple(shape), "float32" if stored else _dtype_name(i, name, dtype), kind, stored))
         return cls(tuple(made))
+
+    def widened(self) -> Layout:
+        """The same with float32 in memory for what is stored in half of it."""
+        return Layout(
+            tuple(
+                replace(entry, dtype="float32", stored=entry.dtype) if entry.dtype == "float16" else entry
+                for entry in self.entries
+            )
+        )
 
     def flatten(self, arrays: Mapping[str, np.ndarray]) -> Weights:
         """Copy named arrays into one model, cast to the layout's dtypes.
@@ -191,6 +215,15 @@ class Weights:
     def row(self, i: int) -> Weights:
         """The model of the i-th client, a view."""
         return Weights(self.layout, self.parameters[i], {name: value[i] for name, value in self.buffers.items()})
+
+
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """The numbers, float32, of the bits of bfloat16, uint16: the upper half of float32's.
+
+    >>> from_bfloat16(np.array([0x3F80, 0xC000], np.uint16))
+    array([ 1., -2.], dtype=float32)
+    """
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def stack(models: Sequence[Weights]) -> Weights:

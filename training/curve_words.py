@@ -73,6 +73,8 @@ def reached(measure: Measure, curves: Sequence[Band | Curve], target: float) -> 
 def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
     """That runs have no numbers of what is asked for, and what they have."""
     names = dict.fromkeys(name for curve in curves for name in (*MEASURES, *curve.values))
+    # how the server aggregates is no curve: `fedscope ls` says it
+    names = {name: None for name in names if not name.startswith("server_")}
     have = [name for name in names if any(not np.isnan(curve.column(name)).all() for curve in curves)]
     runs, columns = (
         " and ".join(curve.run for curve in curves),

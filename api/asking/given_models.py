@@ -21,11 +21,14 @@ from .given_runs import identity, open_run, parse_rounds, recorded_pair
 from .given_samples import (
     asked_task,
     behaviour,
+    data_named,
     describe_samples,
     given_data,
     given_module,
+    halves_read,
     is_own_model,
     limited,
+    model_named,
     name_of,
     refuse_nameless,
     task_settings,
@@ -78,7 +81,10 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
             read_file(address)  # says what there is instead
     runs = runs_of(models)
     first = _name(models, 0)
+    source = replace(source, data=data_named(runs, source))
     architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
+    if architecture is None and runs:
+        architecture = model_named(runs[0], source)
     if source.data is None and not runs:
         kind = "a plain file" if isinstance(models[0], str | Path) else "a model"
         raise FedscopeError(f"{first} is {kind}, which does not say its data; give --data (and --model)")
@@ -101,6 +107,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
     read = {model.address: model.note for model in loaded if model.note}
+    read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
     own = is_own_model(architecture)
     settings = {
         "addresses": [model.address for model in loaded],

@@ -27,10 +27,9 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
     """
     for run in runs:
         lacks = []
-        if run.is_foreign and run.config is None and not source.model:
+        if run.is_foreign and run.config is None and not model_named(run, source):
             lacks.append(("architecture", "--model"))
-        names_data = {"name", "sha256"} <= set(run.info.get("data", {}))
-        if run.is_foreign and not names_data and not source.data:
+        if run.is_foreign and "name" not in run.info.get("data", {}) and not source.data:
             lacks.append(("data", "--data"))
         if lacks:
             what = " nor ".join(name for name, _ in lacks)
@@ -38,6 +37,19 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
                 f"{run.path} was recorded by {run.info['source']} and names {'no' if len(lacks) == 1 else 'neither'} "
                 f"{what}; give {' and '.join(option for _, option in lacks)}"
             )
+
+
+def model_named(run: Run, source: Source) -> Any:
+    """The architecture that was given, else the one that a recorded run names; None where neither does."""
+    return source.model if source.model is not None else run.info.get("model")
+
+
+def data_named(runs: Sequence[Run], source: Source) -> Any:
+    """The data that were given, else those that a recorded run names without more; None of a run that was trained."""
+    if source.data is None and runs and runs[0].is_foreign and runs[0].config is None:
+        data = runs[0].info.get("data", {})
+        return data.get("name") if "sha256" not in data else None
+    return source.data
 
 
 def asked_task(runs: Sequence[Run], source: Source) -> Task:
@@ -50,9 +62,10 @@ def asked_task(runs: Sequence[Run], source: Source) -> Task:
 
     if source.task is not None:
         return given_task(source.task)
-    if runs and not (runs[0].is_foreign and runs[0].config is None and source.data is not None):
+    data = data_named(runs, source)
+    if runs and not (runs[0].is_foreign and runs[0].config is None and data is not None):
         return learnt_by(runs[0])
-    return task_of_data(source.data) if isinstance(source.data, str) else given_task(None)
+    return task_of_data(data) if isinstance(data, str) else given_task(None)
 
 
 def given_data(data: Any, task: Task) -> Dataset:
@@ -107,17 +120,16 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
     from ..training import data_of
 
     refuse_nameless(runs, source)
-    if source.data is None:
+    data = data_named(runs, source)
+    if data is None:
         return data_of(runs[0], asked_task(runs, source))
-    dataset = given_data(source.data, asked_task(runs, source))
+    dataset = given_data(data, asked_task(runs, source))
     for run in runs:
         seen = run.info.get("data", {}).get("sha256")
         if seen not in (None, dataset.sha256):
-            raise FedscopeError(
-                f"--data {name_of(source.data)} is not the data that {run.path} was trained on; leave it out"
-            )
+            raise FedscopeError(f"--data {name_of(data)} is not the data that {run.path} was trained on; leave it out")
         if seen is None and run.partition is not None:
-            refuse_outside(run.partition, len(dataset.samples("train")), str(run.path), str(name_of(source.data)))
+            refuse_outside(run.partition, len(dataset.samples("train")), str(run.path), str(name_of(data)))
     return dataset
 
 
@@ -130,14 +142,13 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
     from ..training import module_of
 
     refuse_nameless([run], source)
-    if source.model is None:
+    model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
+    if model is None:
         return module_of(run)
-    module = given_module(source.model, dataset)
+    module = given_module(model, dataset)
     difference = Layout.of(module).difference(run.layout)
     if difference:
-        raise FedscopeError(
-            f"{run.path} does not fit the architecture of --model {name_of(source.model)}: {difference}"
-        )
+        raise FedscopeError(f"{run.path} does not fit the architecture of --model {name_of(model)}: {difference}")
     return module
 
 
@@ -145,13 +156,21 @@ def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
     """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
     from ..landscape.evaluation.known_tasks import CLASSIFICATION
 
-    said: dict[str, Any] = {"data": name_of(source.data), "architecture": name_of(source.model)}
-    if is_own_model(source.model):
+    model = model_named(runs[0], source)
+    said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
+    if is_own_model(model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
+    said |= {"models_read": read} if (read := "; ".join(filter(None, map(halves_read, runs)))) else {}
     task = asked_task(runs, source)
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
+
+
+def halves_read(run: Run) -> str:
+    """A clause for a run whose models are stored in half precision; empty for others."""
+    stored = sorted({entry.stored for entry in run.layout.entries if entry.stored})
+    return f"{' and '.join(stored)} tensors are read as float32" if stored else ""
 
 
 def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:

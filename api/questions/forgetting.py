@@ -102,7 +102,5 @@ def refuse_without_partition(run: Run) -> None:
         FedscopeError: the run has none.
     """
     if run.partition is None and run.is_foreign:
-        raise no_partition(
-            run, "so no data are a client's own; give its partition when it is recorded (RunWriter.create)"
-        )
+        raise no_partition(run, "so no data are a client's own; give partition= and labels= to the Recorder")
     run.require("partition.h5")

@@ -13,6 +13,7 @@ import click
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, size_of
 from ...checkpoints.errors import spans
 from ...checkpoints.metrics import read_table
+from ...checkpoints.recorder.recorder import described
 from ..progress import progress
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def row_of(run: Run) -> dict[str, Any]:
         "data": run.info.get("data", {}).get("name", "-"),
         "partition": config.get("data", {}).get("partition", "-"),
         "clients": run.info.get("clients", "-"),
-        "model": f"{config.get('model', {}).get('name', '-')}, {run.layout.size:,} parameters",
+        "model": f"{config.get('model', {}).get('name') or run.info.get('model', '-')}, {run.layout.size:,} parameters",
         "rounds": f"{run.rounds[-1] if run.rounds else 0}" + (f" of {planned}" if planned else ""),
         "seed": config.get("run", {}).get("seed", "-"),
         "lr": config.get("client", {}).get("lr", "-"),
@@ -111,6 +112,9 @@ def describe(run: Run) -> dict[str, Any]:
         "test error": error,
         "size": size,
         "created": created,
+        **(
+            {"server": server} if run.is_foreign and (server := described(read_table(run.path / "metrics.csv"))) else {}
+        ),
         **({"branched from": f"{branch['run']}@{branch['round']}"} if branch else {}),
     }
 

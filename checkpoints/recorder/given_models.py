@@ -1,0 +1,140 @@
+"""One model as a program hands it over: a module, a ``state_dict`` or named arrays, read without importing torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import FedscopeError, listed
+from ..weights import BFLOAT16, Entry, Layout
+
+#: the last part of the names under which torch's normalization layers keep what is not trained
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+_FLOATS = ("float16", "float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class GivenModel:
+    """A model's tensors.
+
+    Attributes:
+        arrays: by ``state_dict`` key; views of what was given where that is possible. Of bfloat16 the bits, uint16.
+        dtypes: by key, with ``bfloat16`` where it is that.
+        parameters: the keys of what is trained; None where that was not said.
+    """
+
+    arrays: dict[str, np.ndarray]
+    dtypes: dict[str, str]
+    parameters: frozenset[str] | None
+
+    def layout(self, model: Layout | None = None) -> Layout:
+        """What stands where.
+
+        What is trained is what the module or ``model`` says; where neither does, all floating tensors but those that
+        are called as the statistics of normalization layers.
+        """
+        kinds = {entry.name: entry.kind for entry in model.entries} if model is not None else {}
+        entries = []
+        for name, array in self.arrays.items():
+            dtype = self.dtypes[name]
+            stored = dtype if dtype in (BFLOAT16, "float16") else ""
+            kind = kinds.get(name) or self._kind(name, dtype)
+            entries.append(Entry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
+        return Layout(tuple(entries))
+
+    def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
+        if self.parameters is not None:
+            return "parameter" if name in self.parameters else "buffer"
+        trained = dtype in (BFLOAT16, *_FLOATS) and name.rpartition(".")[2] not in STATISTICS
+        return "parameter" if trained else "buffer"
+
+
+def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
+    """A model as it was given; nothing is copied that need not be.
+
+    Args:
+        value: a torch module, a mapping of names to tensors or arrays, or a sequence of arrays in the order of
+            ``names``.
+
+    Raises:
+        FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
+
+    >>> given_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
+    (2, 3)
+    """
+    parameters = None
+    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
+        parameters = frozenset(name for name, _ in value.named_parameters(remove_duplicate=False))
+        value = value.state_dict()
+    if not isinstance(value, Mapping):
+        value = _named(value, names)
+    if not value:
+        raise FedscopeError("a model without tensors was given; give its module or its state_dict()")
+    arrays, dtypes = {}, {}
+    for name, tensor in value.items():
+        if not isinstance(name, str):
+            raise FedscopeError(f"a model has an entry {name!r}, which is no name; give its state_dict()")
+        arrays[name], dtypes[name] = _array(name, tensor)
+    return GivenModel(arrays, dtypes, parameters)
+
+
+def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
+    if not isinstance(value, list | tuple):
+        raise FedscopeError(
+            f"a model was given as {type(value).__name__}; give a module, its state_dict() or arrays by name"
+        )
+    if names is None:
+        raise FedscopeError(
+            f"a model was given as {len(value)} arrays without names; name them, or give model=, whose state_dict() "
+            "has them in this order"
+        )
+    if len(names) != len(value):
+        raise FedscopeError(f"a model was given as {len(value)} arrays, but model= has {len(names)} tensors")
+    return dict(zip(names, value, strict=True))
+
+
+def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
+    """A tensor as an array on the CPU, and its dtype."""
+    if callable(getattr(value, "detach", None)):  # a tensor of torch
+        value = value.detach()
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype == BFLOAT16:
+            return value.contiguous().view(sys.modules["torch"].int16).cpu().numpy().view(np.uint16), BFLOAT16
+        try:
+            value = value.cpu().numpy()
+        except (TypeError, RuntimeError) as error:
+            raise FedscopeError(f"{name} is {dtype}, which a run cannot hold; give it as float32") from error
+    array = np.asarray(value)
+    if array.dtype.name == BFLOAT16:  # of ml_dtypes, as jax gives it
+        return array.view(np.uint16), BFLOAT16
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+        raise FedscopeError(f"{name} is {array.dtype}, which a run cannot hold; give it as float32")
+    return array, array.dtype.name
+
+
+def numbers_of(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The values of an array that may be bits of bfloat16."""
+    from ..weights import from_bfloat16
+
+    return from_bfloat16(array) if dtype == BFLOAT16 else array
+
+
+def difference(model: GivenModel, layout: Layout) -> str:
+    """One clause that names what of a model does not fit the run's, whatever the order; empty where all does."""
+    known = {entry.name: entry for entry in layout.entries}
+    missing = [name for name in known if name not in model.arrays]
+    other = [name for name in model.arrays if name not in known]
+    if missing or other:
+        clauses = [f"lacks {listed(missing, 3)}"] if missing else []
+        clauses += [f"has {listed(other, 3)}, which the run's models do not have"] if other else []
+        return " and ".join(clauses)
+    for name, entry in known.items():
+        if model.arrays[name].shape != entry.shape:
+            return f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}"
+        if model.dtypes[name] != (entry.stored or entry.dtype):
+            return f"has {name} in {model.dtypes[name]}, the run's models in {entry.stored or entry.dtype}"
+    return ""

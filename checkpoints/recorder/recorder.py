@@ -1,0 +1,378 @@
+"""Records a run that another program trains, a round at a time."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ..background import Background
+from ..durable import WriterLock
+from ..errors import DiskFullError, FedscopeError, FedscopeWarning, listed
+from ..partition import Partition
+from ..run_folders import fill_run, lock_for_new_run
+from ..run_writer import RunWriter
+from ..runs import Run
+from .given_models import GivenModel, difference, given_model, numbers_of
+from .round_image import round_image
+from .server_check import Rule, ServerCheck, ServerStep
+
+#: client numbers are stored as int64
+LARGEST_ID = 2**63 - 1
+
+
+class Recorder:
+    """Records the rounds of a loop, which every question can then be asked of.
+
+    What is given to :meth:`round` is copied at once; one thread beside the loop writes it. A round counts once it is
+    durable: a kill loses at most the last two. Where the disk is full or broken, the loop goes on and a warning says up
+    to which round there is a record. Needs numpy, h5py, xxhash and lazy_loader alone.
+
+    Args:
+        path: of the new run's folder.
+        model: the architecture, so that questions need no ``--model``: a name (``cnn``, ``module:factory``). Or a
+            module, whose names are those of models given as arrays without.
+        data: the data set's name (``digits``, ``npz:PATH``, ``module:factory``), so that questions need no ``--data``.
+        source: what trains the run, for sentences.
+        partition: which samples of the training split each client has, by its number; for questions about clients' own
+            data and the training data of all. With ``labels``.
+        labels: of the training split's samples, whole numbers from 0.
+        resume: go on with a run that was recorded there before.
+        force: replace a run that is there; nothing else is ever replaced.
+
+    Raises:
+        FedscopeError: something is in the way; another recorder is at work there; nothing to resume.
+
+    >>> import tempfile, numpy as np
+    >>> w = {"w": np.zeros(3, np.float32)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Recorder(folder + "/run") as recorder:
+    ...         for t in range(2):
+    ...             clients = {k: {"w": w["w"] + k} for k in range(4)}
+    ...             w_next = {"w": w["w"] + np.float32(1.5)}
+    ...             _ = recorder.round(start=w, clients=clients, samples={k: 10 for k in clients}, global_=w_next)
+    ...             w = w_next
+    ...     Run.open(folder + "/run").rounds
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        model: Any = None,
+        data: str | None = None,
+        source: str = "a loop of its own",
+        partition: Mapping[int, Any] | None = None,
+        labels: Any = None,
+        resume: bool = False,
+        force: bool = False,
+    ) -> None:
+        # absolute, because the program may change its folder
+        self.path = Path(path).absolute()
+        self._source, self._data = source, data
+        self._model_name = model if isinstance(model, str) else None
+        self._module = None if model is None or isinstance(model, str) else given_model(model)
+        self._partition = None if partition is None else _partition(partition, labels)
+        self._lock: WriterLock | None = None
+        self._writer: RunWriter | None = None
+        self._check: ServerCheck | None = None
+        self._said: set[str] = set()
+        self._lost, self._closed = "", False
+        self._background = Background()
+        if resume and (self.path / "run.json").exists():
+            self._writer = RunWriter.open(self.path)
+            self._check = ServerCheck(self._writer.run.layout)
+            if not self._writer.run.is_foreign:
+                self._writer.close()
+                raise FedscopeError(f"{path} was trained by fedscope; go on with it: fedscope train --resume {path}")
+        else:
+            self._lock = lock_for_new_run(self.path, force=force)
+        self._next = self._writer.last + 1 if self._writer is not None else 1
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are durable."""
+        return 0 if self._writer is None else self._writer.last
+
+    def round(
+        self,
+        *,
+        clients: Mapping[int, Any] | Sequence[Any],
+        start: Any = None,
+        global_: Any = None,
+        samples: Mapping[int, int] | Sequence[int] | None = None,
+        weights: Mapping[int, float] | Sequence[float] | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> ServerStep | None:
+        """Record the next round.
+
+        A model is a module, its ``state_dict()``, arrays by name, or arrays in the order of ``model=``.
+
+        Args:
+            clients: the models after local training, by the client's number; or a list of them, numbered from 0.
+            start: the model that was sent to them.
+            global_: the server's model afterwards.
+            samples: n_k, by client. Without them all clients weigh the same.
+            weights: p_k, where they are not n_k / Σ n; they are divided by their sum.
+            metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``.
+
+        Returns:
+            What explains ``global``; None where ``start`` or ``global_`` is missing. What is wrong there, and clients
+            that have diverged, come as a :class:`~fedscope.FedscopeWarning` too.
+
+        Raises:
+            FedscopeError: no clients; models that do not fit together (the client is named); a client without samples,
+                or samples without a client; the recorder is closed.
+        """
+        if self._closed:
+            raise FedscopeError(f"{self.path}: the recorder is closed; make it anew with resume=True")
+        if self._ended():
+            return None
+        number = self._next
+        models = self._models(number, clients, start, global_)
+        ids = sorted(models.clients)
+        counts = _column(samples, ids, f"{self.path}@{number}", "samples")
+        p = _column(weights, ids, f"{self.path}@{number}", "weights")
+        p = p if p is not None else counts if counts is not None else np.ones(len(ids))
+        if not (np.isfinite(p).all() and p.sum() > 0 and (p >= 0).all()):
+            raise FedscopeError(f"{self.path}@{number}: the clients' weights are {p.tolist()}; give numbers from 0 on")
+        p = p / p.sum()
+        cohort = [models.clients[k] for k in ids]
+        for k, model in zip(ids, cohort, strict=True):
+            if diverged := _not_finite(model):
+                self._tell(
+                    f"client {k}",
+                    f"{self.path}@{number}: client {k} has diverged ({diverged} is not finite); it is recorded as is",
+                )
+        step = None
+        assert self._check is not None
+        if models.start is not None and models.global_ is not None:
+            step, statistics = self._check.look(models.start, cohort, p, models.global_)
+            if step.rule is Rule.RATE and step.rate < 0:
+                self._tell("sign", f"{self.path}@{number}: {step}")
+            if statistics:
+                self._tell("statistics", f"{self.path}@{number}: statistics were not averaged: {'; '.join(statistics)}")
+        numbers: dict[str, float | int | None] = {
+            "round": number,
+            "participants": len(ids),
+            **(metrics or {}),
+            **({} if step is None else step.metrics()),
+        }
+        columns = {"client_samples": counts, "weights": p}
+        writer = self._writer
+        assert writer is not None
+        image = round_image(
+            number,
+            writer.run.layout,
+            ids,
+            cohort,
+            {"start": models.start, "global": models.global_},
+            columns,
+            numbers,
+        )
+        self._give(lambda: writer.write_image(number, image, numbers))
+        self._next += 1
+        return step
+
+    def flush(self) -> int:
+        """Wait until all rounds are durable, and say how many are; warns where some could not be written."""
+        self._give(None)
+        self._ended()
+        return self.rounds
+
+    def close(self) -> None:
+        """Write what is waiting and give the folder back; a second time does nothing."""
+        if self._closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self._closed = True
+            if self._writer is not None:
+                self._writer.close()
+            if self._lock is not None:
+                self._lock.release()
+            self._background.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _give(self, work: Callable[[], None] | None) -> None:
+        """Hand work to the writing thread, or with None wait for it; what fails there ends the recording alone."""
+        try:
+            if work is None:
+                self._background.wait()
+            else:
+                self._background.add(work)
+        except (DiskFullError, OSError) as error:
+            reason = "the disk is full" if isinstance(error, DiskFullError) else str(error)
+            upto = f"it is readable up to round {self.rounds}" if self.rounds else "no round of it is recorded"
+            self._lost = f"{self.path}: recording has ended, because {reason}; {upto}, and the training goes on"
+
+    def _ended(self) -> bool:
+        """Whether recording has ended before its time; says so once."""
+        if self._lost:
+            self._tell("lost", self._lost)
+        return bool(self._lost)
+
+    def _tell(self, what: str, sentence: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(sentence, FedscopeWarning, stacklevel=3)
+
+    # --- what is given ---
+
+    def _models(self, number: int, clients: Any, start: Any, global_: Any) -> _Models:
+        """What was given, each of the run's layout; the first round makes the run."""
+        place = f"{self.path}@{number}"
+        by_id = dict(enumerate(clients)) if isinstance(clients, list | tuple) else clients
+        if not isinstance(by_id, Mapping) or not by_id:
+            raise FedscopeError(f"{place}: no clients were given; give clients={{number: model}}")
+        names = None if self._module is None else tuple(self._module.arrays)
+        read: dict[int, GivenModel] = {}
+        for k, model in by_id.items():
+            if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
+                raise FedscopeError(
+                    f"{place}: client {k!r} is no whole number from 0 on; number the clients: "
+                    "clients=dict(enumerate(models))"
+                )
+            read[int(k)] = self._read(place, f"client {int(k)}", model, names)
+        sent = None if start is None else self._read(place, "start", start, names)
+        end = None if global_ is None else self._read(place, "global_", global_, names)
+        if self._writer is None:
+            self._begin(sent or end or next(iter(read.values())))
+        assert self._writer is not None
+        layout = self._writer.run.layout
+        for what, given in [("start", sent), ("global_", end), *((f"client {k}", one) for k, one in read.items())]:
+            if given is not None and (clause := difference(given, layout)):
+                raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
+        return _Models(read, sent, end)
+
+    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> GivenModel:
+        if model is None:
+            raise FedscopeError(f"{place}: {what} has no model; leave it out")
+        try:
+            return given_model(model, names)
+        except FedscopeError as error:
+            raise FedscopeError(f"{place}: {what}: {error}") from None
+
+    def _begin(self, first: GivenModel) -> None:
+        """Make the run."""
+        from ... import __version__
+
+        layout = first.layout(None if self._module is None else self._module.layout())
+        info = {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
+            "source": self._source,
+            "layout": layout.to_json(),
+            **({} if self._model_name is None else {"model": self._model_name}),
+            **({} if self._data is None else {"data": {"name": self._data}}),
+        }
+        if self._partition is not None:
+            clients, classes = self._partition.label_counts.shape
+            info |= {"clients": clients, "classes": classes}
+        assert self._lock is not None
+        try:
+            fill_run(self.path, info, None, self._partition)
+            self._writer = RunWriter(Run.open(self.path), self._lock)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._lock = None  # the writer's now
+        self._check = ServerCheck(self._writer.run.layout)
+
+
+@dataclass(frozen=True)
+class _Models:
+    """A round's models, read."""
+
+    clients: dict[int, GivenModel]
+    start: GivenModel | None
+    global_: GivenModel | None
+
+
+def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
+    """Who has which samples, and how many of each class.
+
+    Raises:
+        FedscopeError: no labels; clients that are no numbers; samples that there are not.
+    """
+    if labels is None:
+        raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
+    y = np.asarray(labels)
+    if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
+        raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
+    try:
+        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in given.items()}
+    except (TypeError, ValueError):
+        raise FedscopeError("partition= is no mapping of client numbers to whole numbers of samples") from None
+    for k, part in rows.items():
+        if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
+            raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
+    parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows, default=-1) + 1))
+    classes = int(y.max()) + 1
+    return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
+
+
+def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray | None:
+    """Numbers in the order of the clients.
+
+    Raises:
+        FedscopeError: of other clients; no numbers.
+    """
+    if given is None:
+        return None
+    by_id = dict(enumerate(given)) if not isinstance(given, Mapping) else {int(k): v for k, v in given.items()}
+    if lacking := [k for k in ids if k not in by_id]:
+        raise FedscopeError(f"{place}: client {lacking[0]} has a model, but no {what}; give {what} of all clients")
+    if other := [k for k in by_id if k not in ids]:
+        raise FedscopeError(
+            f"{place}: client {other[0]} has {what}, but no model (clients {listed(ids, 6)} have); give both or neither"
+        )
+    try:
+        return np.array([float(by_id[k]) for k in ids])
+    except (TypeError, ValueError):
+        raise FedscopeError(f"{place}: {what} are {listed([by_id[k] for k in ids], 4)}, not numbers") from None
+
+
+def _not_finite(model: GivenModel) -> str:
+    """The first floating tensor with a NaN or an infinity; empty where there is none."""
+    for name, array in model.arrays.items():
+        values = numbers_of(array, model.dtypes[name])
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            return name
+    return ""
+
+
+def described(rows: Mapping[int, Mapping[str, float]]) -> str:
+    """What ``ls`` says of how a recorded run's server came to its models; empty where that was not looked at.
+
+    Args:
+        rows: the numbers of rounds.
+    """
+    steps = {number: step for number, row in sorted(rows.items()) if (step := ServerStep.of_metrics(row)) is not None}
+    if not steps:
+        return ""
+    last = max(steps)
+    same = last
+    for number in sorted(steps, reverse=True):
+        if str(steps[number]) != str(steps[last]):
+            break
+        same = number
+    if same == min(steps):
+        when = f"in all {len(steps)} rounds" if len(steps) > 1 else f"in round {last}"
+    else:
+        when = f"from round {same} on" if same < last else f"in round {last}, unlike before"
+    return f"{steps[last]} ({when})"

@@ -1,0 +1,60 @@
+"""A round's file made in memory from models as they were given: the one copy that recording makes of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ..checksums import Sums
+from ..metrics import Metrics
+from ..round_writing import write_head, write_rows
+from ..weights import BFLOAT16, Entry, Layout
+from .given_models import GivenModel
+
+
+def round_image(
+    number: int,
+    layout: Layout,
+    client_ids: Sequence[int],
+    clients: Sequence[GivenModel],
+    single: Mapping[str, GivenModel | None],
+    columns: Mapping[str, np.ndarray | None],
+    metrics: Metrics,
+) -> memoryview:
+    """The bytes of a round's file; whoever gave the models may change them afterwards.
+
+    Args:
+        layout: of the run; models may have its entries in another order.
+        client_ids: [C], ascending; ``clients`` are in their order.
+        single: ``start`` and ``global``; None is left out.
+        columns: by name, [C]; None is left out.
+    """
+    sums, room = Sums(np.asarray(client_ids, np.int64)), io.BytesIO()
+    with h5py.File(room, "w") as file:
+        write_head(file, number, metrics, {"client_ids": np.asarray(client_ids, np.int64), **columns}, sums)
+        for name, model in single.items():
+            if model is not None:
+                group = file.create_group(name)
+                for entry in layout.entries:
+                    values = np.asarray(model.arrays[entry.name])
+                    dataset = group.create_dataset(entry.name, data=values)
+                    _say_type(dataset, entry)
+                    sums.add(dataset, values)
+        group = file.create_group("clients")
+        for entry in layout.entries:
+            dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
+            rows = [client.arrays[entry.name].reshape(-1) for client in clients]
+            dataset = write_rows(group, entry.name, rows, entry.shape, dtype)
+            _say_type(dataset, entry)
+            sums.add_rows(dataset, rows)
+        sums.write(file)
+    return room.getbuffer()
+
+
+def _say_type(dataset: Any, entry: Entry) -> None:
+    if entry.stored == BFLOAT16:
+        dataset.attrs["dtype"] = BFLOAT16

@@ -1,0 +1,460 @@
+"""Runs that another program trains, recorded as they happen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedscope import Recorder
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, load_model
+from fedscope.checkpoints.recorder.recorder import described
+from fedscope.checkpoints.recorder.server_check import Rule, ServerStep
+from fedscope.checkpoints.round_checks import check_round
+
+Arrays = dict[str, np.ndarray]
+
+
+def model(seed: int, dtype: str = "float32") -> Arrays:
+    """A small model with a BatchNorm's statistics."""
+    rng = np.random.default_rng(seed)
+    return {
+        "a.weight": rng.normal(size=(4, 3)).astype(dtype),
+        "a.bias": rng.normal(size=4).astype(dtype),
+        "norm.running_mean": rng.normal(size=4).astype(dtype),
+        "norm.num_batches_tracked": np.array(seed, np.int64),
+    }
+
+
+def near(start: Arrays, seed: int) -> Arrays:
+    """A model beside another."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: np.asarray(value + (rng.normal(size=value.shape) / 10 if value.dtype.kind == "f" else 1), value.dtype)
+        for name, value in start.items()
+    }
+
+
+def averaged(clients: Mapping[int, Arrays], p: Mapping[int, float]) -> Arrays:
+    """Their mean; whole numbers are the first one's."""
+    total = sum(p.values())
+    return {
+        name: sum(clients[k][name].astype(float) * p[k] / total for k in clients).astype(value.dtype)
+        if value.dtype.kind == "f"
+        else value
+        for name, value in next(iter(clients.values())).items()
+    }
+
+
+def same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Bit for bit."""
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert found[name].tobytes() == np.asarray(value).tobytes(), name
+
+
+def test_a_loop_that_reuses_its_tensors_is_recorded_rightly(tmp_path: Path) -> None:
+    samples = {7: 10, 2: 30, 40: 5}
+    start, sent = model(0), []
+    with Recorder(tmp_path / "run", source="a test") as recorder:
+        for t in range(3):
+            clients = {k: near(start, 100 * t + k) for k in samples}
+            end = {name: value.copy() for name, value in averaged(clients, samples).items()}
+            sent.append(({k: {n: v.copy() for n, v in c.items()} for k, c in clients.items()}, dict(start), end))
+            recorder.round(start=start, clients=clients, samples=samples, global_=end)
+            for client in clients.values():
+                for value in client.values():
+                    value[...] = 0  # as soon as the call is back
+            start = {name: value.copy() for name, value in end.items()}
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2, 3)
+    assert run.info["source"] == "a test"
+    for t, (clients, begin, end) in enumerate(sent, start=1):
+        round_ = run.round(t)
+        assert round_.client_ids.tolist() == [2, 7, 40]
+        assert round_.client_samples.tolist() == [30, 10, 5]
+        np.testing.assert_allclose(round_.weights, np.array([30, 10, 5]) / 45, rtol=1e-15)
+        assert not round_.has("client_steps")
+        for k, arrays in clients.items():
+            same(round_.client(k).arrays(), arrays)
+        same(round_.read("start").arrays(), begin)
+        same(round_.read("global").arrays(), end)
+        assert check_round(round_).faults == ()
+        assert ServerStep.of_metrics(round_.metrics) is not None
+    kinds = {entry.name: entry.kind for entry in run.layout.entries}
+    assert kinds == {
+        "a.weight": "parameter",
+        "a.bias": "parameter",
+        "norm.running_mean": "buffer",
+        "norm.num_batches_tracked": "buffer",
+    }
+    assert described({t: run.round(t).metrics for t in run.rounds}) == (
+        "global is the weighted mean of the clients (in all 3 rounds)"
+    )
+
+
+def test_modules_state_dicts_and_arrays_in_order_are_the_same_model(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm = nn.Linear(3, 2), nn.BatchNorm1d(2)
+            # floating, not trained and not called as statistics are: only the module tells
+            self.register_buffer("scale", torch.ones(2))
+
+    net = Net()
+    state = net.state_dict()
+    given_ways: dict[str, Any] = {
+        "module": net,
+        "state dict": state,
+        "arrays": {name: value.numpy() for name, value in state.items()},
+        "in order": [value.numpy() for value in state.values()],
+    }
+    for name, value in given_ways.items():
+        with Recorder(tmp_path / name, model=net) as recorder:
+            recorder.round(clients=[value, value])
+        run = Run.open(tmp_path / name)
+        assert run.layout == type(run.layout).of(net)
+        same(run.round(1).client(1).arrays(), {n: v.numpy() for n, v in state.items()})
+    with Recorder(tmp_path / "by itself") as recorder:
+        recorder.round(clients=[net])
+    assert Run.open(tmp_path / "by itself").layout == type(run.layout).of(net)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_precisions_are_kept_as_they_are(dtype: str, tmp_path: Path) -> None:
+    import h5py
+
+    torch.manual_seed(0)
+    nets = [nn.Linear(5, 3).to(getattr(torch, dtype)) for _ in range(3)]
+    mean = {n: sum(net.state_dict()[n].double() for net in nets[1:]) / 2 for n in nets[0].state_dict()}
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(
+            start=nets[0], clients=nets[1:], global_={n: v.to(nets[0].weight.dtype) for n, v in mean.items()}
+        )
+    run = Run.open(tmp_path / "run")
+    wanted = "float64" if dtype == "float64" else "float32"
+    assert {entry.dtype for entry in run.layout.entries} == {wanted}
+    assert {entry["dtype"] for entry in run.info["layout"]} == {dtype}
+    assert run.round(1).is_packed == (dtype != "float64")
+    for k, net in enumerate(nets[1:]):
+        for name, value in net.state_dict().items():
+            # every half is a float32
+            np.testing.assert_array_equal(run.round(1).client(k).arrays()[name], value.to(torch.float64).numpy())
+    with h5py.File(tmp_path / "run/rounds/00001.h5") as file:
+        stored = file["clients/weight"]
+        assert stored.dtype == {"bfloat16": np.uint16}.get(dtype, np.dtype("float16" if dtype == "float16" else "f8"))
+        assert stored.attrs.get("dtype") == ("bfloat16" if dtype == "bfloat16" else None)
+        if dtype == "bfloat16":
+            bits = nets[1].weight.detach().view(torch.int16).numpy().view(np.uint16)
+            np.testing.assert_array_equal(stored[0], bits)
+    from fedscope.checkpoints import read_columns
+
+    blocks = [columns.values for columns in read_columns(run.round(1))]
+    np.testing.assert_array_equal(np.concatenate(blocks, axis=1), run.round(1).clients().parameters)
+    assert check_round(run.round(1)).faults == ()
+    assert load_model(f"{tmp_path}/run@1/client-0").weights.parameters.dtype == wanted
+
+
+Server = Callable[[Arrays, Mapping[int, Arrays], Mapping[int, float], dict[str, Any]], Arrays]
+
+
+def mean_step(w: np.ndarray, rows: np.ndarray, p: np.ndarray) -> np.ndarray:
+    step: np.ndarray = p @ (rows - w)
+    return step
+
+
+def momentum(w: np.ndarray, rows: np.ndarray, p: np.ndarray, kept: dict[str, Any]) -> np.ndarray:
+    kept["v"] = 0.9 * kept.get("v", 0) + mean_step(w, rows, p)
+    return w + 0.5 * kept["v"]
+
+
+def nesterov(w: np.ndarray, rows: np.ndarray, p: np.ndarray, kept: dict[str, Any]) -> np.ndarray:
+    step = mean_step(w, rows, p)
+    kept["v"] = 0.9 * kept.get("v", 0) + step
+    return w + 0.7 * (step + 0.9 * kept["v"])
+
+
+SERVERS: dict[str, tuple[Any, ServerStep]] = {
+    "mean": (lambda w, rows, p, kept: p @ rows, ServerStep(Rule.MEAN, rate=1)),
+    "plain": (lambda w, rows, p, kept: rows.mean(0), ServerStep(Rule.MEAN, rate=1, plain=True)),
+    "sign": (lambda w, rows, p, kept: w - mean_step(w, rows, p), ServerStep(Rule.RATE, rate=-1)),
+    "rate": (lambda w, rows, p, kept: w + 0.5 * mean_step(w, rows, p), ServerStep(Rule.RATE, rate=0.5)),
+    "plain rate": (
+        lambda w, rows, p, kept: w + 0.5 * (rows.mean(0) - w),
+        ServerStep(Rule.RATE, rate=0.5, plain=True),
+    ),
+    "momentum": (momentum, ServerStep(Rule.MOMENTUM, rate=0.5, momentum=0.9)),
+    "nesterov": (nesterov, ServerStep(Rule.NESTEROV, rate=0.7, momentum=0.9)),
+    "median": (lambda w, rows, p, kept: np.median(rows, axis=0), ServerStep(Rule.MEDIAN)),
+    "one": (lambda w, rows, p, kept: rows[1], ServerStep(Rule.ONE_CLIENT)),
+    "unchanged": (lambda w, rows, p, kept: w, ServerStep(Rule.UNCHANGED)),
+    "adaptive": (lambda w, rows, p, kept: w + 0.01 * np.sign(mean_step(w, rows, p)), ServerStep(Rule.UNKNOWN)),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
+def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, scale: float) -> None:
+    from fedscope.checkpoints.recorder.given_models import given_model
+    from fedscope.checkpoints.recorder.server_check import ServerCheck
+
+    server, expected = SERVERS[name]
+    rng = np.random.default_rng(seed)
+    counts = rng.permutation(np.arange(1, clients + 1)) * 10
+    p = counts / counts.sum()
+    w = rng.normal(size=500).astype(np.float32)
+    drift, kept, check = rng.normal(size=500), {}, None
+    for _ in range(4):
+        rows = (w + scale * (drift + rng.normal(size=(clients, 500)))).astype(np.float32)
+        end = np.asarray(server(w.astype(float), rows.astype(float), p, kept)).astype(np.float32)
+        start = given_model({"w": w})
+        check = check or ServerCheck(start.layout())
+        step, _ = check.look(start, [given_model({"w": row}) for row in rows], p, given_model({"w": end}))
+        w = end
+    assert step.rule is expected.rule
+    assert step.plain == expected.plain
+    if expected.rule is Rule.UNKNOWN:
+        assert step.left > 0.05
+        return
+    # rounding of the weights, 1e-7 of them, over steps of a hundredth of them and more
+    np.testing.assert_allclose([step.rate, step.momentum], [expected.rate, expected.momentum], rtol=2e-3)
+    assert ServerStep.of_metrics(step.metrics()) is not None
+    assert str(ServerStep.of_metrics(step.metrics())) == str(step)
+
+
+def test_a_wrong_sign_and_statistics_that_are_not_averaged_are_said_at_once(tmp_path: Path) -> None:
+    start = model(0)
+    clients = {k: near(start, k + 1) for k in range(3)}
+    end = averaged(clients, dict.fromkeys(clients, 1.0))
+    turned = {n: (2 * start[n] - end[n] if end[n].dtype.kind == "f" else end[n]) for n in end}
+    turned["norm.running_mean"] = start["norm.running_mean"]
+    with Recorder(tmp_path / "run") as recorder:
+        with pytest.warns(FedscopeWarning) as told:
+            step = recorder.round(start=start, clients=clients, global_=turned)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # once is enough
+            recorder.round(start=start, clients=clients, global_=turned)
+    assert [str(warning.message).replace(str(tmp_path), "") for warning in told] == [
+        "/run@1: global = start - 1 Σ p Δ: the sign of the server is wrong; 1 buffer is not the clients' mean "
+        "(statistics of BatchNorm)",
+        "/run@1: statistics were not averaged: norm.running_mean in global is kept from start",
+    ]
+    assert step is not None
+    assert step.statistics == 1
+
+
+def test_a_client_that_has_diverged_is_named_and_recorded_as_it_is(tmp_path: Path) -> None:
+    clients = {k: model(k) for k in (3, 5)}
+    clients[5]["a.bias"][2] = np.nan
+    with Recorder(tmp_path / "run") as recorder, pytest.warns(FedscopeWarning, match="client 5 has diverged") as told:
+        recorder.round(clients=clients)
+    assert "(a.bias is not finite)" in str(told[0].message)
+    same(Run.open(tmp_path / "run").round(1).client(5).arrays(), clients[5])
+
+
+def renamed(arrays: Arrays) -> Arrays:
+    return {name.replace("bias", "offset"): value for name, value in arrays.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"clients": {}}, "run@2: no clients were given; give clients={number: model}"),
+        ({"clients": {"a": model(1)}}, "run@2: client 'a' is no whole number from 0 on; number the clients: "),
+        ({"clients": {-1: model(1)}}, "run@2: client -1 is no whole number from 0 on"),
+        ({"clients": {0: None}}, "run@2: client 0 has no model; leave it out"),
+        ({"clients": {0: {}}}, "run@2: client 0: a model without tensors was given"),
+        ({"clients": {0: 3}}, "run@2: client 0: a model was given as int; give a module"),
+        ({"clients": [list(model(1).values())]}, "client 0: a model was given as 4 arrays without names; name them"),
+        (
+            {"clients": {0: model(1), 4: renamed(model(2))}},
+            "run@2: client 4 lacks a.bias and has a.offset, which the run's models do not have; give models of one",
+        ),
+        (
+            {"clients": {0: {**model(1), "a.bias": np.zeros(5, np.float32)}}},
+            "run@2: client 0 has a.bias of shape [5], the run's models of [4]",
+        ),
+        (
+            {"clients": {0: {**model(1), "a.bias": np.zeros(4)}}},
+            "run@2: client 0 has a.bias in float64, the run's models in float32",
+        ),
+        ({"clients": {0: {**model(1), "a.bias": np.array(["x"])}}}, "client 0: a.bias is <U1, which a run cannot hold"),
+        (
+            {"clients": [model(1)], "start": {"w": np.zeros(2)}},
+            "run@2: start lacks a.weight, a.bias, norm.running_mean",
+        ),
+        (
+            {"clients": {0: model(1), 1: model(2)}, "samples": {0: 3}},
+            "run@2: client 1 has a model, but no samples; give samples of all clients",
+        ),
+        (
+            {"clients": {0: model(1)}, "samples": {0: 3, 9: 4}},
+            "run@2: client 9 has samples, but no model (clients 0 have); give both or neither",
+        ),
+        ({"clients": [model(1)], "samples": [0]}, "run@2: the clients' weights are [0.0]; give numbers from 0 on"),
+        ({"clients": [model(1)], "samples": ["many"]}, "run@2: samples are many, not numbers"),
+    ],
+)
+def test_what_cannot_be_recorded_is_named_and_leaves_the_run_as_it_was(
+    arguments: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=[model(0)])
+        with pytest.raises(FedscopeError) as raised:
+            recorder.round(**arguments)
+        assert message in str(raised.value)
+        recorder.round(clients=[model(0)])
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
+
+
+def test_one_recorder_a_folder_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        with pytest.raises(FedscopeError, match="is being written by process"):
+            Recorder(tmp_path / "run")
+        recorder.round(clients=[model(0)])
+    with pytest.raises(FedscopeError, match="exists and holds a run with 1 round; give --force"):
+        Recorder(tmp_path / "run")
+    with Recorder(tmp_path / "run", resume=True) as recorder:
+        recorder.round(clients=[model(1)])
+        assert recorder.flush() == 2
+    same(Run.open(tmp_path / "run").round(2).client(0).arrays(), model(1))
+    with pytest.raises(FedscopeError, match="the recorder is closed"):
+        recorder.round(clients=[model(1)])
+    with Recorder(tmp_path / "run", force=True) as recorder:
+        recorder.round(clients=[model(2)])
+    assert Run.open(tmp_path / "run").rounds == (1,)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/thesis.txt").write_text("mine")
+    with pytest.raises(FedscopeError, match="holds something else than a run"):
+        Recorder(tmp_path / "other", force=True)
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedscope.checkpoints import run_writer
+
+    write = run_writer.RunWriter.write_image
+
+    def full(self: Any, number: int, *rest: Any) -> None:
+        if number >= 3:
+            raise OSError(28, os.strerror(28))
+        write(self, number, *rest)
+
+    monkeypatch.setattr(run_writer.RunWriter, "write_image", full)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with Recorder(tmp_path / "run") as recorder:
+            for t in range(8):
+                recorder.round(clients=[model(t)])
+    assert [str(warning.message) for warning in told] == [
+        f"{tmp_path}/run: recording has ended, because {OSError(28, os.strerror(28))}; it is readable up to round 2, "
+        "and the training goes on"
+    ]
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
+
+
+KILLED = """
+    import sys, numpy as np
+    from fedscope import Recorder
+    recorder = Recorder(sys.argv[1])
+    for t in range(10**6):
+        recorder.round(clients=[{"w": np.full(50_000, 10 * t + k, np.float32)} for k in range(3)])
+        print(t + 1, flush=True)
+"""
+
+
+def test_a_kill_loses_the_last_two_rounds_at_most(tmp_path: Path) -> None:
+    for attempt in range(3):
+        path = tmp_path / f"run{attempt}"
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", textwrap.dedent(KILLED), str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(5 + 7 * attempt):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        given_ = max(map(int, process.stdout.read().split()), default=5 + 7 * attempt)
+        process.wait()
+        run = Run.open(path)
+        assert run.rounds == tuple(range(1, len(run.rounds) + 1))
+        assert len(run.rounds) >= given_ - 2
+        for t in run.rounds:
+            assert check_round(run.round(t)).faults == ()
+        with Recorder(path, resume=True) as recorder:
+            recorder.round(clients=[{"w": np.zeros(50_000, np.float32)}] * 3)
+        assert len(Run.open(path).rounds) == len(run.rounds) + 1
+
+
+def test_what_was_given_is_written_where_a_program_ends_without_closing(tmp_path: Path) -> None:
+    code = KILLED.replace("10**6", "4")
+    subprocess.run([sys.executable, "-P", "-c", textwrap.dedent(code), str(tmp_path / "run")], check=True)
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3, 4)
+
+
+def test_recording_loads_little(tmp_path: Path) -> None:
+    code = """
+        import sys, numpy as np
+        from fedscope import Recorder
+        with Recorder(sys.argv[1]) as recorder:
+            w = {"w": np.zeros(3, np.float32)}
+            recorder.round(start=w, clients=[w, w], samples=[1, 2], global_=w)
+        from importlib.metadata import packages_distributions
+        known = packages_distributions()
+        print(*sorted({known[name][0] for name in {m.partition(".")[0] for m in sys.modules} if name in known}))
+    """
+    command = [sys.executable, "-P", "-c", textwrap.dedent(code), str(tmp_path / "run")]
+    loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.lower().split())
+    # setuptools puts a hook of its own into some environments
+    assert loaded - {"setuptools", "pip"} <= {"fedscope", "h5py", "lazy-loader", "lazy_loader", "numpy", "xxhash"}
+
+
+def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
+    y = np.array([0, 1, 2, 1, 0, 2])
+    with Recorder(tmp_path / "run", partition={0: [0, 1], 2: [3, 4, 5]}, labels=y) as recorder:
+        recorder.round(clients={0: model(0), 2: model(1)})
+    partition = Run.open(tmp_path / "run").partition
+    assert partition is not None
+    assert [part.tolist() for part in partition.clients] == [[0, 1], [], [3, 4, 5]]
+    assert partition.label_counts.tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 1]]
+    for given_, message in (
+        ({"partition": {0: [0]}}, "partition= needs labels="),
+        ({"partition": {0: [6]}, "labels": y}, "gives client 0 samples that are not among the 6 of labels="),
+        ({"partition": {"a": [1]}, "labels": y}, "is no mapping of client numbers"),
+        ({"partition": {0: [0]}, "labels": y / 2}, r"labels= has shape \[6\] of float64"),
+    ):
+        with pytest.raises(FedscopeError, match=message):
+            Recorder(tmp_path / "other", **given_)
+
+
+def test_memory_is_two_rounds_of_clients(tmp_path: Path) -> None:
+    code = """
+        import resource, sys, numpy as np
+        from fedscope import Recorder
+        size = 2_000_000
+        clients = [{"w": np.ones(size, np.float32)} for _ in range(10)]
+        with Recorder(sys.argv[1]) as recorder:
+            recorder.round(clients=[{"w": np.ones(size, np.float32)}])
+            recorder.flush()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for _ in range(6):
+                recorder.round(clients=clients)
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print((after - before) * 1024 / (10 * size * 4))
+    """
+    command = [sys.executable, "-P", "-c", textwrap.dedent(code), str(tmp_path / "run")]
+    rounds = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    # the two, and an eighth of room at the end of a growing buffer
+    assert rounds < 2.5
