@@ -36,7 +36,7 @@ COLUMNS = (
 #: columns that only some runs have, behind the others: of data with domains, and where ``run.evaluate_all`` is set
 FURTHER = re.compile(
     r"(averaged_)?(test_error_[A-Za-z0-9_.-]{1,80}|domain_error_(mean|std))|all_client_(test|deployed)_error_(mean|std|worst)"
-    r"|server_(rule|rate|momentum|plain|left|statistics)"
+    r"|server_(rule|rate|momentum|plain|left|statistics)|soup_clients"
 )
 
 #: the last column: of the row before it, as eight hexadecimal digits; further columns' names count as before the row

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: arrays by name; those of shape [P] are vectors in parameter space and are recorded parameter by parameter
 State = Mapping[str, np.ndarray]
+#: losses and errors [M] of models [M, P]
+Judge = Callable[[Weights], tuple[np.ndarray, np.ndarray]]
 #: what a client keeps: arrays, or whole models with their buffers
 ClientState = Mapping[str, np.ndarray | Weights]
 
@@ -162,6 +164,8 @@ class Cohort:
         reach: [C], how far a constant unit gradient would have carried a client: sum_k eta_k without momentum,
             sum_k eta_k (1 - beta^k)/(1 - beta) with it, so that (w - theta_i)/reach_i is a mean of i's gradients.
         label_counts: [C, classes], of each client's training samples.
+        judge: losses and errors [M] of models [M, P] on the samples that the server names, see
+            :attr:`ServerMethod.judges_on`; None where it names none.
     """
 
     round: int
@@ -173,6 +177,7 @@ class Cohort:
     lr: float = 0.0
     reach: np.ndarray = field(default_factory=lambda: np.empty(0))
     label_counts: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.int64))
+    judge: Judge | None = None
 
 
 @dataclass(frozen=True)
@@ -196,10 +201,16 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Served:
-    """A server step's outcome: the next global parameters [P] and the state to keep."""
+    """A server step's outcome: the next global parameters [P] and the state to keep.
+
+    Attributes:
+        p: [C], the weights of the mean that the parameters are, where these are not the cohort's: buffers are averaged
+            with them, and a client with weight 0 has no part in the model.
+    """
 
     parameters: np.ndarray
     state: State = field(default_factory=dict)
+    p: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -210,12 +221,21 @@ class ServerMethod(Settings):
     about: ClassVar[About]  #: its row of the feature table
     #: whether it steps along the clients' mean update alone, so that an average over rounds may come first
     optimiser: ClassVar[bool] = False
+    #: whether what it makes depends on the clients' models alone, not on the model that they were sent
+    forgets_start: ClassVar[bool] = False
+    #: whether it reads how many steps clients took, which a run of another program need not say
+    counts_steps: ClassVar[bool] = False
 
     weighting: Literal["samples", "uniform"] = setting("samples", "p: proportional to n_i, or equal")
 
     def settle(self, config: Config) -> Self:
         """As :meth:`ClientMethod.settle`; the configuration's client is settled by then."""
         return self
+
+    @property
+    def judges_on(self) -> tuple[str, int | None] | None:
+        """The split on which it compares models, and how many of its samples (None: all); None where it does not."""
+        return None
 
     def init(self, w: np.ndarray) -> State:
         """The state before its first round; ``w`` [P] is the model at that time."""

@@ -16,8 +16,9 @@ from .building import Facts, facts_of
 from .config import Config
 from .dataset import Dataset
 from .engine import Engine
+from .judging import judge_of
 from .local_training import LocalTask
-from .methods import Cohort, Exchange, History, Pace, State
+from .methods import Cohort, Exchange, History, Judge, Pace, Served, State
 from .own_models import OwnModels
 from .profile import timed
 from .randomness import draw_cohort
@@ -61,6 +62,7 @@ class Federation:
     meter: Meter | None
     x: Inputs
     y: torch.Tensor
+    judge: Judge | None = None
 
     @classmethod
     def assemble(
@@ -85,7 +87,10 @@ class Federation:
                 own=None if partition.test is None else Parts.of(train, partition.test, engine, (x, y)),
                 domains=Domains.of(data, engine, averages=method_name(config.average) != "none"),
             )
-        return cls(config, partition, engine, facts, meter, x, y)
+        judge = None
+        if measured:
+            judge = judge_of(config.server, data, engine.module, partition, config.run.seed, engine.compute)
+        return cls(config, partition, engine, facts, meter, x, y, judge)
 
     def pace(self, round: int) -> Pace:
         """eta_t and epochs of round t: the client's schedule, then the average's exploration."""
@@ -161,9 +166,11 @@ class Federation:
             lr=self.pace(t).lr,
             reach=trained.reach,
             label_counts=self.partition.label_counts[ids],
+            judge=self.judge,
         )
         with timed(profile, "aggregation", t):
-            global_, averaged, server, average, row = self._serve(position, clients, cohort, memory)
+            global_, averaged, served, average, row = self._serve(position, clients, cohort, memory)
+            server = served.state
             shared = config.client.share(
                 sent,
                 Exchange(
@@ -183,6 +190,8 @@ class Federation:
             "participants": len(ids),
             "train_loss": float(p @ trained.loss),
         }
+        if served.p is not None:
+            metrics["soup_clients"] = int(np.count_nonzero(served.p))
         everybody = None
         with timed(profile, "evaluation", t):
             if self.meter is not None:
@@ -231,8 +240,9 @@ class Federation:
 
     def _serve(
         self, position: Position, clients: Weights, cohort: Cohort, memory: Memory
-    ) -> tuple[Weights, Weights | None, State, Mapping[str, Any], Weights]:
-        """``global``, ``averaged``, the two states, and the row that later averages look back at."""
+    ) -> tuple[Weights, Weights | None, Served, Mapping[str, Any], Weights]:
+        """``global``, ``averaged``, the server's step, the average's state, and the row that later averages look back
+        at."""
         config, t = self.config, cohort.round
         first = config.average.averages_first
 
@@ -252,17 +262,24 @@ class Federation:
                 target = found.weights
                 served = config.server.step(server, position.start, stack([target]), _one(cohort))
             global_ = Weights(clients.layout, served.parameters, target.buffers)
-            return global_, None, served.state, {**found.state, "clients_mean": mean}, mean
+            return global_, None, served, {**found.state, "clients_mean": mean}, mean
         served = config.server.step(server, position.start, clients, cohort)
-        global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort))
+        global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         found = config.average.average(kept, t, global_, history)
-        return global_, found.weights, served.state, found.state, global_
+        return global_, found.weights, served, found.state, global_
 
 
-def mean_buffers(clients: Weights, cohort: Cohort) -> dict[str, np.ndarray]:
-    """The clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone."""
+def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:
+    """The clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone.
+
+    With the weights of a server that chooses among clients, of those that it has chosen.
+    """
     only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
-    return weighted_mean(only_buffers, cohort.p, integer_from=int(cohort.samples.argmax())).buffers
+    if served.p is None:
+        return weighted_mean(only_buffers, cohort.p, integer_from=int(cohort.samples.argmax())).buffers
+    taken = np.flatnonzero(served.p)
+    chosen = Weights(clients.layout, only_buffers.parameters[taken], {n: b[taken] for n, b in clients.buffers.items()})
+    return weighted_mean(chosen, served.p[taken], integer_from=int(served.p[taken].argmax())).buffers
 
 
 def _one(cohort: Cohort) -> Cohort:

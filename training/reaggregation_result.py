@@ -46,7 +46,7 @@ class Reaggregation(TableResult):
     Attributes:
         measured: the recorded model first, then plain FMA, then what was asked for.
         attrs: provenance: run, round, servers, data, split, samples, versions; ``diverged``, the clients by their ids
-            whose recorded models are not finite.
+            whose recorded models are not finite; ``members``, the clients that a server has chosen, by its name.
         models: the models asked for, by their server's name; empty where it was loaded.
     """
 
@@ -152,6 +152,14 @@ class Reaggregation(TableResult):
         if ids := self.attrs.get("diverged"):
             who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
             notes.append(f"{who} diverged: recorded with values that are not finite, which enter every mean")
+        for server, ids in self.attrs.get("members", {}).items():
+            split, samples = self._chosen_on(server)
+            who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+            notes.append(f"{server} is the mean of {who}, chosen on {samples}{split} data")
+            if split == self.attrs["split"]:
+                notes.append(
+                    f"{server} was chosen on the {split} data that it is measured on, where it looks better than it is"
+                )
         for row in self.measured:
             keeps = find("servers", row.server)().about.keeps if row.server else ""
             if row.state == "fresh":
@@ -161,9 +169,16 @@ class Reaggregation(TableResult):
         if words := statistics_of(self.attrs, str(self.attrs.get("normalization_policy", ""))):
             notes.append(f"{words}, with p, whatever the server")
         path = Path(self.attrs["run"]["path"])
-        if (path / "run.json").is_file() and config_at(Run.open(path), number_).average.averages_first:
+        run = Run.open(path) if (path / "run.json").is_file() else None
+        if run is not None and run.config is not None and config_at(run, number_).average.averages_first:
             notes.append("the run averaged over rounds before its server stepped, which is left out here")
         return notes
+
+    def _chosen_on(self, server: str) -> tuple[str, str]:
+        """The split on which a server has chosen, and how many samples of it where not all."""
+        table = dict(zip(self.attrs["servers"], self.attrs["settings"], strict=True))[server]
+        count = table.get("samples")
+        return str(table["split"]), f"{count:,} samples of the " if count else ""
 
 
 def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..asking.given_runs import Rounds, RunLike, identity, one_round
-from ..asking.given_samples import asked_task, averaged_statistics, common_samples, describe_samples
+from ..asking.given_samples import (
+    averaged_statistics,
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    module_for,
+)
 from ..asking.loop_over_rounds import Work
-from ..asking.measured_on import Source
+from ..asking.measured_on import Measured, Source
 from ..asking.question import Prepared, Question, one, question
 from ..checkpoints import FedscopeError, Run
 
@@ -25,12 +32,7 @@ def reaggregate(
     rounds: Rounds = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     from_state: bool = False,
-    split: str = "test",
-    limit: int | None = None,
-    seed: int = 0,
-    task: Any = None,
-    device: str = "auto",
-    precision: str = "float32",
+    **measured: Unpack[Measured],
 ) -> Question[Reaggregation]:
     """What another server method would have made of a recorded round's clients; nothing is trained.
 
@@ -44,12 +46,8 @@ def reaggregate(
         rounds: the one round.
         settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
         from_state: begin with the state that the run's own server had before the round, instead of anew.
-        split: ``test``, or ``train``, which is all clients' training data.
-        limit: a seeded, stratified subset of so many samples.
-        seed: of the subset.
-        task: what is measured, where that is not what the run has learnt; see :class:`Measured`.
-        device: where models are measured.
-        precision: of the forward passes.
+        measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``test``, and ``train`` takes all
+            clients' training data.
 
     Raises:
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
@@ -58,10 +56,8 @@ def reaggregate(
     from ..training.reaggregation_result import Reaggregation, model_suffixes
     from ..training.registry import canonical
 
-    measured = {"limit": limit, "seed": seed, "task": task, "device": device, "precision": precision}
-    source = Source.of("test", {"split": split, **measured})
+    source = Source.of("test", measured)
     opened, round_ = one_round(run, rounds)
-    opened.require("config.toml")
     number = round_.number
     given = [servers] if isinstance(servers, str) else servers
     names = list(dict.fromkeys(canonical("servers", name) for name in given))
@@ -69,26 +65,27 @@ def reaggregate(
     asked = configs_of(opened, number, names, changes)
 
     def prepare() -> Prepared[Reaggregation]:
-        from ..training import data_of
-
-        samples = common_samples([opened], data_of(opened, asked_task([opened], source)), source)
+        dataset = dataset_of([opened], source)
+        samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
         known: dict[str, Any] = {
             "run": identity(opened),
             "round": number,
             "servers": names,
             "settings": [config.tables()["server"] for config, _ in asked],
             "from_state": from_state,
-            **describe_samples(samples, seed if limit else None),
+            **(given_settings([opened], source) if opened.is_foreign else {}),
+            **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.device,
-            "precision": precision,
+            "precision": source.precision,
         }
 
         def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
-            from ..training.reaggregation import measure_servers
+            from ..training.reaggregation import Measuring, measure_servers
 
             attrs = {**attrs, **averaged_statistics([opened])}
+            measuring = Measuring(module, dataset, source.compute)
             return measure_servers(
-                opened, number, asked, samples, from_state=from_state, compute=source.compute, attrs=attrs
+                opened, number, asked, samples, measuring=measuring, from_state=from_state, attrs=attrs
             )
 
         return known, compute

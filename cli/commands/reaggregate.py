@@ -32,7 +32,7 @@ from ..options import Output, source_options, undrawn_options
     is_flag=True,
     help="Begin with the state that the run's own server had before the round, instead of anew.",
 )
-@source_options("test", files=False)
+@source_options("test", files=True)
 @undrawn_options
 def command(run: str, assignments: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
     """What another server method would have made of a recorded round's clients; nothing is trained.
@@ -44,5 +44,4 @@ def command(run: str, assignments: tuple[str, ...], source: Source, output: Outp
     from ...questions.reaggregate import reaggregate
     from ..answering import answer
 
-    measured = {name: getattr(source, name) for name in ("split", "limit", "seed", "device", "precision")}
-    answer(reaggregate.prepare(run, settings=assignments, **settings, **measured), output)
+    answer(reaggregate.prepare(run, settings=assignments, **settings, **vars(source)), output)

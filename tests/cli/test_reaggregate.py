@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_round
 from fedscope.cli.main import fedscope, run
 from fedscope.landscape import Evaluator
@@ -175,6 +176,36 @@ def test_clients_that_diverged_are_named(
     assert json.loads(said(capsys, "runs/fma@3", *servers, "--out", "e", "--json"))["notes"] == [state]
 
 
+def test_a_run_of_another_program_is_aggregated_again_and_a_soup_names_its_clients(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_, number = Run.open("runs/fma"), 2
+    round_ = run_.round(number)
+    with Recorder("runs/own", model="nets:small", data="digits", source="my loop") as recorder:
+        recorder.round(
+            start=round_.read("start").arrays(),
+            clients={int(k): round_.client(int(k)).arrays() for k in round_.client_ids},
+            samples=dict(zip(round_.client_ids.tolist(), round_.client_samples.tolist(), strict=True)),
+            global_=round_.read("global").arrays(),
+        )
+    Path("nets.py").write_text(
+        "from fedscope.training import build_module\n"
+        "from fedscope.training.models.mlp import MLP\n\n\n"
+        "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
+    )
+    words = ["--server", "fedswa", "--server", "greedy", "--set", "server.split=test", "--json"]
+    theirs = json.loads(said(capsys, "runs/own@1", *words, "--out", "theirs"))
+    ours = json.loads(said(capsys, "runs/fma@2", *words, "--out", "ours"))
+    assert theirs["rows"] == ours["rows"]
+    assert [row["model"] for row in ours["rows"]][:2] == ["recorded", "fma"]
+    taken, flattered = ours["notes"][:2]
+    assert taken.startswith("greedy is the mean of client")
+    assert taken.endswith(", chosen on test data")
+    assert flattered == "greedy was chosen on the test data that it is measured on, where it looks better than it is"
+    rows = {row["server"]: row for row in ours["rows"]}
+    assert rows["greedy"]["error"] <= rows["fma"]["error"]
+
+
 def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
     words = "--method fma --clients 8 --rounds 2 --epochs 1 --set model.hidden=[8] --seed 1 --force"
@@ -208,7 +239,14 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
         (["runs/one@1", "--server", "fedsa"], r"runs/one@1 has a cohort of one, so there .*\(--clients, --pa"),
         (["runs/fma", "--server", "fedsa"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
         (["runs/fma@2/global", "--server", "fedsa"], r"names a model, .*; give runs/fma@2$"),
-        (["runs/foreign@2", "--server", "fedsa"], r"foreign has no config\.toml, .* recorded by Flower"),
+        (
+            ["runs/foreign@2", "--server", "fedsa"],
+            r"foreign was recorded by Flower and names no architecture; give --model",
+        ),
+        (
+            ["runs/foreign@2", "--server", "fednova"],
+            r"--server fednova counts local steps, and runs/foreign, which",
+        ),
     ],
 )
 def test_mistakes_end_in_one_sentence(

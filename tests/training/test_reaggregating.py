@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
-from fedscope.training import Config, branch, merge, preset, train
-from fedscope.training.reaggregation import Reaggregated, compared, reaggregate, reaggregating_config, recorded_cohort
+from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, weighted_mean, write_round
+from fedscope.training import Config, branch, data_of, merge, module_of, preset, train
+from fedscope.training.reaggregation import (
+    Measuring,
+    Reaggregated,
+    compared,
+    reaggregate,
+    reaggregating_config,
+    recorded_cohort,
+)
 from fedscope.training.reaggregation_result import ModelRow, Reaggregation
 from fedscope.training.registry import find, names
 
@@ -288,17 +295,40 @@ def test_rounds_that_hold_too_little_are_refused(runs: Any, tmp_path: Path) -> N
     record = RoundRecord(2, None, before.clients(), None, None, *numbers)
     before.path.unlink()
     write_round(before.path, record)
-    with pytest.raises(FedscopeError, match=r"few@2 recorded its clients, but not the model they were sent \(start\)"):
-        again(Run.open(few.path), 2, "fedsa")
+    said = r"few@2 recorded .* not the model they were sent \(start\), from which fedswa steps; give another round, or "
+    with pytest.raises(FedscopeError, match=said + r"train with record\.globals = 'all'"):
+        again(Run.open(few.path), 2, "fedswa")
+    # what is made of the clients alone needs none
+    p = before.client_samples / before.client_samples.sum()
+    assert same(again(Run.open(few.path), 2, "fma").weights, weighted_mean(record.clients, p))
 
 
-def test_a_run_of_another_program_is_refused(runs: Any, tmp_path: Path) -> None:
+def test_a_run_of_another_program_says_all_that_most_servers_need(runs: Any, tmp_path: Path) -> None:
     shutil.copytree(runs("fma").path, tmp_path / "flower")
     (tmp_path / "flower" / "config.toml").unlink()
     info = json.loads((tmp_path / "flower" / "run.json").read_text())
     (tmp_path / "flower" / "run.json").write_text(json.dumps({**info, "files": {}, "source": "Flower 1.9"}))
-    with pytest.raises(FedscopeError, match=r"flower has no config\.toml, which this needs: .* by Flower 1\.9"):
-        reaggregating_config(Run.open(tmp_path / "flower"), 1, "fedsa")
+    foreign = Run.open(tmp_path / "flower")
+    for server in names("servers"):
+        if server == "fednova":
+            said = r"--server fednova counts local steps, and .*flower, which was recorded by Flower 1\.9, does not"
+            with pytest.raises(FedscopeError, match=said):
+                reaggregating_config(foreign, 1, server)
+        elif server != "greedy":  # which needs the data and the architecture
+            # the same as from the run that says all
+            assert same(again(foreign, 2, server).weights, again(runs("fma"), 2, server).weights), server
+    with pytest.raises(FedscopeError, match=r"--from-state: .*flower was recorded by Flower 1\.9, which keeps no"):
+        again(foreign, 2, "fedadam", from_state=True)
+    module, data = module_of(runs("fma")), data_of(runs("fma"))
+    (ours,) = reaggregate(runs("fma"), 2, [reaggregating_config(runs("fma"), 2, "greedy")])
+    measuring = Measuring(module, data)
+    (theirs,) = reaggregate(foreign, 2, [reaggregating_config(foreign, 2, "greedy")], measuring=measuring)
+    assert ours.members == theirs.members
+    assert same(ours.weights, theirs.weights)
+    weights = reaggregating_config(foreign, 2, "fma", {"weighting": "uniform"})
+    (even,) = reaggregate(foreign, 2, [weights])
+    count = len(foreign.round(2).client_ids)
+    assert same(even.weights, weighted_mean(foreign.round(2).clients(), np.full(count, 1 / count)))
 
 
 # --- the result at rest ---

@@ -41,6 +41,12 @@ def moved(start: Weights, seed: int, count: int = 3) -> Weights:
     return Weights(start.layout, (start.parameters + steps).astype(start.parameters.dtype), {})
 
 
+def judged(models: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """The further from (1, 1, ...), the worse; errors in steps of 0.25, so that some are equal."""
+    loss = np.array([np.linalg.norm(row - 1.0) for row in models.parameters])
+    return loss, np.floor(loss * 4) / 4
+
+
 def cohort(samples: Any = (10, 30, 60), round: int = 1) -> Cohort:
     n = np.asarray(samples)
     steps = np.arange(len(n)) + 2
@@ -54,6 +60,7 @@ def cohort(samples: Any = (10, 30, 60), round: int = 1) -> Cohort:
         lr=0.1,
         reach=0.1 * steps,
         label_counts=np.ones((len(n), 3), np.int64),
+        judge=judged,
     )
 
 
@@ -68,6 +75,7 @@ def permuted(known: Cohort, order: np.ndarray) -> Cohort:
         lr=known.lr,
         reach=known.reach[order],
         label_counts=known.label_counts[order],
+        judge=known.judge,
     )
 
 
@@ -189,10 +197,10 @@ def test_optimisers_see_no_more_of_the_clients_than_their_mean(name: str) -> Non
     clients, known = moved(start, seed=4), cohort(round=3)
     whole = method.step(last.state, start, clients, known)
     mean = stack([weighted_mean(clients, known.p)])
-    one = Cohort(3, np.arange(1), np.array([100]), np.array([3]), np.ones(1), 7, 0.1, np.array([0.3]))
+    one = Cohort(3, np.arange(1), np.array([100]), np.array([3]), np.ones(1), 7, 0.1, np.array([0.3]), judge=judged)
     if method.optimiser:
         np.testing.assert_allclose(method.step(last.state, start, mean, one).parameters, whole.parameters, atol=1e-12)
-    assert method.optimiser == (name in {"fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedswa", "fedmoswa"})
+    assert method.optimiser == (name in {"fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedswa", "fedmoswa", "diloco"})
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -224,6 +232,8 @@ def test_a_step_takes_no_second_copy_of_the_cohort(name: str) -> None:
         ("feddyn", {}),
         ("adabest", {"beta": 0.9}),
         ("fedacg", {"momentum": 0.85}),
+        ("diloco", {"lr": 0.7, "momentum": 0.9}),
+        ("greedy", {"split": "train"}),
     ],
 )
 def test_the_defaults_are_the_papers(name: str, defaults: dict[str, Any]) -> None:

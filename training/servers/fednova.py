@@ -37,6 +37,7 @@ class FedNova(ServerMethod):
         "Wang et al., FedNova, NeurIPS 2020",
         "w⁺ = w + (Σ p_i a_i) Σ p_i Δ_i/a_i, a_i = K_i without momentum",
     )
+    counts_steps: ClassVar[bool] = True
 
     def settle(self, config: Config) -> Self:
         """Refuse clients whose steps are not those that a_i counts."""

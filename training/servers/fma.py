@@ -18,6 +18,7 @@ class FMA(ServerMethod):
     """
 
     about: ClassVar[About] = About("FMA (FedAvg)", "McMahan et al., FedAvg, AISTATS 2017", "w⁺ = Σ p_i θ_i")
+    forgets_start: ClassVar[bool] = True
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         """See the class; ``start`` and ``state`` are not used."""
