@@ -2,6 +2,7 @@ from .cohort.draws import CohortDraws as CohortDraws
 from .cohort.draws import draws_of_rounds as draws_of_rounds
 from .cohort.draws import draws_of_runs as draws_of_runs
 from .cohort.draws import join as join
+from .cohort.draws import recorded_draw as recorded_draw
 from .cohort.draws import refuse_unequal_runs as refuse_unequal_runs
 from .cohort.membership import membership_labels as membership_labels
 from .cohort.membership import membership_train as membership_train

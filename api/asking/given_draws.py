@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from ..decomposition import CohortDraws
     from ..training import Dataset, Replayer
 
-Kind = Literal["local", "rounds", "runs"]
+Kind = Literal["local", "rounds", "runs", "none"]
 #: seconds from which on an estimate is worth a line
 _WORTH = 15.0
 
 
 @dataclass(frozen=True)
 class Draws:
-    """``local:R``, ``rounds:R`` or ``runs``; ``count`` is R, and 0 for ``runs``, where the runs given are counted."""
+    """``local:R``, ``rounds:R``, ``runs`` or ``none``. ``count`` is R: 0 for ``runs``, where those given count, and
+    1 for ``none``."""
 
     kind: Kind
     count: int
 
     def __str__(self) -> str:
         """As it is given."""
-        return self.kind if self.kind == "runs" else f"{self.kind}:{self.count}"
+        return self.kind if self.kind in ("runs", "none") else f"{self.kind}:{self.count}"
 
 
 def parse_draws(text: str) -> Draws:
@@ -44,11 +45,15 @@ def parse_draws(text: str) -> Draws:
     (Draws(kind='rounds', count=5), 'runs')
     """
     source, colon, number = text.partition(":")
-    if source not in ("local", "rounds", "runs"):
+    if source not in ("local", "rounds", "runs", "none"):
         raise FedscopeError(
             f"--draws {text}: {source!r} is not a source of draws; use local:R (replays, as in local:4), rounds:R (the "
-            "last rounds of one cohort) or runs (runs with other seeds)"
+            "last rounds of one cohort), runs (runs with other seeds) or none (the recorded models alone)"
         )
+    if source == "none":
+        if colon:
+            raise FedscopeError(f"--draws {text}: none are the recorded models alone; write --draws none")
+        return Draws("none", 1)
     if source == "runs":
         if colon:
             raise FedscopeError(f"--draws {text}: every run that is given is a draw; write --draws runs")
@@ -113,7 +118,7 @@ class Cohorts:
         Raises:
             FedscopeError: draws that cannot be had.
         """
-        from ..decomposition import draws_of_rounds, draws_of_runs
+        from ..decomposition import draws_of_rounds, draws_of_runs, recorded_draw
         from ..training import Replayer
 
         run = runs[0]
@@ -123,6 +128,8 @@ class Cohorts:
                     drawn = draws_of_runs(runs, number)
                 case "rounds":
                     drawn = draws_of_rounds(run, number, self.draws.count)
+                case "none":
+                    drawn = recorded_draw(run, number)
                 case _:
                     if self.replayer is None or self.replayer.run is not run:
                         self.replayer = Replayer.of(run, self.dataset, compute=self.compute)

@@ -39,7 +39,8 @@ def decompose(
         rounds: which, or ``all`` with their clients; the first and last of these by default, with ``rounds:R`` the
             last, because R rounds come before it.
         draws: where the R draws of the cohort come from: ``local:R``, replays of the local training; ``rounds:R``, the
-            last R rounds of one cohort; ``runs``, the runs themselves, which differ in their seed.
+            last R rounds of one cohort; ``runs``, the runs themselves, which differ in their seed; ``none``, no draws
+            but the recorded models alone, which have no variance and no covariance.
         of: which average: ``global``, of the round's clients; ``averaged``, of all clients in the window of an average
             over rounds; ``both``, or a sequence of the two.
         loss: ``squared``, ``cross-entropy`` or ``zero-one``; only the squared one has all factors.

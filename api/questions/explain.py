@@ -43,7 +43,7 @@ def explain(
         rounds: which, or ``all``; about ten of those whose clients were recorded by default, more of the early ones.
         early: the last round of early training; by default a tenth of the rounds, at least 5 and at most a third.
         draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
-            more, independent.
+            more, independent, or ``none``, with intervals over samples alone.
         measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``train``, which takes all clients'
             training data.
 
@@ -90,6 +90,7 @@ def explain(
             similarity={name: [one.similarity for one in own if one.similarity] for name, own in found.items()},
             compared={name: [other for one in own for other in one.comparisons] for name, own in found.items()},
             stand_ins={name: run.name for name, run in firsts.items() if name != run.name},
+            unknown_owners={name for name, run in firsts.items() if run.partition is None},
         )
         return [page]
 
@@ -134,7 +135,8 @@ def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> 
     Raises:
         FedscopeError: rounds that the run does not have, no round that could be decomposed, or none after ``early``.
     """
-    first = last_early(run.rounds[-1], early) if run.rounds else 0
+    if run.rounds:
+        last_early(run.rounds[-1], early)  # refuses what leaves no round after it
     if rounds is not None:
         return parse_rounds(rounds, run.rounds, str(run.path))
     have = rounds_with_clients(run)
@@ -146,7 +148,7 @@ def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> 
             raise FedscopeError(
                 f"--draws {draws}: {run.path} has fewer than {draws.count} rounds with their clients; take fewer draws"
             )
-    return spread_rounds(have, run.rounds[-1], first)
+    return spread_rounds(have, run.rounds[-1], early)
 
 
 def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:

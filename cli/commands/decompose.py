@@ -22,9 +22,9 @@ from ..options import Output, choice, output_options, panel_option, rounds_optio
     "--draws",
     default="local:4",
     show_default=True,
-    metavar="local:R|rounds:R|runs",
+    metavar="local:R|rounds:R|runs|none",
     help="Where the R draws of the cohort come from: replays of the local training; the last R rounds of one cohort; "
-    "the RUNs themselves, which differ in their seed.",
+    "the RUNs themselves, which differ in their seed; or none, the recorded models alone.",
 )
 @choice(
     "--of",

@@ -14,6 +14,8 @@ from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients,
 
 # p is compared with 1 because every identity of the decomposition needs sum_k p_k = 1: y - WENS = sum_k p_k (y - f_k).
 P_TOLERANCE = 1e-9
+#: the source of a single draw, the recorded models
+RECORDED = "none"
 
 
 @dataclass(frozen=True)
@@ -21,27 +23,29 @@ class CohortDraws:
     """R draws of the K client models of one round, `(w_1^r .. w_K^r)` for r = 1..R; draw 1 is the recorded one.
 
     Fields: `round`; `client_ids` [K]; `p` [K] float64, the aggregation weights, sum 1; `draws`, R matrices `Weights`
-    [K, P] in the order of `client_ids`; `client_samples` [K]; `source`, where the draws come from as it was asked for
-    (`"local:4"`, `"rounds:5"`, `"runs"`), written into every result and figure; `independent`, whether the R draws are
-    independent of each other: only then do unbiased estimates and standard errors over draws exist; `trained` [K], the
-    round in which each model was trained, where that is not `round` for all: an average over rounds has the clients of
-    several, and then a client may occur more than once.
+    [K, P] in the order of `client_ids`; `client_samples` [K], None where they are not known; `source`, where the draws
+    come from as it was asked for (`"local:4"`, `"rounds:5"`, `"runs"`, or `"none"` for the recorded models alone),
+    written into every result and figure; `independent`, whether the R draws are independent of each other: only then do
+    unbiased estimates and standard errors over draws exist; `trained` [K], the round in which each model was trained,
+    where that is not `round` for all: an average over rounds has the clients of several, and then a client may occur
+    more than once.
 
-    Raises FedscopeError for R = 1 (no variance and no covariance: refused, never reported as 0), for rows that do not
-    fit the clients, for layouts that differ between draws, and for p that is negative or does not sum to 1.
+    Raises FedscopeError for R = 1 (no variance and no covariance: refused, never reported as 0) unless the source is
+    `"none"`, of which these are empty, for rows that do not fit the clients, for layouts that differ between draws, and
+    for p that is negative or does not sum to 1.
     """
 
     round: int
     client_ids: npt.NDArray[np.int64]
     p: npt.NDArray[np.float64]
     draws: Sequence[Weights]
-    client_samples: npt.NDArray[np.int64]
+    client_samples: npt.NDArray[np.int64] | None
     source: str
     independent: bool
     trained: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if self.count < 2:
+        if self.count < 2 and self.source != RECORDED:
             raise FedscopeError(
                 f"R = {self.count} gives no variance and no covariance (round {self.round}, draws {self.source}): take "
                 "two draws of the cohort or more, for example --draws local:4"
@@ -72,6 +76,17 @@ class CohortDraws:
     def count(self) -> int:
         """R, the number of draws."""
         return len(self.draws)
+
+
+def recorded_draw(run: Run, number: int) -> CohortDraws:
+    """`none`: the round's recorded clients as they are, a single draw.
+
+    There is no variance and no covariance; what another training of the same clients would change counts as bias.
+
+    Raises:
+        FedscopeError: the round's clients were not recorded.
+    """
+    return _cohort([recorded_clients(run, number, start=False)], RECORDED, independent=False)
 
 
 def draws_of_rounds(run: Run, number: int, count: int) -> CohortDraws:
@@ -176,7 +191,7 @@ def join(cohorts: Sequence[CohortDraws], shares: npt.ArrayLike, round: int) -> C
         client_ids=np.concatenate([cohort.client_ids for cohort in cohorts]),
         p=p / p.sum(),  # Σ a_τ is 1 up to rounding, and P_TOLERANCE is no excuse
         draws=tuple(_concatenated([cohort.draws[r] for cohort in cohorts]) for r in range(last.count)),
-        client_samples=np.concatenate([cohort.client_samples for cohort in cohorts]),
+        client_samples=_known([cohort.client_samples for cohort in cohorts]),
         source=last.source,
         independent=last.independent,
         trained=np.concatenate([np.full(len(cohort.client_ids), cohort.round) for cohort in cohorts]),
@@ -190,10 +205,15 @@ def _cohort(rounds: Sequence[Round], source: str, *, independent: bool) -> Cohor
         client_ids=first.client_ids,
         p=first.weights,
         draws=tuple(round_.clients() for round_ in rounds),
-        client_samples=first.client_samples,
+        client_samples=first.client_samples if first.has("client_samples") else None,
         source=source,
         independent=independent,
     )
+
+
+def _known(parts: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int64] | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
 
 
 def _concatenated(parts: Sequence[Weights]) -> Weights:

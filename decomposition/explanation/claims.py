@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,12 @@ _DOMINATES = "After early training heterogeneous bias and O(Δ²), which adds to
 CLAIMS = (
     Claim(
         "greatest-part/early",
-        "Early ({span}): one factor is the greatest part of the loss",
+        "{when}: one factor is the greatest part of the loss",
         "What dominates is said of the rounds after early training, not of these.",
         partial(greatest_part, name="early"),
     ),
-    Claim("greatest-part/middle", f"Middle ({{span}}): {_LATER}", _DOMINATES, partial(greatest_part, name="middle")),
-    Claim("greatest-part/late", f"Late ({{span}}): {_LATER}", _DOMINATES, partial(greatest_part, name="late")),
+    Claim("greatest-part/middle", f"{{when}}: {_LATER}", _DOMINATES, partial(greatest_part, name="middle")),
+    Claim("greatest-part/late", f"{{when}}: {_LATER}", _DOMINATES, partial(greatest_part, name="late")),
     Claim(
         "own-data",
         "Throughout, most clients' error on their own data is below a tenth of that on others'",
@@ -75,7 +75,7 @@ CLAIMS = (
     ),
     Claim(
         "locality-adds",
-        "After early training locality adds to the loss",
+        "{when} locality adds to the loss",
         "Theorem 1 has a term O(Δ²), Δ the greatest distance of a client to the average. It is read as adding to "
         "the loss, which falls as Δ does (5.3.2). Nothing is said of a sign.",
         locality_adds,
@@ -126,6 +126,7 @@ def explain(
     similarity: Mapping[str, Sequence[Similarity]] | None = None,
     compared: Mapping[str, Sequence[Comparison]] | None = None,
     stand_ins: Mapping[str, str] | None = None,
+    unknown_owners: Container[str] = (),
 ) -> Explanation:
     """What a decomposition says of each run, and between runs, with a verdict on every claim.
 
@@ -142,6 +143,7 @@ def explain(
         compared: for runs of which they were tested, the average of a round's clients against each of them, and the
             average over rounds against the global model (:func:`.measuring.compare_models`).
         stand_ins: for runs that are draws of each other, `fma+s1+s2`, the one that similarity and tests are of.
+        unknown_owners: runs that do not say which client holds which samples.
 
     Raises:
         FedscopeError: another loss; a run without rounds, or without one after the early ones.
@@ -172,7 +174,7 @@ def explain(
         Evidence(
             run,
             phases(run.rounds, ends[run.run], early),
-            result.split,
+            "" if run.run in unknown_owners else result.split,
             (similarity or {}).get(run.run),
             (compared or {}).get(run.run, ()),
             (stand_ins or {}).get(run.run, ""),

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..factors.result import RunFactors
-from ..factors.rows import RoundFactors
+from ..factors.rows import RoundFactors, recorded
 from .intervals import Reading, broken, finite, order, read
 from .phases import FEWEST, Phase
 from .statements import Evidence, Judgement, Verdict, throughout
@@ -23,9 +23,12 @@ ORDERS, FEW_ORDERS, MANY = 9999, 999, 20
 LEVEL = 0.05
 
 
-def bias_and_error_early(evidence: Evidence) -> Judgement:
+def bias_and_error_early(evidence: Evidence) -> Judgement | None:
     """Supported where bias and error move against each other over the early rounds and the error is lower at their end;
-    contradicted where they move together (:func:`relate`), or the error rises."""
+    contradicted where they move together (:func:`relate`), or the error rises. None of one round
+    of recorded models."""
+    if len(evidence.phases) < 2 and recorded(evidence.rounds):
+        return None
     early = evidence.phases[0]
     both = _Both.of(evidence.run, [early], "heter_bias")
     known = [one.value for one in both.errors if one.value is not None]
@@ -36,10 +39,13 @@ def bias_and_error_early(evidence: Evidence) -> Judgement:
     return both.judged(verdict, evidence.split, {"span": early.span})
 
 
-def together(evidence: Evidence, factor: str) -> Judgement:
+def together(evidence: Evidence, factor: str) -> Judgement | None:
     """Supported where a factor, heterogeneous bias or Δ = max_k ||w_k - w_FMA||, and the error move together over the
-    rounds after early training, contradicted where they move against each other (:func:`relate`)."""
+    rounds after early training, contradicted where they move against each other (:func:`relate`). None of one round of
+    recorded models."""
     later = evidence.phases[1:]
+    if not later and recorded(evidence.rounds):
+        return None
     both = _Both.of(evidence.run, later, factor)
     span = f" (rounds {later[0].first} to {later[-1].last})" if later else ""
     return both.judged(throughout([both.relation.sign]), evidence.split, {"span": span})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import isfinite
 
 from ..factors.result import RunFactors
-from ..factors.rows import RoundFactors
+from ..factors.rows import RoundFactors, recorded
 from .intervals import Reading, above, broken, clients_differ, difference, finite, magnitude, order, read, size
 from .statements import Evidence, Judgement, Verdict
 from .wording import (
@@ -31,8 +31,10 @@ SEEDS = " One run each says nothing about other seeds."
 
 def parts_of(one: RoundFactors) -> tuple[str, ...]:
     """The factors that are compared: without a split of the bias the whole of it; with replays no covariance, which is
-    0 by construction."""
+    0 by construction; of the recorded models alone neither variance nor covariance."""
     biases = ("heter_bias", "train_bias", "bias_cross") if one.split else ("bias",)
+    if recorded([one]):
+        return (*biases, "locality")
     covariance = () if is_local([one]) else ("covariance",)
     return (*biases, "variance", *covariance, "locality")
 
@@ -102,7 +104,8 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
             verdict = "supported" if early or True in stands else "contradicted"
     if away and not early:
         sentence += f" {AWAY}"
-    return Judgement(verdict, sentence, decide, readings, {"span": phase.span})
+    when = f"{phase.name.capitalize()} ({phase.span})" if len(evidence.phases) > 1 else "In the only round"
+    return Judgement(verdict, sentence, decide, readings, {"when": when})
 
 
 def expected(part: Reading) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum, hypot, isfinite, nan, sqrt
 
-from ..factors.rows import ClientRow, RoundFactors
+from ..factors.rows import ClientRow, RoundFactors, recorded
 
 # Of one recorded model each: draws do not enter, so all of D leaves no error.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
@@ -41,7 +41,8 @@ class Reading:
 
 def read(one: RoundFactors, factor: str) -> Reading:
     """A factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where the
-    samples are not all of D, 1.96 `stderr_samples` beside it, added in quadrature (the page says so).
+    samples are not all of D, 1.96 `stderr_samples` beside it, added in quadrature (the page says so). Of the recorded
+    models alone over samples only: none on all of D, where nothing is drawn.
 
     No interval without `stderr_draws`, that is for R = 2 and for dependent draws, and none where the draws are all
     alike, because then it is one of rounding.
@@ -50,11 +51,12 @@ def read(one: RoundFactors, factor: str) -> Reading:
         row = one.row(factor)
     except KeyError:
         return Reading(factor, one.round, None)
-    known = one.population or row.stderr_samples is not None if factor in WITHOUT_DRAWS else not all_alike(one)
-    over_draws = 0.0 if factor in WITHOUT_DRAWS else row.stderr_draws
+    alone = factor in WITHOUT_DRAWS or recorded([one])
+    known = one.population or row.stderr_samples is not None if alone else not all_alike(one)
+    over_draws = 0.0 if alone else row.stderr_draws
     if row.value is None or over_draws is None or not known:
         return Reading(factor, one.round, row.value)
-    half = hypot(quantile(one.count - 1) * over_draws, 1.96 * (row.stderr_samples or 0.0))
+    half = hypot(quantile(one.count - 1) * over_draws if over_draws else 0.0, 1.96 * (row.stderr_samples or 0.0))
     return Reading(factor, one.round, row.value, row.value - half, row.value + half)
 
 

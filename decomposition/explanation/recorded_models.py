@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ..factors.rows import RoundFactors
-from .intervals import Reading, finite, order, quantile, read
+from .intervals import Reading, finite, order, quantile, read, size
 from .statements import Evidence, Judgement, throughout
 from .wording import CHANGES, capital, ends, in_rounds, listed, shown
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # What is called small, of a measure from 0 to 1: ours.
 HALF = 0.5
+# Of a loss: what rounding an average's parameters once more changes.
+ROUNDING = 1e-6
 LOST = "Only rounds with finite losses can decide it."
 
 
@@ -80,16 +82,18 @@ def gap(one: Comparison, other: Against, what: str) -> Reading:
 
 
 def server_lowers(evidence: Evidence) -> Judgement | None:
-    """The recorded global model against the plain average; None where they are the same in every round."""
+    """The recorded global model against the plain average; None where they are the same in every round, up to what
+    another program's rounding of the average changes."""
     known = [one for one in evidence.rounds if finite(read(one, "server_step"))]
     steps = [read(one, "server_step") for one in known]
-    if all(step.value == 0 for step in steps):
+    losses = [read(one, "global_loss") for one in known]
+    if all(size(step) <= ROUNDING * size(loss) for step, loss in zip(steps, losses, strict=True)):
         return None
     first_last = "; ".join(f"{shown(step)} in round {step.round}" for step in ends(steps))
     exact = ", measured without draws, so exact on D" if all(step.half == 0 for step in steps) else ""
     sentence = f"Loss of the global model minus that of the plain average{exact}: {first_last}."
     narrow = "All of D, without --limit, would leave no error over samples."
-    return _signed(sentence, steps, narrow, (*steps, *(read(one, "global_loss") for one in known)))
+    return _signed(sentence, steps, narrow, (*steps, *losses))
 
 
 def averaging_over_rounds(evidence: Evidence) -> Judgement | None:

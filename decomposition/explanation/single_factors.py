@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from ..factors.rows import RoundFactors
+from ..factors.rows import RoundFactors, recorded
 from ..subsets.averages import choose
 from .intervals import Reading, above, all_alike, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
@@ -108,8 +108,9 @@ def _counted(rounds: Sequence[RoundFactors]) -> str:
 
 def _arithmetic(one: RoundFactors) -> str:
     factor = read(one, "train_bias")
-    if one.population and one.outputs == "probabilities":
-        p2 = fsum(row.weight**2 * row.samples for row in one.clients) / one.samples
+    held = [(row.weight, row.samples) for row in one.clients if row.samples is not None]
+    if one.population and one.outputs == "probabilities" and len(held) == len(one.clients):
+        p2 = fsum(weight**2 * samples for weight, samples in held) / one.samples
         example = f"these clients would give {p2 * (1 - 1 / one.classes):.1g} with uniform outputs"
     else:
         example = "ten clients with a tenth of D each give 0.009 with uniform outputs"
@@ -119,11 +120,13 @@ def _arithmetic(one: RoundFactors) -> str:
     )
 
 
-def variance_and_clients(evidence: Evidence) -> Judgement:
+def variance_and_clients(evidence: Evidence) -> Judgement | None:
     """Sum_k p_k^2 V_k of all clients of a round against the mean V_k of one of them: supported where it is lower in
     every round, intervals apart, contradicted where it is higher in every one. That of a single client has an interval
-    over clients."""
+    over clients. None of the recorded models alone."""
     rounds = evidence.rounds
+    if recorded(rounds):
+        return None
     single = [variance_of(one, 1) for one in rounds]
     every = [read(one, "variance") for one in rounds]
     signs = [order(a, b) for a, b in zip(single, every, strict=True)]
@@ -163,10 +166,12 @@ def variance_of(one: RoundFactors, m: int) -> Reading:
     return Reading(name, one.round, fmean(sums))
 
 
-def covariance_is_small(evidence: Evidence) -> Judgement:
+def covariance_is_small(evidence: Evidence) -> Judgement | None:
     """Below a tenth of heterogeneous bias in every round, of the whole bias where nothing splits it; contradicted where
-    it is above in one. Of replays it is 0 by construction and cannot be seen."""
+    it is above in one. Of replays it is 0 by construction and cannot be seen. None of the recorded models alone."""
     rounds = evidence.rounds
+    if recorded(rounds):
+        return None
     beside = "heter_bias" if all(one.split for one in rounds) else "bias"
     words = {"bias": NAMES[beside]}
     if is_local(rounds):
@@ -200,9 +205,10 @@ def covariance_is_small(evidence: Evidence) -> Judgement:
 
 def locality_adds(evidence: Evidence) -> Judgement:
     """Supported where locality is above 0 in every round after early training, as O(Δ²) is read, contradicted where it
-    is below 0 in every one; with its relation to the distance of the clients."""
+    is below 0 in every one; with its relation to the distance of the clients. A run of one round has nothing but it."""
     rounds = [one for phase in evidence.phases for one in phase.rounds]
-    later = {one.round for phase in evidence.phases[1:] for one in phase.rounds}
+    only = len(evidence.phases) == 1
+    later = {one.round for phase in evidence.phases[0 if only else 1 :] for one in phase.rounds}
     values = [read(one, "locality") for one in rounds]
     signs = {one.round: order(value) if finite(value) else None for one, value in zip(rounds, values, strict=True)}
     after = {signs[number] for number in later}
@@ -227,7 +233,8 @@ def locality_adds(evidence: Evidence) -> Judgement:
         decide = narrower(rounds, [value for value in values if value.round in later])
     else:
         decide = "A round after early training would decide it."
-    return Judgement(throughout(list(after)), " ".join(sentences), decide, (*values, *distances, relation))
+    when = {"when": "In the only round" if only else "After early training"}
+    return Judgement(throughout(list(after)), " ".join(sentences), decide, (*values, *distances, relation), when)
 
 
 def rank_relation(values: Sequence[Reading], distances: Sequence[Reading]) -> Reading:

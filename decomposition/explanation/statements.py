@@ -48,7 +48,7 @@ class Evidence:
 
     Attributes:
         phases: the run's, with their decomposed rounds.
-        split: what was measured on.
+        split: what was measured on; "" where the run does not say whose samples are whose.
         similarity: of its clients, None where it was not measured.
         compared: its models on test data.
         stand_in: the run that similarity and tests are of, where `run` are several.

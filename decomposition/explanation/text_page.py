@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...landscape.drawing.paper import statistics_of
 from ..factors.result import Decomposition
+from ..factors.rows import recorded
 from .intervals import Reading, all_alike, broken, clients_differ, finite, read
 from .single_factors import SMALL
 from .statements import Evidence, Statement
@@ -25,6 +26,8 @@ DRAWS = {
     "local": " are replays of local training from the recorded start, independent across clients: the covariance is 0 "
     "by construction, and what the start itself varies is not seen",
     "rounds": " are the last rounds of one cohort: drift counts as variance",
+    "none": ": these models alone. How other trainings of the same clients would scatter is not seen, and counts as "
+    "bias",
     "runs": " are runs that differ in their seed; what is measured without draws, similarity, test losses and test "
     "errors are of the first of them",
 }
@@ -42,12 +45,14 @@ def notes_on(
     rounds = [one for run in result.runs for one in run.rounds]
     for own in known:
         parts = listed([f"{phase.name} is {phase.span}" for phase in own.phases])
-        yield f"{label(own.run)}: decomposed {in_rounds([one.round for one in own.rounds])}; {parts}."
+        several = f"; {parts}" if len(own.phases) > 1 else ", the only one"
+        yield f"{label(own.run)}: decomposed {in_rounds([one.round for one in own.rounds])}{several}."
     usual = "with a tenth of the rounds, at least 5 and at most a third (--early sets it)"
-    yield (
-        f"Early training ends {'as given by --early' if early else usual}; in the paper it ends near round 40 of 400. "
-        "Halving what follows is our choice."
-    )
+    if any(len(own.phases) > 1 for own in known):
+        yield (
+            f"Early training ends {'as given by --early' if early else usual}; in the paper it ends near round 40 of "
+            "400. Halving what follows is our choice."
+        )
     what = " and ".join(sorted({one.outputs for one in rounds}))
     counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
     whole = all(one.population for one in rounds)
@@ -60,7 +65,14 @@ def notes_on(
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""
     yield f"Draws {result.draws}{DRAWS.get(kind, '')}{first}."
     counted = sorted({one.count for one in rounds})
-    if any(all_alike(one) for one in rounds):
+    if recorded(rounds):
+        over = (
+            "All samples of D are measured and nothing is drawn, so numbers are exact for these models."
+            if whole
+            else "± is half a 95 % interval over samples, of these models, unless its sentence says otherwise."
+        )
+        yield f"{over} A verdict needs numbers or intervals that are apart."
+    elif any(all_alike(one) for one in rounds):
         yield f"{alike(rounds)} What needs one is undecided."
     elif all(one.independent and one.count > 2 for one in rounds):
         degrees = " or ".join(str(count - 1) for count in counted)

@@ -7,7 +7,7 @@ from math import floor, isfinite, log10
 from typing import TypeVar
 
 from ..factors.result import RunFactors
-from ..factors.rows import RoundFactors
+from ..factors.rows import RoundFactors, recorded
 from .intervals import Reading, all_alike, broken
 
 T = TypeVar("T")
@@ -122,14 +122,19 @@ values can decide it.
 
 
 def splitting(split: str, what: str) -> str:
-    """What would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured on."""
-    return f"--split train {what}." if split != "train" else f"Knowing whose samples are whose {what}."
+    """What would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured on,
+    "" where the run does not say whose samples are whose."""
+    return f"--split train {what}." if split == "test" else f"Knowing whose samples are whose {what}."
 
 
 def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> str:
     """What gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
     if any(broken(one) for one in values):
         return not_finite(values)
+    if recorded(rounds):
+        if all(one.population for one in rounds):
+            return "All samples are measured and nothing is drawn: only other models would decide it."
+        return "More samples would make the intervals narrower."
     if any(all_alike(one) for one in rounds):
         return alike(rounds)
     if not all(one.independent for one in rounds):

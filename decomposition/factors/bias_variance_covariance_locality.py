@@ -29,7 +29,7 @@ def estimate(gram: Array, spread: Array, p: Array) -> tuple[dict[str, float], di
         variance    <sum_k p_k^2 mean_r |d_k^r|^2>                  x R/(R-1)
         covariance  <mean_r |e^r|^2> - variance                     x R/(R-1)
 
-    The unbiased ones are None for R = 1, which is met only when a draw of two is left out.
+    The unbiased ones are None for R = 1, the recorded models alone or a draw of two left out.
 
     >>> plugin, unbiased = estimate(np.diag([1.0, 2.0, 0.5, 0.5, 0.0, 0.0]), np.full((1, 2, 2), 0.25), np.ones(1))
     >>> plugin["train_bias"], unbiased["train_bias"], plugin["variance"], plugin["covariance"], unbiased["covariance"]
@@ -115,7 +115,10 @@ def combinations(draws: int) -> dict[tuple[str, str], Mapping[str, float]]:
         ("global_loss", "measured"): {"global": 1.0},
         ("averaged_loss", "measured"): {"averaged": 1.0},
     }
-    for kind, share, scale in (("plugin", 0.0, 1.0), ("unbiased", 1.0 / (draws - 1), draws / (draws - 1))):
+    kinds = [("plugin", 0.0, 1.0)]
+    if draws > 1:
+        kinds.append(("unbiased", 1.0 / (draws - 1), draws / (draws - 1)))
+    for kind, share, scale in kinds:
         parts = {name: {mean: k, noise: -k * share} for name, (mean, noise, k) in biases.items()}
         parts["bias"] = parts["train_bias"] | parts["heter_bias"] | parts["bias_cross"]
         parts["variance"] = {"dd": scale}
@@ -153,8 +156,7 @@ def factor_rows(
     gram, spread = total.gram / n, total.spread / n
     wens, fma = total.wens / n, total.fma / n
     plugin, unbiased = estimate(gram, spread, p)
-    assert unbiased is not None, "CohortDraws has refused R = 1"
-    parts = {"plugin": plugin, "unbiased": unbiased}
+    parts = {"plugin": plugin} | ({} if unbiased is None else {"unbiased": unbiased})
     jackknife = cohort.independent and draws >= 3
     left_out = [estimate(*leave_out(gram, spread, draw), p) for draw in range(draws)] if jackknife else []
     by_sample = {} if population else combinations(draws)
@@ -169,7 +171,8 @@ def factor_rows(
 
     for index, kind in enumerate(("plugin", "unbiased")):
         for factor in FACTORS:
-            if (factor in SPLIT and not split) or (kind == "unbiased" and not cohort.independent):
+            between_draws = factor in ("variance", "covariance") and draws < 2
+            if (factor in SPLIT and not split) or (kind == "unbiased" and not cohort.independent) or between_draws:
                 yield FactorRow(factor, kind, None)
             elif factor == "locality":
                 yield row(factor, kind, locality.mean(), mean_error(locality) if jackknife else None)

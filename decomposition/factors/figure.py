@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...checkpoints import FedscopeError
 from ...landscape.drawing.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
 from ...landscape.drawing.sheet import Sheet
@@ -209,7 +211,9 @@ def _furnish(
         # Now, when every column is drawn: the limits are shared, and must hold all of them.
         ax.autoscale_view(scalex=False)
         if name in ("clients", "distance", "error"):
-            ax.set_ylim(0.0, ax.get_ylim()[1])
+            # room for the markers of a single round, whose values span nothing
+            alone = np.ptp(ax.dataLim.intervalx) == 0
+            ax.set_ylim(0.0, 1.1 * ax.dataLim.y1 if alone and ax.dataLim.y1 > 0 else ax.get_ylim()[1])
         ax.tick_params(labelleft=column == 0, labelbottom=name == last)
         if name == last and wide >= NARROW:
             ax.set_xlabel("round")

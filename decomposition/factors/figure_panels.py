@@ -10,7 +10,7 @@ import numpy as np
 
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL
 from ...landscape.drawing.ticks import even
-from .rows import RoundFactors
+from .rows import RoundFactors, recorded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +67,8 @@ def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]
         names = [*biases, "locality", "variance", "covariance"]
     else:
         names = ["bias", "remainder", "variance"]
+    # of the recorded models alone nothing scatters
+    names = [name for name in names if any(one.row(name).value is not None for one in rounds) or not recorded(rounds)]
     top = {
         name: max((abs(value) for value in _values(rounds, name) if np.isfinite(value)), default=0.0) for name in names
     }
@@ -148,10 +150,12 @@ def _draw_with_bars(
 
 
 def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
-    """Half the 95 % intervals over draws, NaN where there is none."""
+    """Half the 95 % intervals over draws, of the recorded models alone over samples; NaN where there is none."""
     from scipy.stats import t
 
     rows = [one.row(factor) for one in rounds]
+    if recorded(rounds):
+        return [np.nan if row.stderr_samples is None else 1.96 * row.stderr_samples for row in rows]
     return [
         np.nan if row.stderr_draws is None else float(t.ppf(0.975, one.count - 1) * row.stderr_draws)
         for one, row in zip(rounds, rows, strict=True)
@@ -174,7 +178,9 @@ def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> No
     # Room for what stands beside its round, and for half a marker.
     beside = max(0.04, 0.03 / wide) * (last - first) or 0.5
     ax.set_xlim(first - beside, last + beside)
-    if two:
+    if first == last:
+        ax.xaxis.set_major_locator(FixedLocator([first]))
+    elif two:
         # More digits than these would run into each other.
         fit = len(f"{first}{last}") * CHARACTER / 2 < wide
         ax.xaxis.set_major_locator(FixedLocator([first, last] if fit else [last]))

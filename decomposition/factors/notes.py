@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...landscape.drawing.paper import statistics_of
+from .rows import recorded
 
 if TYPE_CHECKING:
     from .result import Decomposition
@@ -55,7 +56,8 @@ def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
         return f"{drawn} {counts} samples of the cohort's own data{several}{bars}"
     if all(one.population for one in rounds):
         return f"all {counts} samples of D"
-    return f"a sample of {counts} from the {result.split} split; its own error is not in the bars"
+    own = "" if recorded(rounds) else "; its own error is not in the bars"
+    return f"a sample of {counts} from the {result.split} split{own}"
 
 
 def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
@@ -85,10 +87,16 @@ def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
         case "runs":
             covariance = ", and the covariance is estimated" if squared else ""
             return f"{count} runs that differ in their seed: the unconditional expectation{covariance}"
+        case "none":
+            scatter = ", so how other trainings would scatter is not seen and counts as bias" if squared else ""
+            return f"the recorded models alone{scatter}"
     return f"{count} of every client"
 
 
 def _bars(rounds: Sequence[RoundFactors]) -> str:
+    if recorded(rounds):
+        known = any(row.stderr_samples is not None for one in rounds for row in one.rows)
+        return "bars 95\N{NO-BREAK SPACE}% over samples" if known else "no bars, because nothing is drawn"
     freedom = sorted({one.count - 1 for one in rounds if any(row.stderr_draws is not None for row in one.rows)})
     if freedom:
         return f"bars 95\N{NO-BREAK SPACE}% over draws, t on {' or '.join(map(str, freedom))} degrees of freedom"

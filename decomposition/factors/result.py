@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept, Table, TableResult, number
+from ..cohort.draws import RECORDED
 from .rows import FactorRow, RoundFactors
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ class RunFactors:
             if last.split
             else f"bias {shown('bias')}"
         )
-        rest = ("covariance", "locality") if last.loss == "squared" else ("remainder",)
-        parts = [bias, *(f"{factor} {shown(factor)}" for factor in ("variance", *rest))]
+        rest = ("variance", "covariance", "locality") if last.loss == "squared" else ("variance", "remainder")
+        # of the recorded models alone some do not exist
+        known = [factor for factor in rest if last.draws != RECORDED or last.row(factor).value is not None]
+        parts = [bias, *(f"{factor} {shown(factor)}" for factor in known)]
         closure = last.row("closure_error").value or 0.0
         which = "" if self.model == "global" else f", {self.model}"
         return (
@@ -107,7 +110,9 @@ class Decomposition(TableResult):
         Table(
             ".clients.csv",
             {
-                **{"run": str, "round": int, "client": int, "samples": int, "train_bias": number},
+                **{"run": str, "round": int, "client": int},
+                "samples": lambda text: int(text) if text else None,
+                "train_bias": number,
                 **{"heter_bias": number, "variance": float, "distance": float, "model": str},
                 "trained": lambda text: int(text) if text else None,
             },

@@ -62,8 +62,8 @@ class FactorRow:
 class ClientRow:
     """One client of the cohort: means over samples of ||y - mean_r f_k^r||^2, inside (`train_bias`) and outside
     (`heter_bias`) of its own ones, `variance` = mean over all samples of mean_r ||f_k^r - mean_r f_k^r||^2, `distance`
-    = mean_r ||w_k^r - w_FMA^r||; `samples` it trained with and its `weight` p_k. All plug-in, so that sum_k p_k^2
-    variance_k is the plug-in variance.
+    = mean_r ||w_k^r - w_FMA^r||; `samples` it trained with, where that is known, and its `weight` p_k. All plug-in, so
+    that sum_k p_k^2 variance_k is the plug-in variance.
 
     `trained` is the round in which the model was trained, where that is not the decomposed one for all.
 
@@ -71,13 +71,18 @@ class ClientRow:
     from f̂, and sum_k p_k variance_k the variance; for 0-1 loss the share of predictions unlike the main one."""
 
     client: int
-    samples: int
+    samples: int | None
     weight: float
     train_bias: float | None
     heter_bias: float | None
     variance: float
     distance: float
     trained: int | None = None
+
+
+def recorded(rounds: Sequence[RoundFactors]) -> bool:
+    """Whether they are of the recorded models alone, without draws."""
+    return bool(rounds) and all(one.draws == "none" for one in rounds)
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class RoundFactors(Kept):
         clients = tuple(
             ClientRow(
                 int(client),
-                int(cohort.client_samples[k]),
+                None if cohort.client_samples is None else int(cohort.client_samples[k]),
                 float(cohort.p[k]),
                 *(biases[k] if biases else (None, None)),
                 float(variance[k]),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
@@ -46,6 +47,56 @@ def decomposed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str
 
 
 FIVE = ("train_bias", "heter_bias", "bias_cross", "variance", "covariance")
+
+
+def test_the_recorded_models_alone_of_a_run_that_another_program_recorded(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Run.open("runs/fma-0")
+    with Recorder("runs/soup", source="a soup") as recorder:
+        clients = own.round(4).clients()
+        recorder.round(
+            clients=[clients.row(k).arrays() for k in range(4)], global_=own.round(4).read("global").arrays()
+        )
+    Path("nets.py").write_text(
+        "from fedscope.training import build_module\n"
+        "from fedscope.training.models.mlp import MLP\n\n\n"
+        "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
+    )
+    told = ["--model", "nets:small", "--data", "digits", "--split", "test"]
+    with pytest.raises(
+        FedscopeError, match=r"cannot be replayed; give --draws none, the recorded models alone, or rou"
+    ):
+        decompose("runs/soup", model="nets:small", data="digits", split="test")
+    assert run(["decompose", "runs/soup", *told, "--draws", "none", "--out", "soup"]) == 0
+    words = capsys.readouterr().out
+    (one,) = decomposed(capsys, "runs/soup", *told, "--draws", "none", "--out", "again")
+    assert words.startswith(f"soup, round 1: bias {one['bias']:.3g}, locality {one['locality']:.3g} = loss ")
+    assert (one["variance"], one["covariance"]) == (None, None)
+    assert one["bias"] == pytest.approx(one["ensemble_loss"], rel=1e-9)
+    assert one["bias"] + one["locality"] == pytest.approx(one["fma_loss"], rel=1e-9)
+    # clients weigh the same, as nothing else was said; so do those of the digits' run, nearly
+    ours = decomposed(capsys, "runs/fma-0", "--draws", "rounds:2", "--rounds", "4", "--split", "test", "--out", "ours")[
+        0
+    ]
+    assert one["global_loss"] == pytest.approx(ours["global_loss"], rel=1e-6)
+    with Path("soup.clients.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["samples"] for row in rows] == [""] * 4
+    again = Decomposition.load("soup")
+    assert [row.samples for row in again.runs[0].rounds[0].clients] == [None] * 4
+    with pytest.raises(FedscopeError, match=r"--draws none:2: none are the recorded models alone; write --draws none"):
+        decompose("runs/fma-0", draws="none:2")
+
+
+def test_of_the_recorded_models_of_a_trained_run_the_bias_is_split(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (one,) = decomposed(capsys, "runs/fma-0", "--draws", "none", "--rounds", "4", "--out", "alone")
+    three = ("train_bias", "heter_bias", "bias_cross")
+    assert sum(one[name] for name in three) == pytest.approx(one["bias"], rel=1e-9)
+    assert min(one["train_bias"], one["heter_bias"]) > 0
+    assert one["bias"] + one["locality"] == pytest.approx(one["fma_loss"], rel=1e-9)
 
 
 def test_every_source_closes_and_says_what_it_is(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

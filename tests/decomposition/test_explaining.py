@@ -1010,3 +1010,70 @@ def test_a_step_that_is_not_finite_is_not_called_none():
 )
 def test_a_phase_of_one_round_is_asked_for_by_its_number(last: int, said: str) -> None:
     assert greatest_part(Evidence(made(), [Phase("middle", 2, last, ())]), "middle").decide == said
+
+
+def soup(locality: float, *, population: bool = False, step: float = 0.0) -> RunFactors:
+    """One round of recorded models, whose samples nobody owns."""
+    whole = made(
+        changes={
+            "heter_bias": (0.04,) * 6,
+            "train_bias": (0.0,) * 6,
+            "bias_cross": (0.0,) * 6,
+            "variance": (None,) * 6,
+            "covariance": (None,) * 6,
+            "locality": (locality,) * 6,
+            "server_step": (step,) * 6,
+        },
+        draws="none",
+        count=1,
+        independent=False,
+        split=False,
+        population=population,
+        scatter=0.0,
+    )
+    return replace(whole, rounds=whole.rounds[:1], curves=())
+
+
+@pytest.mark.parametrize(
+    ("locality", "greatest", "adds"),
+    [(0.85, "Locality is the greatest part", "supported"), (-0.1, "Locality is the greatest", "contradicted"),
+     (0.0001, "Bias is the greatest part", "undecided")],
+)  # fmt: skip
+def test_a_single_round_of_recorded_models_is_judged_by_its_samples(locality: float, greatest: str, adds: str) -> None:
+    page = explained(soup(locality), draws="none", unknown_owners={"ima"})
+    one, adding = page.of("greatest-part/early"), page.of("locality-adds")
+    assert one.title == "In the only round: one factor is the greatest part of the loss"
+    assert one.verdict == "supported"
+    assert one.sentence.startswith(greatest)
+    assert (adding.title, adding.verdict) == ("In the only round locality adds to the loss", adds)
+    # 1.96 of the error over samples, 0.002, and nothing over draws
+    reading = read(page.decomposition.runs[0].rounds[0], "locality")
+    assert reading.half == pytest.approx(1.96 * 0.002)
+    assert not {"variance-and-clients", "covariance-is-small", "bias-and-error/early", "bias-and-error/later",
+                "distance-and-error"} & verdicts(page).keys()  # fmt: skip
+    if adds == "undecided":
+        assert adding.decide == "More samples would make the intervals narrower."
+    assert page.of("own-data").decide == "Knowing whose samples are whose tells them apart."
+    notes = " ".join(page.notes)
+    assert "ima: decomposed round 1, the only one." in notes
+    assert "Draws none: these models alone." in notes
+    assert "± is half a 95 % interval over samples, of these models" in notes
+    assert "Early training ends" not in notes
+    # where the run says whose samples are whose, another split would tell
+    assert explained(soup(locality), draws="none").of("own-data").decide == "--split train tells them apart."
+
+
+def test_on_all_samples_recorded_models_are_what_they_are() -> None:
+    page = explained(soup(0.0001, population=True), draws="none")
+    assert page.of("locality-adds").verdict == "supported"
+    assert "numbers are exact for these models" in " ".join(page.notes)
+    assert explained(soup(0.0, population=True), draws="none").of("locality-adds").decide == (
+        "All samples are measured and nothing is drawn: only other models would decide it."
+    )
+
+
+@pytest.mark.parametrize(("step", "judged"), [(1e-9, False), (-3e-8, False), (1e-3, True)])
+def test_what_rounding_an_average_changes_is_no_step_of_a_server(step: float, judged: bool) -> None:
+    page = explained(soup(0.1, step=step), draws="none")
+    assert ("server-step" in verdicts(page)) == judged
+    assert any("so its global model is the plain average" in note for note in page.notes) != judged

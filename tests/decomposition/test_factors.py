@@ -302,6 +302,37 @@ def test_one_draw_is_refused():
         replace(cohort, draws=cohort.draws[:1], source="local:1")
 
 
+@pytest.mark.parametrize("population", [True, False])
+def test_of_the_recorded_models_alone_there_is_bias_and_locality(population: bool) -> None:
+    module, samples, cohort, members = case(3, clients=3, draws=2, n=40, classes=3)
+    one = replace(cohort, source="none", independent=False, draws=cohort.draws[:1])
+    result = decompose(module, samples, one, members, population=population)
+    found = values(result)
+    f = np.stack([outputs_of(row, 3, "probabilities") for row in cohort.draws[0].parameters])
+    y = np.eye(3)[samples.y.numpy()]
+    wens = np.square(y - np.tensordot(cohort.p, f, 1)).sum(1)
+    # the table's outputs are the softmax of its parameters, so the mean of the models is that of the logits
+    mean = cohort.p @ cohort.draws[0].parameters.astype(np.float64)
+    fma = np.square(y - outputs_of(mean, 3, "probabilities")).sum(1)
+    assert found["bias", "plugin"] == pytest.approx(wens.mean(), rel=1e-9)
+    assert found["locality", "plugin"] == pytest.approx((fma - wens).mean(), rel=1e-4)  # the mean is one in float32
+    for name in ("variance", "covariance"):
+        assert found[name, "plugin"] is None
+    assert all(row.value is None for row in result.rows if row.estimate == "unbiased")
+    assert found["closure_error", "measured"] < 1e-9
+    rows = {(row.factor, row.estimate): row for row in result.rows}
+    assert all(row.stderr_draws is None for row in result.rows)
+    if population:
+        assert all(row.stderr_samples is None for row in result.rows)
+    else:
+        error = rows["bias", "plugin"].stderr_samples
+        assert error == pytest.approx(wens.std() / np.sqrt(len(y)), rel=1e-6)
+        assert rows["locality", "plugin"].stderr_samples == pytest.approx(
+            (fma - wens).std() / np.sqrt(len(y)), rel=1e-3
+        )
+    assert all(row.variance == 0 for row in result.clients)
+
+
 def test_what_does_not_fit_is_refused():
     module, samples, cohort, members = case(0, 3, 2, 5, 3)
     with pytest.raises(FedscopeError, match=r"weights p of round 7 sum to 0\.89*"):
