@@ -6,6 +6,8 @@ from .checkpoints import Model as Model
 from .checkpoints import Round as Round
 from .checkpoints import Run as Run
 from .checkpoints import load_model as load_model
+from .checkpoints.recorder.flower import partition_mod as partition_mod
+from .checkpoints.recorder.flower import record as record
 from .checkpoints.recorder.recorder import Recorder as Recorder
 from .decomposition import Decomposition as Decomposition
 from .decomposition import Synergy as Synergy
@@ -50,6 +52,7 @@ from .questions.disperse import disperse as disperse
 from .questions.embed import embed as embed
 from .questions.explain import explain as explain
 from .questions.forgetting import forgetting as forgetting
+from .questions.import_models import import_models as import_models
 from .questions.line import line as line
 from .questions.parameters import parameters as parameters
 from .questions.plane import plane as plane

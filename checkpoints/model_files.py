@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,28 @@ def read_arrays(path: Path, layout: Layout | None) -> tuple[dict[str, np.ndarray
     Raises:
         FedscopeError: as :func:`read_model`, but for names and shapes.
     """
+    kind, tensors, notes = read_tensors(path, layout)
+    if kind == "npz":
+        arrays, stored = dict(tensors), {name: array.dtype.name for name, array in tensors.items()}
+    else:
+        arrays, stored = as_arrays(path, tensors)
+    arrays, changes = fit(path, arrays, stored, layout)
+    return arrays, [*notes, *changes]
+
+
+def read_tensors(path: Path, layout: Layout | None) -> tuple[str, Mapping[str, Any], list[str]]:
+    """What a model's file holds by name, as it is stored.
+
+    Args:
+        layout: as for :func:`read_model`, where a file holds arrays without names, or several models.
+
+    Returns:
+        ``torch``, ``safetensors`` or ``npz``; arrays of an ``.npz``, of the others torch's tensors; a clause that says
+        where the ``state_dict`` lay, if that had to be chosen.
+
+    Raises:
+        FedscopeError: as :func:`read_model`, but for names, shapes and dtypes.
+    """
     regular(path, "a model's file")
     if not path.is_file():
         there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
@@ -83,18 +106,12 @@ def read_arrays(path: Path, layout: Layout | None) -> tuple[dict[str, np.ndarray
         raise FedscopeError(
             f"{path} does not exist" + (near or "; give a model's file, or a model of a run, as in runs/ima@last")
         )
-    notes: list[str] = []
-    match _kind(path):
-        case "npz":
-            arrays = _named(path, read_npz(path), layout)
-            stored = {name: array.dtype.name for name, array in arrays.items()}
-        case kind:
-            loaded = read_torch(path) if kind == "torch" else _read_safetensors(path)
-            tensors, place = find_state_dict(path, loaded, layout)
-            arrays, stored = as_arrays(path, tensors)
-            notes += [f"the model is what it holds under {place!r}"] if place else []
-    arrays, changes = fit(path, arrays, stored, layout)
-    return arrays, [*notes, *changes]
+    kind = _kind(path)
+    if kind == "npz":
+        return kind, _named(path, read_npz(path), layout), []
+    loaded = read_torch(path) if kind == "torch" else _read_safetensors(path)
+    tensors, place = find_state_dict(path, loaded, layout)
+    return kind, tensors, [f"the model is what it holds under {place!r}"] if place else []
 
 
 def write_file(path: Path | str, weights: Weights) -> None:

@@ -27,20 +27,24 @@ LINKED_DEPTH = 2
 T = TypeVar("T")
 
 
-def lock_for_new_run(path: Path, *, force: bool) -> WriterLock:
+#: how another run, or a folder that holds something else, is answered on the command line
+REPLACE, ELSEWHERE = "give --force to replace it, or another --out", "give another --out"
+
+
+def lock_for_new_run(path: Path, *, force: bool, replace: str = REPLACE, elsewhere: str = ELSEWHERE) -> WriterLock:
     """Make a folder that a new run may take, and lock it.
 
     Raises:
         FedscopeError: something is in the way (remedy: --force for a run, another --out for all else); another writer.
     """
-    refuse_occupied(path, force)
+    refuse_occupied(path, force, replace, elsewhere)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FedscopeError(f"{path} cannot be made ({error.strerror}); give another --out") from error
     lock = WriterLock(path)
     try:
-        refuse_occupied(path, force)  # again: now nobody else can fill it
+        refuse_occupied(path, force, replace, elsewhere)  # again: now nobody else can fill it
     except BaseException:
         lock.release()
         raise
@@ -79,16 +83,19 @@ def fill_run(
     sync(path.parent)
 
 
-def refuse_occupied(path: Path, force: bool) -> None:
+def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: str = ELSEWHERE) -> None:
     """Refuse a place where something is that a new run may not replace.
 
     Free are: nothing, an empty folder, and what an interrupted creation left (a lock, no ``run.json``, no round).
     With ``force`` also a run of fedscope; never anything else.
+
+    Args:
+        replace, elsewhere: the remedies, as whoever asks writes them.
     """
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not path.is_dir():
-        raise FedscopeError(f"{path} exists and is a file; give another --out")
+        raise FedscopeError(f"{path} exists and is a file; {elsewhere}")
     names = {entry.name for entry in path.iterdir() if not (entry.name.startswith(".") and entry.name.endswith(".tmp"))}
     if _is_run(path / "run.json"):
         ours, rounds = True, visible_rounds(path)
@@ -102,10 +109,10 @@ def refuse_occupied(path: Path, force: bool) -> None:
         if ours and not rounds:
             return
     if not ours:
-        raise FedscopeError(f"{path} exists and holds something else than a run of fedscope; give another --out")
+        raise FedscopeError(f"{path} exists and holds something else than a run of fedscope; {elsewhere}")
     if not force:
-        on = f" (`fedscope train --resume {path}` goes on with it)" if _is_run(path / "run.json") else ""
-        raise FedscopeError(f"{path} exists and {holds}; give --force to replace it, or another --out{on}")
+        on = f" (`fedscope train --resume {path}` goes on with it)" if _is_trained(path / "run.json") else ""
+        raise FedscopeError(f"{path} exists and {holds}; {replace}{on}")
 
 
 def remove_run(path: Path) -> None:
@@ -137,6 +144,11 @@ def _is_run(file: Path) -> bool:
     except (OSError, FedscopeError):
         return False
     return isinstance(info, dict) and info.get("format") == FORMAT
+
+
+def _is_trained(file: Path) -> bool:
+    """Whether it is a run that was trained here, which can be resumed."""
+    return _is_run(file) and "source" not in read_json(file, "a run's run.json", "give another --out")
 
 
 def _write_config(path: Path, config: Mapping[str, Any]) -> None:

@@ -153,7 +153,7 @@ _WEIGHTS: dict[str, _Rule] = {
 }
 _ENTRIES: dict[str, _Rule] = {
     **dict.fromkeys(("created", "source", "model", "device", "engine", "precision"), _TEXT),
-    **dict.fromkeys(("versions", "files"), _TEXTS),
+    **dict.fromkeys(("versions", "files", "imported"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
     **dict.fromkeys(("clients", "classes"), _COUNT),
     "data": (_DATA, "an object"),

@@ -80,22 +80,31 @@ def as_arrays(path: Path, tensors: Mapping[str, Tensor]) -> tuple[dict[str, np.n
         FedscopeError: a tensor without plain values (sparse, quantised, meta, of a packed dtype); one that declares
             more bytes than are stored for it, with both numbers.
     """
-    import torch
-
     arrays, stored = {}, {}
     for name, value in tensors.items():
         dtype = stored[name] = str(value.dtype).removeprefix("torch.")
-        if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_complex():
-            kind = "quantised" if value.is_quantized else "without values" if value.is_meta else "sparse or complex"
-            raise FedscopeError(f"{path}: {name} is {kind}, and weights are plain numbers; save it as float32")
-        declared, there = value.numel() * value.element_size(), value.untyped_storage().nbytes()
-        if declared > there:  # strides of 0, which a copy would spread out
-            raise FedscopeError(f"{path}: {name} declares {declared:,} bytes, but {there:,} are stored; save a copy")
+        refuse_valueless(path, name, value)
         try:
             arrays[name] = (value.float() if dtype.startswith(_NOT_IN_NUMPY) else value).detach().numpy()
         except (TypeError, RuntimeError) as error:
             raise FedscopeError(f"{path}: {name} is {dtype}, which NumPy does not hold; save it as float32") from error
     return arrays, stored
+
+
+def refuse_valueless(path: Path, name: str, value: Tensor) -> None:
+    """Refuse a tensor that is no plain numbers, or that declares more of them than are stored.
+
+    Raises:
+        FedscopeError: says which.
+    """
+    import torch
+
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_complex():
+        kind = "quantised" if value.is_quantized else "without values" if value.is_meta else "sparse or complex"
+        raise FedscopeError(f"{path}: {name} is {kind}, and weights are plain numbers; save it as float32")
+    declared, there = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+    if declared > there:  # strides of 0, which a copy would spread out
+        raise FedscopeError(f"{path}: {name} declares {declared:,} bytes, but {there:,} are stored; save a copy")
 
 
 def fit(

@@ -50,7 +50,7 @@ SECTIONS = {
         "reaggregate": "What another server would have made of a round.",
     },
     "Exchange with other programs": {
-        "import": "Draw a surface that another program has computed.",
+        "import": "Make a run of model files, or draw a surface.",
         "export": "Write a model, or a plane's surface, for other programs.",
     },
 }

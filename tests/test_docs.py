@@ -31,6 +31,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fedscope.cli.main import COMMANDS, Tour, run
 from fedscope.training import Config
@@ -69,8 +70,11 @@ SLOW = {
     "howto/check.md",
     "howto/experiments.md",
     "howto/wima.md",
+    "howto/record-own-loop.md",
     "gallery.md",
 }
+#: played by tests of their own: in Flower's environment (tests/checkpoints/test_flower_long.py), on MNIST (below)
+OWN_TESTS = {"howto/record-flower.md", "howto/soup.md"}
 #: the papers' commands take hours: `make papers` runs each, which tests/test_papers.py tries in small
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in ("reference", "papers")]
 
@@ -254,13 +258,48 @@ def test_the_demo_draws_the_first_picture_as_the_tour_does() -> None:
     [
         pytest.param(page, marks=pytest.mark.slow if str(page.relative_to(DOCS)) in SLOW else ())
         for page in ELSEWHERE
-        if any(True for _ in steps_of(page))
+        if any(True for _ in steps_of(page)) and str(page.relative_to(DOCS)) not in OWN_TESTS
     ],
     ids=lambda page: str(page.relative_to(DOCS)),
 )
 def test_a_page_runs_and_prints_what_it_shows(page: Path, tour: Path, tmp_path: Path) -> None:
     shutil.copytree(tour / "runs", tmp_path / "runs")
     play(page, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_page_on_soups_tells_a_collapse_from_a_good_one(tmp_path: Path) -> None:
+    """On MNIST where FEDSCOPE_MNIST names its .npz, else on the digits in its size."""
+    mnist = os.environ.get("FEDSCOPE_MNIST", "")
+    if mnist:
+        shutil.copy(mnist, tmp_path / "mnist.npz")
+    else:
+        write_digits_as_mnist(tmp_path / "mnist.npz")
+    play(DOCS / "howto" / "soup.md", tmp_path)
+    from fedscope import Decomposition
+
+    factors = {run.run: run.rounds[0] for run in Decomposition.load(tmp_path / "figures" / "why").runs}
+    bias, locality = ({name: one.row(factor).value for name, one in factors.items()} for factor in ("bias", "locality"))
+    # the ensembles are alike, and the soups are not
+    assert 0.3 < bias["bad"] / bias["good"] < 3
+    assert locality["bad"] > 0.5 > 0.1 > abs(locality["good"])
+
+
+def write_digits_as_mnist(path: Path) -> None:
+    """Digits of 8 x 8 pixels, each enlarged three times and framed, as often as there are samples in the page."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.kron(digits.images, np.ones((1, 3, 3))) * 255 / 16
+    images = np.pad(images, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)
+    many = np.resize(np.arange(1400), 20_000)
+    split = {"train": many, "test": np.arange(1400, len(images))}
+    arrays = {
+        f"{name}_{part}": values[rows]
+        for part, rows in split.items()
+        for name, values in (("x", images), ("y", digits.target))
+    }
+    np.savez(path, **arrays)
 
 
 def examples_of(name: str) -> list[str]:
@@ -281,6 +320,10 @@ def test_the_examples_in_the_help_texts_run(tour: Path, tmp_path: Path) -> None:
         surface["xcoordinates"], surface["ycoordinates"] = alphas[:, 0], betas[0]
         surface["train_loss"] = alphas + betas
     np.savez(folder / "plane.npz", alphas=alphas[:, 0], betas=betas[0], grid=grid, bend_coordinates=bends, **values)
+    for path in ("base", "checkpoints/a", "checkpoints/b", "ckpt/round-1/client-0", "ckpt/round-1/client-1"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        save_file({"weight": torch.ones(2)}, folder / f"{path}.safetensors")
+        torch.save({"weight": torch.ones(2)}, folder / f"{path}.pt")
     for name in COMMANDS:
         if name == "export":
             shutil.copy(next(folder.glob("runs/*/figures/plane-*.nc")), folder / "figures" / "plane.nc")

@@ -135,7 +135,10 @@ def _loaded(models: Sequence[ModelLike], i: int, layout: Layout, expected: str) 
     else:
         weights = model if isinstance(model, Weights) else _weights(model, name, layout, expected)
         loaded = Model(name, name, weights)
-    difference = layout.difference(loaded.weights.layout)
+    own = loaded.weights.layout.as_in(layout)
+    if own is not loaded.weights.layout:
+        loaded = replace(loaded, weights=own.flatten(loaded.weights.arrays()))
+    difference = layout.difference(own)
     if difference:
         raise FedscopeError(f"{name} does not fit the architecture of {expected}: {difference}")
     return loaded

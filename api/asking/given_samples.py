@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -40,16 +42,50 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
 
 
 def model_named(run: Run, source: Source) -> Any:
-    """The architecture that was given, else the one that a recorded run names; None where neither does."""
-    return source.model if source.model is not None else run.info.get("model")
+    """The architecture that was given, else the one that a recorded run names; None where neither does.
+
+    Raises:
+        FedscopeError: as :func:`refuse_calls`.
+    """
+    if source.model is not None:
+        return source.model
+    named = run.info.get("model")
+    if named is not None and ":" in named:
+        refuse_calls(run, "--model", named)
+    return named
 
 
 def data_named(runs: Sequence[Run], source: Source) -> Any:
-    """The data that were given, else those that a recorded run names without more; None of a run that was trained."""
+    """The data that were given, else those that a recorded run names without more; None of a run that was trained.
+
+    Raises:
+        FedscopeError: as :func:`refuse_calls`.
+    """
     if source.data is None and runs and runs[0].is_foreign and runs[0].config is None:
+        from ..training.building import is_own_data
+
         data = runs[0].info.get("data", {})
-        return data.get("name") if "sha256" not in data else None
+        named = data.get("name") if "sha256" not in data else None
+        if named is not None and is_own_data(named):
+            refuse_calls(runs[0], "--data", named)
+        return named
     return source.data
+
+
+def refuse_calls(run: Run, option: str, named: str) -> None:
+    """Refuse what a run's file names beyond code of the user's own that takes no arguments.
+
+    A run may come from anybody, and ``os:system('...')`` is a name, too.
+
+    Raises:
+        FedscopeError: a call with arguments, or a function of Python's own; says how to ask for it.
+    """
+    package = named.partition(":")[0].partition(".")[0].strip()
+    if "(" in named or package in sys.stdlib_module_names:
+        raise FedscopeError(
+            f"{run.path} names {option.removeprefix('--')} {named}, and no code is called as a run's file says it; if "
+            f"you know it, give {option} {shlex.quote(named)}"
+        )
 
 
 def asked_task(runs: Sequence[Run], source: Source) -> Task:
@@ -146,10 +182,16 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
     if model is None:
         return module_of(run)
     module = given_module(model, dataset)
+    read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:
         raise FedscopeError(f"{run.path} does not fit the architecture of --model {name_of(model)}: {difference}")
     return module
+
+
+def read_as(module: nn.Module, run: Run) -> None:
+    """Have the rounds of a run read in the order of an architecture that has the same tensors."""
+    run.layout = run.layout.as_in(Layout.of(module))
 
 
 def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:

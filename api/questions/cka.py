@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..asking.given_models import ModelLike, Posed, expanded, names_of, pose, several
 from ..asking.given_runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
+from ..asking.given_samples import read_as
 from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
 from ..asking.measured_on import Measured, Source, at_least, chosen
 from ..asking.question import Part, Question, Ready, place_of, question, slug
@@ -148,6 +149,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question
 
 def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: Asked) -> Ready[ClientCKA]:
     """One run's results, one a layer."""
+    read_as(posed.module, run)
     settings = {**asked.settings(posed), "run": [identity(run)], "rounds": list(numbers)}
     settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..asking.question import Prepared, Question, one, question, slug
-from ..checkpoints import FedscopeError
+from ..checkpoints import FedscopeError, npz_names
 from ..landscape import Plane
 
 
@@ -34,6 +34,22 @@ def imported(file: Path | str, *, split: str | None = None) -> Question[Plane]:
     return one(Plane, Path("figures"), f"import-{slug(file.name)}", prepare)
 
 
+def is_surface(file: Path | str) -> bool:
+    """Whether a file is a surface rather than a model: an ``.h5``, or an ``.npz`` with a grid in it.
+
+    >>> is_surface("surface.h5"), is_surface("model.safetensors")
+    (True, False)
+    """
+    path = Path(file)
+    match path.suffix.lower():
+        case ".h5" | ".hdf5":
+            return True
+        case ".npz":
+            return path.is_file() and "grid" in npz_names(path)
+        case _:
+            return False
+
+
 def _read(file: Path, split: str | None) -> Plane:
     from ..landscape import read_plane, read_surface
 
@@ -45,7 +61,7 @@ def _read(file: Path, split: str | None) -> Plane:
         case ".pt" | ".pth" | ".ckpt" | ".bin" | ".safetensors":
             raise FedscopeError(
                 f"{file} is a model, which needs no import: give it to `fedscope plane` or `fedscope line` with "
-                "--model and --data"
+                "--model and --data; of several models --out runs/NAME makes a run"
             )
         case ".nc":
             raise FedscopeError(f"{file} is a result already; the command that made it draws it again with --redraw")

@@ -11,7 +11,7 @@ import numpy as np
 from ..asking.given_draws import Replays, parse_draws, replays_of
 from ..asking.given_models import Posed, pose
 from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
-from ..asking.given_samples import describe_samples, global_training_data, name_of, no_partition
+from ..asking.given_samples import describe_samples, global_training_data, name_of, no_partition, read_as
 from ..asking.loop_over_rounds import Report, Task, Work
 from ..asking.measured_on import Measured, Source, at_least, chosen
 from ..asking.question import Prepared, Question, one, question, slug
@@ -96,6 +96,7 @@ def theory(
     def prepare() -> Prepared[Theory]:
         first = opened.round(numbers[0])
         posed = pose([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
+        read_as(posed.module, opened)
         samples = samples_of(posed, opened, source, kernels)
         settings: dict[str, Any] = {
             **{key: posed.settings[key] for key in ("architecture", "behaviour", "precision", "device")},

@@ -80,9 +80,14 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
     for number in numbers:
         round_ = recorded_clients(run, number, start=False)
         if "start" not in round_.models:
+            anew = (
+                "record the run with its start (import --start)"
+                if run.is_foreign
+                else "train with record.globals = 'all'"
+            )
             raise FedscopeError(
                 f"{run.path}@{number} recorded its clients, but not the model they were sent (start), so there are no "
-                "updates; give another round, or train with record.globals = 'all'"
+                f"updates; give another round, or {anew}"
             )
         if len(round_.client_ids) < 2:
             if not pairs:

@@ -57,8 +57,8 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     """A model as it was given; nothing is copied that need not be.
 
     Args:
-        value: a torch module, a mapping of names to tensors or arrays, or a sequence of arrays in the order of
-            ``names``.
+        value: a torch module, a mapping of names to tensors or arrays, a sequence of arrays in the order of ``names``,
+            or what was read before.
 
     Raises:
         FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
@@ -66,6 +66,8 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     >>> given_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
     (2, 3)
     """
+    if isinstance(value, GivenModel):
+        return value
     parameters = None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
         parameters = frozenset(name for name, _ in value.named_parameters(remove_duplicate=False))
@@ -80,6 +82,31 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
             raise FedscopeError(f"a model has an entry {name!r}, which is no name; give its state_dict()")
         arrays[name], dtypes[name] = _array(name, tensor)
     return GivenModel(arrays, dtypes, parameters)
+
+
+def architecture(model: Any) -> tuple[str | None, GivenModel | None]:
+    """The name of an architecture, where code can be found by it, and its tensors, where it is no name alone.
+
+    Args:
+        model: a name, a module, or a class or function without arguments that makes one.
+
+    Raises:
+        FedscopeError: what cannot be made without arguments, or is no module.
+
+    >>> architecture("nets:small"), architecture(None)
+    (('nets:small', None), (None, None))
+    """
+    if model is None or isinstance(model, str):
+        return model, None
+    if not isinstance(model, type) and (not callable(model) or hasattr(model, "state_dict")):
+        return None, given_model(model)
+    try:
+        made = model()
+    except TypeError as error:
+        raise FedscopeError(f"model= cannot be made without arguments ({error}); give a module that is made") from error
+    place, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
+    found = place != "__main__" and getattr(sys.modules.get(place), name, None) is model
+    return f"{place}:{name}" if found else None, given_model(made)
 
 
 def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:

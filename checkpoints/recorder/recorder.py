@@ -20,7 +20,7 @@ from ..partition import Partition
 from ..run_folders import fill_run, lock_for_new_run
 from ..run_writer import RunWriter
 from ..runs import Run
-from .given_models import GivenModel, difference, given_model, numbers_of
+from .given_models import GivenModel, architecture, difference, given_model, numbers_of
 from .round_image import round_image
 from .server_check import Rule, ServerCheck, ServerStep
 
@@ -37,8 +37,9 @@ class Recorder:
 
     Args:
         path: of the new run's folder.
-        model: the architecture, so that questions need no ``--model``: a name (``cnn``, ``module:factory``). Or a
-            module, whose names are those of models given as arrays without.
+        model: the architecture, so that questions need no ``--model``: a name (``cnn``, ``module:factory``), or a class
+            or function without arguments that makes a module, from a file that can be imported. Or a module. The names
+            of models that are given as arrays without are those of the module.
         data: the data set's name (``digits``, ``npz:PATH``, ``module:factory``), so that questions need no ``--data``.
         source: what trains the run, for sentences.
         partition: which samples of the training split each client has, by its number; for questions about clients' own
@@ -78,8 +79,8 @@ class Recorder:
         # absolute, because the program may change its folder
         self.path = Path(path).absolute()
         self._source, self._data = source, data
-        self._model_name = model if isinstance(model, str) else None
-        self._module = None if model is None or isinstance(model, str) else given_model(model)
+        self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
+        self._model_name, self._module = architecture(model)
         self._partition = None if partition is None else _partition(partition, labels)
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
@@ -94,7 +95,8 @@ class Recorder:
                 self._writer.close()
                 raise FedscopeError(f"{path} was trained by fedscope; go on with it: fedscope train --resume {path}")
         else:
-            self._lock = lock_for_new_run(self.path, force=force)
+            on = "give force=True to replace it, resume=True to go on behind it, or another path"
+            self._lock = lock_for_new_run(self.path, force=force, replace=on, elsewhere="give another path")
         self._next = self._writer.last + 1 if self._writer is not None else 1
 
     @property
@@ -126,7 +128,7 @@ class Recorder:
 
         Returns:
             What explains ``global``; None where ``start`` or ``global_`` is missing. What is wrong there, and clients
-            that have diverged, come as a :class:`~fedscope.FedscopeWarning` too.
+            that have diverged, come as a :class:`~fedscope.checkpoints.FedscopeWarning` too.
 
         Raises:
             FedscopeError: no clients; models that do not fit together (the client is named); a client without samples,
@@ -161,9 +163,9 @@ class Recorder:
             if statistics:
                 self._tell("statistics", f"{self.path}@{number}: statistics were not averaged: {'; '.join(statistics)}")
         numbers: dict[str, float | int | None] = {
+            **(metrics or {}),
             "round": number,
             "participants": len(ids),
-            **(metrics or {}),
             **({} if step is None else step.metrics()),
         }
         columns = {"client_samples": counts, "weights": p}
@@ -279,6 +281,7 @@ class Recorder:
             "layout": layout.to_json(),
             **({} if self._model_name is None else {"model": self._model_name}),
             **({} if self._data is None else {"data": {"name": self._data}}),
+            **self._about,
         }
         if self._partition is not None:
             clients, classes = self._partition.label_counts.shape
@@ -368,7 +371,7 @@ def described(rows: Mapping[int, Mapping[str, float]]) -> str:
     last = max(steps)
     same = last
     for number in sorted(steps, reverse=True):
-        if str(steps[number]) != str(steps[last]):
+        if not steps[number].is_like(steps[last]):
             break
         same = number
     if same == min(steps):

@@ -78,6 +78,23 @@ class ServerStep:
             return None
         return cls(Rule(int(rule)), rate, momentum, plain == 1, left, 0 if isnan(statistics) else int(statistics))
 
+    def is_like(self, other: ServerStep) -> bool:
+        """Whether both are of one server: the same rule, with the same rate and momentum up to rounding.
+
+        >>> ServerStep(Rule.RATE, rate=0.5).is_like(ServerStep(Rule.RATE, rate=0.5002))
+        True
+        >>> ServerStep(Rule.UNKNOWN, left=0.4).is_like(ServerStep(Rule.UNKNOWN, left=0.7))
+        True
+        >>> ServerStep(Rule.MEAN).is_like(ServerStep(Rule.MEAN, plain=True))
+        False
+        """
+        if (self.rule, self.plain) != (other.rule, other.plain):
+            return False
+        if self.rule is Rule.UNKNOWN:  # its best multiple is no rate of a server
+            return True
+        pairs = ((self.rate, other.rate), (self.momentum, other.momentum))
+        return all(bool(np.isclose(*pair, rtol=0.02, atol=1e-3, equal_nan=True)) for pair in pairs)
+
     def __str__(self) -> str:
         """A clause.
 

@@ -2,38 +2,105 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..options import Output, output_options
 
+#: options that models have and surfaces have not, and the other way round
+_OF_MODELS = ("start", "global_", "samples", "model", "data")
+_OF_SURFACES = ("split", "width", "title", "redraw")
+
 
 @click.command(
     "import",
     epilog="Example:  fedscope import surface.h5 --out figures/old    "
-    "A plane of a curve:  fedscope import plane.npz --split test",
+    "A plane of a curve:  fedscope import plane.npz --split test    "
+    "Models:  fedscope import checkpoints/*.safetensors --start base.safetensors --out runs/soup    "
+    "Rounds:  fedscope import 'ckpt/round-{round}/client-{client}.pt' --out runs/mine",
 )
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("files", nargs=-1, required=True, metavar="SURFACE | MODEL... | FOLDER | PATTERN")
+@click.option("--start", metavar="FILE", help="Models: what the clients began from; or a pattern with {round}.")
+@click.option(
+    "--global",
+    "global_",
+    metavar="FILE",
+    help="Models: what was made of the clients; or a pattern with {round}.  [default: their mean, weighted with p]",
+)
+@click.option(
+    "--samples",
+    metavar="10,20,30",
+    help="Models: the clients' numbers of samples in their order, or a .csv with columns (round,)client,samples.  "
+    "[default: all weigh the same]",
+)
+@click.option("--model", metavar="NAME", help="Models: their architecture, kept in the run: mlp, or module:factory.")
+@click.option("--data", metavar="NAME", help="Models: what to measure them on, kept in the run: digits, npz:PATH, ...")
 @click.option(
     "--split",
     type=click.Choice(["train", "test"]),
-    help="Which losses (default: the only ones; of both, test of an .h5 and train of a plane.npz).",
+    help="Surfaces: which losses (default: the only ones; of both, test of an .h5 and train of a plane.npz).",
 )
 @output_options
-def command(file: Path, split: str | None, output: Output) -> None:
-    """Draw a surface that another program has computed, and keep it as a plane's .nc.
+def command(files: tuple[str, ...], output: Output, split: str | None, **models: Any) -> None:
+    """Make a run of models that another program has trained, or draw a surface that it has computed.
 
-    FILE is the .h5 of tomgoldstein's loss-landscape, or the plane.npz of dnn-mode-connectivity. Points that were not
-    computed (-1) become holes, hatched and counted. Models need no import: the other commands read .pt, .safetensors
-    and Flower's .npz with --model and --data.
+    MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz) become the clients of a new run's one round, numbered
+    from 0, and --out is its folder. In a quoted PATTERN, {round} and {client} stand for their numbers, and the run has
+    several rounds. What needs only models (subsets, line, plane, cka, updates, ...) can then be asked of it.
+
+    A SURFACE is the .h5 of tomgoldstein's loss-landscape, or the plane.npz of dnn-mode-connectivity. It is drawn and
+    kept as a plane's .nc. Points that were not computed (-1) become holes, hatched and counted.
     """
+    from ...checkpoints import FedscopeError
+    from ...questions.imported import is_surface
+
+    surfaces = [file for file in files if is_surface(file)]
+    if surfaces and len(files) > 1:
+        other = next((file for file in files if file not in surfaces), None)
+        beside = f"{other} is a model" if other else f"so is {surfaces[1]}"
+        raise FedscopeError(
+            f"{surfaces[0]} is a surface, and {beside}; import surfaces one by one, models with --out runs/NAME"
+        )
+    if surfaces or not _are_models(files, output, models):
+        _refuse(_OF_MODELS, f"is for models, and {files[0]} is none; leave it out")
+        _surface(files[0], split, output)
+    else:
+        _refuse(_OF_SURFACES, f"is for a surface, and {files[0]} is none; leave it out")
+        _models(files, output, models)
+
+
+def _refuse(names: Sequence[str], why: str) -> None:
+    """Refuse options that were typed and would be without effect."""
+    from ...checkpoints import FedscopeError
+
+    asked = click.get_current_context()
+    for name in names:
+        if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            value = "" if asked.params[name] is True else f" {asked.params[name]}"
+            raise FedscopeError(f"--{name.rstrip('_')}{value} {why}")
+
+
+def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> bool:
+    """Whether a run is to be made; a single model is one where --out or an option of models says so."""
+    from ...checkpoints.model_files import SUFFIXES
+    from ...checkpoints.recorder.checkpoint_files import is_pattern
+
+    several = len(files) > 1 or is_pattern(files[0]) or Path(files[0]).is_dir() or any(s in files[0] for s in "*?[")
+    asked = any(value is not None for value in models.values())
+    return several or asked or (output.out is not None and Path(files[0]).suffix.lower() in SUFFIXES)
+
+
+def _surface(file: str, split: str | None, output: Output) -> None:
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
     from ...questions.imported import imported
     from ..answering import answer
 
-    question = imported.prepare(file, split=split)
+    question = imported.prepare(Path(file), split=split)
     target = Path(f"{output.out or question.folder / question.name}.nc")
     if output.redraw and target.exists() and Plane.load(target).span != "surface":
         raise FedscopeError(
@@ -41,3 +108,40 @@ def command(file: Path, split: str | None, output: Output) -> None:
             "command that made it, or give another --out"
         )
     answer(question, output)
+
+
+def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
+    from ...checkpoints import FedscopeError
+    from ...checkpoints.metrics import read_table
+    from ...checkpoints.recorder.recorder import described
+    from ...questions.import_models import import_models
+    from ..progress import progress
+
+    if output.out is None:
+        raise FedscopeError(f"a run is made of {files[0]}, and it is not said where; give --out runs/NAME, its folder")
+    with progress("reading models") as report:
+        run = import_models(files, output.out, **models, force=output.force, progress=report)
+    # of a mean that was just made there is nothing to find out
+    server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv"))
+    cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
+    types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
+    if output.as_json:
+        said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
+        click.echo(json.dumps({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None}))
+        return
+    click.echo(
+        f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
+        f"{f'; {server}' if server else ''}"
+    )
+    given = "".join(
+        f" --{name} NAME" for name, known in (("model", "model" in run.info), ("data", "data" in run.info)) if not known
+    )
+    if min(map(len, cohorts)) > 1:
+        click.echo(f"  fedscope subsets {run.path}{given}\n  fedscope plane {run.path}@1 --clients{given}")
+
+
+def _spoken(cohorts: Sequence[Sequence[int]]) -> str:
+    """``3 rounds of 8 to 10 clients``."""
+    least, most = min(map(len, cohorts)), max(map(len, cohorts))
+    sizes = f"{most}" if least == most else f"{least} to {most}"
+    return f"{len(cohorts)} round{'s' if len(cohorts) > 1 else ''} of {sizes} client{'s' if most > 1 else ''}"

@@ -109,7 +109,7 @@ def rounds_of_cohort(run: Run, number: int, count: int) -> list[Round]:
     if len(have) < count:
         raise FedscopeError(
             f"--draws {source}: up to round {number}, {run.path} recorded the clients of {len(have)} only; take a "
-            "later round, fewer draws, or --draws local:4"
+            f"later round, fewer draws, or --draws {'none' if run.is_foreign else 'local:4'}"
         )
     rounds = [last, *(run.round(t) for t in reversed(have[-count:-1]))]
     for round_ in rounds[1:]:
@@ -117,7 +117,7 @@ def rounds_of_cohort(run: Run, number: int, count: int) -> list[Round]:
             raise FedscopeError(
                 f"--draws {source} needs one cohort in all {count} rounds, but at {run.path} the cohorts of rounds "
                 f"{round_.number} and {number} differ (partial participation), so they are draws of different clients; "
-                "use --draws local:4"
+                f"use --draws {'none' if run.is_foreign else 'local:4'}"
             )
     return rounds
 

@@ -161,9 +161,11 @@ def round_subsets(
     """The averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
 
     Args:
-        weights: ``samples``, so that p is proportional to the clients' numbers of samples, or ``uniform``.
+        weights: ``samples``, so that p is proportional to the clients' numbers of samples, or ``uniform``. Of a round
+            whose numbers of samples were not recorded, its own p are taken.
     """
-    clients, n = round_.clients(), round_.client_samples
+    clients = round_.clients()
+    n = round_.client_samples if round_.has("client_samples") else round_.weights
     shares = n if weights == "samples" else np.ones(len(n))
     rows = average_subsets(module, samples, clients, shares, **settings)
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -125,10 +126,11 @@ def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.Captur
         ("subsets bare/r --model mlp --data digits", "bare/r does not fit the architecture of --model mlp: fc1.weight"),
         ("subsets bare/r GIVEN --split train", "(no partition.h5), and --split train is all clients' data; give"),
         ("decompose bare/r GIVEN --draws rounds:3", "(no partition.h5), and --split train is all clients' data; "),
-        ("decompose elsewhere/r GIVEN", "whose training cannot be replayed; give --draws rounds:4, the last rounds"),
-        ("explain elsewhere/r GIVEN", "whose training cannot be replayed; give --draws rounds:4, the last rounds of"),
+        ("decompose elsewhere/r GIVEN", "whose training cannot be replayed; give --draws none, the recorded models"),
+        ("explain elsewhere/r GIVEN", "whose training cannot be replayed; give --draws none, the recorded models"),
+        ("decompose elsewhere/r GIVEN --draws rounds:9", "a later round, fewer draws, or --draws none"),
         ("decompose elsewhere/r GIVEN --draws runs", "keeps no settings, so it is not known to differ in its seed alo"),
-        ("forgetting bare/r GIVEN", "so no data are a client's own; give its partition when it is recorded (RunWriter"),
+        ("forgetting bare/r GIVEN", "so no data are a client's own; give partition= and labels= to the Recorder"),
         ("subsets own/r --data npz:other.npz", "--data npz:other.npz is not the data that own/r was trained on; leave"),
         ("forgetting elsewhere/r --model nets_elsewhere:small --data npz:other.npz", "but the train split of npz:othe"),
     ],
@@ -158,3 +160,27 @@ def test_another_code_of_the_same_layers_is_another_result(here: Path, capsys: p
     )
     said = refused(capsys, *words)
     assert "x.factors.json holds another result, of the model's code as it was before; give another --out" in said
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("model", "os:abort"),
+        ("model", "nets_elsewhere:small(3)"),
+        ("data", "subprocess:getoutput('touch harm')"),
+        ("data", "os.path:join"),
+    ],
+)
+def test_code_that_a_runs_file_names_is_not_called_with_arguments(
+    here: Path, capsys: pytest.CaptureFixture[str], key: str, name: str
+) -> None:
+    shutil.copytree("bare/r", "named/r")
+    info = json.loads(Path("named/r/run.json").read_text())
+    info |= {"model": name} if key == "model" else {"data": {"name": name}}
+    Path("named/r/run.json").write_text(json.dumps({key: value for key, value in info.items() if key != "files"}))
+    other = {"model": ["--data", "digits"], "data": ["--model", "nets_elsewhere:small"]}[key]
+    for words in (["subsets", "named/r"], ["line", "named/r@1", "--clients"], ["decompose", "named/r", *SPLIT]):
+        said = refused(capsys, *words, *other, "--split", "test")
+        assert f"named/r names {key} {name}, and no code is called as a run's file says it; if you know it" in said
+        assert f"give --{key} {shlex.quote(name)}" in said
+    assert not Path("harm").exists()

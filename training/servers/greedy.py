@@ -35,7 +35,7 @@ class Greedy(ServerMethod):
     """
 
     about: ClassVar[About] = About(
-        "Greedy soup",
+        "Greedy (soup)",
         "Wortsman et al., Model soups, ICML 2022",
         "w⁺ = mean of the clients, best first, that do not raise the error of the mean on a split",
     )

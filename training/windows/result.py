@@ -162,7 +162,8 @@ class WindowMeans(TableResult):
             if line.windows[-1] > line.rounds[-1]:
                 # W = 100 of eight rounds reads as if a hundred globals had been averaged
                 last = line.rounds[-1]
-                note += f"; up to round {last} there are {last} globals: a longer window is all of them"
+                there = "is 1 global" if last == 1 else f"are {last} globals"
+                note += f"; up to round {last} there {there}: a longer window is all of them"
             said.append(
                 f"{line.run}, {when}: {what} of the mean of the last W globals{parts} {means}; least for {best}{note}"
             )

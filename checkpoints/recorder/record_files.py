@@ -1,0 +1,213 @@
+"""A run made of model files, a round at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FedscopeError, spans
+from ..run_folders import refuse_occupied
+from ..weights import BFLOAT16
+from .checkpoint_files import CheckpointFiles
+from .file_reader import Architecture, FileReader
+from .given_models import GivenModel, numbers_of
+from .recorder import Recorder
+from .sample_counts import counts_of
+
+#: what ``run.json`` calls the program that recorded such a run
+SOURCE = "fedscope import"
+#: files that ``run.json`` names, at most
+NAMED = 1000
+
+
+def record_files(
+    files: CheckpointFiles,
+    out: Path,
+    *,
+    architecture: Architecture | None = None,
+    samples: Any = None,
+    model: str | None = None,
+    data: str | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """Record files as the rounds of a new run; two rounds of models are in memory at most.
+
+    A round without a start begins at the last round's global model; one without a global model gets the mean of its
+    clients, Σ p_k w_k, summed in float64 and rounded to the models' precision; whole numbers are those of the client
+    with the largest p.
+
+    Args:
+        architecture: what the models should look like.
+        samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
+        model, data: the names that ``run.json`` says.
+        progress: told how many files are read, of how many.
+
+    Returns:
+        What was changed or supplied on the way, a sentence each.
+
+    Raises:
+        FedscopeError: something is in the way; files that are no models, or do not go together. Rounds before the one
+            that fails are kept.
+    """
+    refuse_occupied(out, force)
+    counts = counts_of(samples, files.rounds)
+    reader, done, total = FileReader(architecture), 0, sum(one.count for one in files.rounds)
+    made: list[int] = []
+    before: GivenModel | None = None
+
+    def read(path: Path) -> GivenModel:
+        nonlocal done
+        found = reader.read(path)
+        done += 1
+        if progress is not None:
+            progress(done, total)
+        return found
+
+    with ExitStack() as stack:
+        recorder: _FileRecorder | None = None
+        for number, (own, n) in enumerate(zip(files.rounds, counts, strict=True), start=1):
+            try:
+                # the start first: what is wrapped or differs is more likely what was trained from it
+                start = before if own.start is None else read(own.start)
+                clients = {k: read(path) for k, path in own.clients.items()}
+                end = None if own.global_ is None else read(own.global_)
+            except FedscopeError as error:
+                if number == 1:
+                    raise
+                upto = f"rounds 1 to {number - 1}" if number > 2 else "round 1"
+                raise FedscopeError(f"{error}; {out} holds {upto}, and --force replaces it") from None
+            if end is None:
+                end = mean_of(clients, n)
+                made.append(number)
+            if recorder is None:  # now that a round is known to be whole, what --force replaces may go
+                about = {"imported": imported(files)}
+                recorder = _FileRecorder(out, architecture, model=model, data=data, about=about, force=force)
+                stack.enter_context(recorder)
+            recorder.flush()  # or three rounds were in memory: one that is written, one that waits, and this
+            recorder.round(
+                start=None if start is None else reader.in_order(start),
+                clients={k: reader.in_order(one) for k, one in clients.items()},
+                global_=reader.in_order(end),
+                samples=n,
+            )
+            before = end
+            del start, clients, end
+    return [
+        *files.notes,
+        *_about_rounds(files, out),
+        *reader.sentences(),
+        *_about_starts(files),
+        *_about_means(made, len(files.rounds), weighted=samples is not None),
+    ]
+
+
+class _FileRecorder(Recorder):
+    """A recorder of what has been trained, so that what cannot be recorded ends it."""
+
+    def __init__(
+        self,
+        path: Path,
+        architecture: Architecture | None,
+        *,
+        model: str | None,
+        data: str | None,
+        about: Mapping[str, Any],
+        force: bool,
+    ) -> None:
+        super().__init__(path, model=model, data=data, source=SOURCE, force=force)
+        self._module = None if architecture is None else architecture.module
+        self._about |= about
+
+    def _tell(self, what: str, sentence: str) -> None:
+        if what == "lost":
+            raise FedscopeError(
+                f"{sentence.removesuffix(', and the training goes on')}; give another --out, or --force"
+            )
+        super()._tell(what, sentence)
+
+
+def mean_of(clients: Mapping[int, GivenModel], samples: Mapping[int, int] | None = None) -> GivenModel:
+    """Σ_k p_k w_k, in the order of the clients, summed in float64 and rounded once; whole numbers are those of the
+    client with the largest p.
+
+    Args:
+        samples: n_k; without them all weigh the same.
+
+    >>> from fedscope.checkpoints.recorder.given_models import given_model
+    >>> clients = {k: given_model({"w": np.float16([k, 1])}) for k in (0, 1, 5)}
+    >>> mean_of(clients).arrays["w"], mean_of(clients, {0: 0, 1: 3, 5: 1}).arrays["w"]
+    (array([2., 1.], dtype=float16), array([2., 1.], dtype=float16))
+    """
+    n = np.array([1.0 if samples is None else samples[k] for k in sorted(clients)])
+    p = n / n.sum()
+    models = [clients[k] for k in sorted(clients)]
+    largest = models[int(p.argmax())]
+    arrays = {}
+    for name, dtype in largest.dtypes.items():
+        if "float" not in dtype:
+            arrays[name] = largest.arrays[name]
+            continue
+        total = np.zeros(largest.arrays[name].shape, np.float64)
+        for weight, model in zip(p, models, strict=True):
+            total += np.multiply(numbers_of(model.arrays[name], dtype), weight, dtype=np.float64)
+        with np.errstate(over="ignore"):  # of models that have diverged
+            arrays[name] = _to_bfloat16(total) if dtype == BFLOAT16 else total.astype(dtype)
+    return GivenModel(arrays, dict(largest.dtypes), largest.parameters)
+
+
+def _to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """The bits of the nearest bfloat16, to even; by way of float32 they would be rounded twice."""
+    bits = values.view(np.uint64)
+    cut = np.uint64(45)  # of float64's 52 digits bfloat16 has 7
+    half = np.uint64(2**44 - 1) + ((bits >> cut) & np.uint64(1))
+    nearest = ((bits + half) >> cut << cut).view(np.float64)
+    found = np.where(np.isfinite(values), nearest, values).astype(np.float32)
+    return (found.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+
+
+def imported(files: CheckpointFiles) -> dict[str, str]:
+    """What ``run.json`` says of where the models come from: by ``1/client-0``, ``1/start``, ``1/global`` the file.
+
+    The first :data:`NAMED` files, and how many more there are; patterns and folders as they were given.
+    """
+    named = (
+        (f"{number}/{what}", str(path))
+        for number, own in enumerate(files.rounds, start=1)
+        for what, path in (
+            ("start", own.start),
+            *((f"client-{k}", path) for k, path in own.clients.items()),
+            ("global", own.global_),
+        )
+        if path is not None
+    )
+    more = sum(own.count for own in files.rounds) - NAMED
+    return {**files.given, **dict(islice(named, NAMED)), **({"...": f"and {more} more"} if more > 0 else {})}
+
+
+def _about_rounds(files: CheckpointFiles, out: Path) -> list[str]:
+    numbers = [own.number for own in files.rounds]
+    if numbers == list(range(1, len(numbers) + 1)):
+        return []
+    theirs = f"rounds {spans(numbers)} of the files are rounds 1 to {len(numbers)}"
+    return [f"{theirs if len(numbers) > 1 else f'round {numbers[0]} of the files is round 1'} of {out}"]
+
+
+def _about_starts(files: CheckpointFiles) -> list[str]:
+    without = [number for number, own in enumerate(files.rounds, start=1) if own.start is None and number > 1]
+    if not without:
+        return []
+    return [f"start of round{'s' if len(without) > 1 else ''} {spans(without)} is global of the round before"]
+
+
+def _about_means(made: list[int], rounds: int, *, weighted: bool) -> list[str]:
+    if not made:
+        return []
+    which = "" if len(made) == rounds else f" of round{'s' if len(made) > 1 else ''} {spans(made)}"
+    p = "weighted with their samples" if weighted else "which all weigh the same"
+    return [f"global{which} is the mean of the clients, {p}"]

@@ -1,0 +1,645 @@
+"""Flower's strategies, recorded, on stand-ins for its few classes; test_flower_long.py has the real ones."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints.round_checks import check_round
+
+Arrays = dict[str, np.ndarray]
+#: partitions by node, as numbers that Flower draws
+NODES = {2**60 + 5: 2, 2**59 + 1: 0, 2**61 + 3: 1}
+
+
+# --- stand-ins ---
+
+
+class Array:
+    """``flwr.app.Array``: a ``.npy`` file and what it is."""
+
+    def __init__(self, values: np.ndarray, dtype: str | None = None) -> None:
+        file = io.BytesIO()
+        np.save(file, values)
+        self.data, self.dtype, self.stype = file.getvalue(), dtype or str(values.dtype), "numpy.ndarray"
+
+    def numpy(self) -> np.ndarray:
+        """A copy."""
+        return np.load(io.BytesIO(self.data))
+
+
+class Records(dict[str, Any]):
+    """What a message holds."""
+
+
+class MetricRecord(Records):
+    """Numbers."""
+
+
+class ConfigRecord(Records):
+    """Settings."""
+
+
+class ArrayRecord(Records):
+    """A model."""
+
+
+def arrays(model: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(value) for name, value in model.items()})
+
+
+class Content(Records):
+    """``flwr.app.RecordDict``."""
+
+    array_records = property(lambda self: {k: v for k, v in self.items() if isinstance(v, ArrayRecord)})
+    metric_records = property(lambda self: {k: v for k, v in self.items() if isinstance(v, MetricRecord)})
+    config_records = property(lambda self: {k: v for k, v in self.items() if isinstance(v, ConfigRecord)})
+
+
+class Message:
+    """``flwr.app.Message``; without content it is a failure."""
+
+    def __init__(self, node: int = 0, content: Content | None = None, message_type: str = "train") -> None:
+        self.metadata = SimpleNamespace(src_node_id=node, message_type=message_type)
+        self.content = content
+
+    def has_content(self) -> bool:
+        return self.content is not None
+
+    def has_error(self) -> bool:
+        return self.content is None
+
+
+def reply(node: int, model: Arrays, samples: Any = 10, partition: int | None = None, **more: Any) -> Message:
+    content = Content(arrays=arrays(model), metrics=MetricRecord({"num-examples": samples}), **more)
+    if partition is not None:
+        content["fedscope"] = ConfigRecord({"partition-id": partition})
+    return Message(node, content)
+
+
+class Emptying:
+    """A strategy of the message interface that takes the median, and like Flower's empties the replies."""
+
+    weighted_by_key, arrayrecord_key = "num-examples", "arrays"
+    gives_nothing_in: Sequence[int] = ()
+    fails_in = 0
+
+    def __init__(self) -> None:
+        self.seen: list[list[str]] = []
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+        assert config == "config"
+        return [grid]
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[Any, Any]:
+        if server_round == self.fails_in:
+            raise ZeroDivisionError("the strategy fails")
+        good = [message for message in replies if message.has_content()]
+        self.seen += [sorted(message.content) for message in good]
+        if server_round in self.gives_nothing_in or not good:
+            return None, None
+        records = [message.content["arrays"] for message in good]
+        stacked = {name: np.stack([record.pop(name).numpy() for record in records]) for name in list(records[0])}
+        return arrays({k: np.asarray(np.median(v, axis=0)) for k, v in stacked.items()}), {"train_loss": 0.25}
+
+    def start(self, grid: Any, initial_arrays: Any, num_rounds: int = 3, **more: Any) -> Any:
+        self.more = more
+        for number in range(1, num_rounds + 1):
+            self.configure_train(number, initial_arrays, "config", grid)
+            made, _ = self.aggregate_train(number, grid(number))
+            initial_arrays = initial_arrays if made is None else made
+        return initial_arrays
+
+
+class Averaging:
+    """A strategy of the older interface."""
+
+    def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[Any]:
+        return [client_manager]
+
+    def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> tuple[Any, Any]:
+        self.metrics = [result.metrics for _, result in results]
+        models = [[np.load(io.BytesIO(tensor)) for tensor in result.parameters.tensors] for _, result in results]
+        return parameters([np.asarray(np.mean(layer, axis=0)) for layer in zip(*models, strict=True)]), {}
+
+
+def parameters(model: Sequence[np.ndarray]) -> Any:
+    return SimpleNamespace(tensors=[Array(value).data for value in model])
+
+
+def result(node: int, model: Sequence[np.ndarray], samples: int = 10, partition: int | None = None) -> tuple[Any, Any]:
+    metrics = {"loss": 0.5} | ({} if partition is None else {"partition-id": partition})
+    fit = SimpleNamespace(parameters=parameters(model), num_examples=samples, metrics=metrics)
+    return SimpleNamespace(cid=str(node)), fit
+
+
+class Net:
+    """A module by its interface."""
+
+    def state_dict(self) -> Arrays:
+        return model(0)
+
+    def named_parameters(self, remove_duplicate: bool = True) -> list[tuple[str, np.ndarray]]:
+        return [("a.weight", model(0)["a.weight"]), ("a.scale", model(0)["a.scale"])]
+
+
+def model(seed: int) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return {
+        "a.weight": np.asfortranarray(rng.normal(size=(4, 3)).astype(np.float32)),
+        "a.scale": rng.normal(size=4).astype(np.float16),
+        "norm.num_batches_tracked": np.array(seed, np.int64),
+    }
+
+
+def same(found: Arrays, expected: Arrays) -> None:
+    """Bit for bit; the halves are read as float32."""
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert found[name].shape == value.shape
+        assert found[name].astype(value.dtype).tobytes() == value.tobytes(), name
+
+
+def play(strategy: Any, replies: Callable[[int], Any], rounds: int = 3, **more: Any) -> Any:
+    return strategy.start(grid=replies, initial_arrays=arrays(model(0)), num_rounds=rounds, **more)
+
+
+def cohort(number: int) -> Iterator[Message]:
+    """Replies in another order every round; an iterator, as the interface allows."""
+    nodes = list(NODES)
+    for node in nodes[number % 3 :] + nodes[: number % 3]:
+        yield reply(node, model(10 * number + NODES[node]), 10 * (NODES[node] + 1), NODES[node])
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Nothing is warned of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def told(work: Callable[[], Any]) -> list[str]:
+    """What is warned of, in order."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        work()
+    return [str(one.message) for one in found if issubclass(one.category, FedscopeWarning)]
+
+
+# --- what is recorded ---
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_clients_sent_is_recorded_before_a_strategy_empties_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    strategy = Emptying()
+    parts, y = {0: [0, 2], 2: [1]}, [1, 0, 1]
+    assert fedscope.record(strategy, "run", data="digits", partition=parts, labels=y) is strategy
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # as an app may
+    end = play(strategy, cohort, should_stop="later versions have it")
+    assert strategy.more == {"should_stop": "later versions have it"}
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2, 3)
+    assert (run.info["source"], run.info["data"]) == ("Flower (Emptying)", {"name": "digits"})
+    assert run.partition is not None
+    assert run.partition.label_counts.tolist() == [[0, 2], [0, 0], [1, 0]]
+    before = model(0)
+    for t in run.rounds:
+        round_ = run.round(t)
+        assert round_.client_ids.tolist() == [0, 1, 2]
+        assert round_.client_samples.tolist() == [10, 20, 30]
+        for k in range(3):
+            same(round_.client(k).arrays(), model(10 * t + k))
+        same(round_.read("start").arrays(), before)
+        middle = {n: np.median([model(10 * t + k)[n] for k in range(3)], axis=0) for n in before}
+        # the median of whole numbers is a float, which clients load as a whole number
+        before = {n: np.asarray(value).astype(before[n].dtype) for n, value in middle.items()}
+        same(round_.read("global").arrays(), before)
+        assert round_.metrics["train_loss"] == 0.25
+        assert check_round(round_).faults == ()
+    assert end["norm.num_batches_tracked"].numpy().dtype == np.float64
+    # what the mod added is gone before the strategy looks
+    assert strategy.seen == [["arrays", "metrics"]] * 9
+    # and the folder is given back
+    fedscope.Recorder(tmp_path / "run", resume=True).close()
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("named", [False, True])
+def test_the_older_interface_whichever_way_it_is_called(named: bool, tmp_path: Path) -> None:
+    strategy = fedscope.record(Averaging(), tmp_path / "run", model=Net)
+    for t in (1, 2):
+        start = parameters(list(model(t).values()))
+        results = [result(n, list(model(10 * t + k).values()), k + 1, k) for n, k in NODES.items()]
+        if named:
+            strategy.configure_fit(server_round=t, parameters=start, client_manager="manager")
+            made, _ = strategy.aggregate_fit(server_round=t, results=results, failures=[])
+        else:
+            assert strategy.configure_fit(t, start, "manager") == ["manager"]
+            made, _ = strategy.aggregate_fit(t, results, [ValueError("a client that failed")])
+        assert strategy.metrics == [{"loss": 0.5}] * 3
+    strategy.configure_fit(3, start, "manager")
+    strategy.aggregate_fit(3, [result(7, list(model(1).values()), partition=1)], [])  # whose model is the mean
+    strategy.recorder.close()
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2, 3)
+    same(run.round(2).read("start").arrays(), model(2))
+    same(run.round(2).client(1).arrays(), model(21))
+    assert run.round(2).client_samples.tolist() == [1, 2, 3]
+    ends = [np.load(io.BytesIO(tensor)) for tensor in made.tensors]
+    same(
+        run.round(2).read("global").arrays(),
+        {name: end.astype(own.dtype) for (name, own), end in zip(model(0).items(), ends, strict=True)},
+    )
+    assert [entry.kind for entry in run.layout.entries] == ["parameter", "parameter", "buffer"]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_messages_by_keyword(tmp_path: Path) -> None:
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    assert strategy.configure_train(server_round=1, arrays=arrays(model(0)), config="config", grid=7) == [7]
+    strategy.aggregate_train(server_round=1, replies=cohort(1))
+    strategy.recorder.close()
+    same(Run.open(tmp_path / "run").round(1).client(2).arrays(), model(12))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_strategy_that_gives_nothing_leaves_the_model_and_failures_are_no_clients(tmp_path: Path) -> None:
+    strategy = Emptying()
+    strategy.gives_nothing_in = (1,)
+    play(fedscope.record(strategy, tmp_path / "run"), lambda t: [Message(77), *cohort(t)], 2)
+    run = Run.open(tmp_path / "run")
+    same(run.round(1).read("global").arrays(), model(0))
+    same(run.round(2).read("start").arrays(), model(0))
+    assert run.round(1).client_ids.tolist() == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_strategy_that_fails_fails_as_before_and_its_rounds_are_complete(tmp_path: Path) -> None:
+    strategy = Emptying()
+    strategy.fails_in = 3
+    with pytest.raises(ZeroDivisionError, match=r"^the strategy fails$"):
+        play(fedscope.record(strategy, tmp_path / "run"), cohort, 5)
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2)
+    assert check_round(run.round(2)).faults == ()
+    fedscope.Recorder(tmp_path / "run", resume=True).close()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_unnamed_arrays_take_their_names_from_the_model(tmp_path: Path) -> None:
+    def unnamed(number: int) -> list[Message]:
+        return [
+            reply(n, {str(i): v for i, v in enumerate(model(number + k).values())}, partition=k)
+            for n, k in NODES.items()
+        ]
+
+    for name, architecture, expected in (("a", Net(), list(model(0))), ("b", None, ["0", "1", "2"])):
+        strategy = fedscope.record(Emptying(), tmp_path / name, model=architecture)
+        first = arrays({str(i): v for i, v in enumerate(model(0).values())})
+        strategy.start(grid=unnamed, initial_arrays=first, num_rounds=1)
+        run = Run.open(tmp_path / name)
+        assert [entry.name for entry in run.layout.entries] == expected
+        assert next(iter(run.round(1).client(1).arrays().values())).tobytes() == model(2)["a.weight"].tobytes()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_named_arrays_keep_their_names_in_any_order(tmp_path: Path) -> None:
+    def turned(number: int) -> list[Message]:
+        return [reply(n, dict(reversed(model(k).items())), partition=k) for n, k in NODES.items()]
+
+    play(fedscope.record(Emptying(), tmp_path / "run", model=Net), turned, 1)
+    same(Run.open(tmp_path / "run").round(1).client(1).arrays(), model(1))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_only_record_is_the_model_and_of_several_the_strategys_own(tmp_path: Path) -> None:
+    def with_variates(number: int) -> list[Message]:
+        return [reply(n, model(k), partition=k, variates=arrays(model(99))) for n, k in NODES.items()]
+
+    def called_otherwise(number: int) -> list[Message]:
+        found = list(cohort(number))
+        for message in found:
+            assert message.content is not None
+            message.content["weights"] = message.content.pop("arrays")
+        return found
+
+    play(fedscope.record(Emptying(), tmp_path / "several"), with_variates, 1)
+    same(Run.open(tmp_path / "several").round(1).client(0).arrays(), model(0))
+    strategy = Emptying()
+    strategy.gives_nothing_in = (1,)
+    play(fedscope.record(strategy, tmp_path / "one"), called_otherwise, 1)
+    same(Run.open(tmp_path / "one").round(1).client(1).arrays(), model(11))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_a_model_weighs_is_under_the_key_of_the_innermost_strategy(tmp_path: Path) -> None:
+    class Inner:
+        weighted_by_key, arrayrecord_key = "tokens", "arrays"
+
+    class Wrapper(Emptying):
+        weighted_by_key = arrayrecord_key = property(lambda self: getattr(None, "missing"))  # noqa: B009
+        strategy = Inner()
+
+    def weighed(number: int) -> list[Message]:
+        return [reply(n, model(k), partition=k, more=MetricRecord(tokens=0.5 + k)) for n, k in NODES.items()]
+
+    play(fedscope.record(Wrapper(), tmp_path / "run"), weighed, 1)
+    round_ = Run.open(tmp_path / "run").round(1)
+    np.testing.assert_allclose(round_.weights, np.array([0.5, 1.5, 2.5]) / 4.5, rtol=1e-15)
+    assert not round_.has("client_samples")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_recording_again_ends_the_former_recording(tmp_path: Path) -> None:
+    strategy = fedscope.record(Emptying(), tmp_path / "a")
+    play(strategy, cohort, 1)
+    with pytest.raises(FedscopeError, match="holds a run with 1 round; give force=True"):
+        fedscope.record(strategy, tmp_path / "a")
+    play(fedscope.record(strategy, tmp_path / "a", resume=True), cohort, 2)
+    assert Run.open(tmp_path / "a").rounds == (1, 2, 3)
+    play(fedscope.record(strategy, tmp_path / "a", force=True), cohort, 1)
+    assert Run.open(tmp_path / "a").rounds == (1,)
+    fedscope.record(strategy, tmp_path / "b")
+    play(fedscope.record(strategy, tmp_path / "c"), cohort, 1)
+    fedscope.Recorder(tmp_path / "b").close()  # is free
+    assert not (tmp_path / "b" / "run.json").exists()
+    assert (Run.open(tmp_path / "a").rounds, Run.open(tmp_path / "c").rounds) == ((1,), (1,))
+
+
+# --- who is who ---
+
+
+def test_without_partitions_clients_keep_the_number_of_their_first_reply(tmp_path: Path) -> None:
+    def unnumbered(number: int) -> list[Message]:
+        nodes = [2**60 + k for k in range(4)]
+        return [reply(node, model(node % 7)) for node in (nodes[:3] if number == 1 else nodes[::-1])]
+
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    assert told(lambda: play(strategy, unnumbered)) == [
+        f"{tmp_path}/run: clients are numbered in the order in which they reply, which another run need not repeat; "
+        "give their ClientApp(mods=[fedscope.partition_mod])"
+    ]
+    run = Run.open(tmp_path / "run")
+    for t, ids in ((1, [0, 1, 2]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3])):
+        assert run.round(t).client_ids.tolist() == ids
+        for k in ids:
+            same(run.round(t).client(k).arrays(), model((2**60 + k) % 7))
+
+
+def test_a_mod_puts_the_partition_into_replies_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    flwr = ModuleType("flwr.app")
+    flwr.ConfigRecord = ConfigRecord  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flwr", ModuleType("flwr"))
+    monkeypatch.setitem(sys.modules, "flwr.app", flwr)
+
+    def through(answer: Message, asked: str, config: dict[str, Any]) -> Any:
+        context = SimpleNamespace(node_config=config)
+        assert fedscope.partition_mod(Message(message_type=asked), context, lambda message, context: answer) is answer
+        return answer.content
+
+    def new() -> Message:
+        return reply(1, model(0))
+
+    def old() -> Message:
+        return Message(1, Content({"fitres.metrics": ConfigRecord(loss=0.5), "fitres.parameters": arrays(model(0))}))
+
+    assert through(new(), "train", {"partition-id": 3})["fedscope"] == {"partition-id": 3}
+    assert through(new(), "train.warm_up", {"partition-id": 0})["fedscope"] == {"partition-id": 0}
+    assert through(old(), "train", {"partition-id": 3})["fitres.metrics"] == {"loss": 0.5, "partition-id": 3}
+    assert "fedscope" not in through(old(), "train", {"partition-id": 3})
+    for asked, config in (("evaluate", {"partition-id": 3}), ("train", {}), ("train", {"partition-id": "three"})):
+        assert sorted(through(new(), asked, config)) == ["arrays", "metrics"]
+        assert through(old(), asked, config)["fitres.metrics"] == {"loss": 0.5}
+    assert through(Message(1), "train", {"partition-id": 3}) is None
+
+
+# --- what cannot be recorded is a warning, and the training goes on ---
+
+
+def lacking(arrays_: Arrays) -> Arrays:
+    return {name: value for name, value in arrays_.items() if name != "a.scale"}
+
+
+def replies_with(change: Callable[[list[Message]], Any]) -> Callable[[int], list[Message]]:
+    """Cohorts of which the second round's is changed."""
+
+    def made(number: int) -> list[Message]:
+        found = list(cohort(number))
+        return (change(found) or found) if number == 2 else found
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda found: [*found[:2], reply(5, model(1), partition=2), found[2]], "client 2 replied twice; give every"),
+        (lambda found: [Message(1), Message(2)], "no client sent a model"),
+        (
+            lambda found: [*found[:2], reply(5, model(1))],
+            "node 5 does not say its partition, as clients did in the first round; give every ClientApp(mods=[",
+        ),
+        (
+            lambda found: [reply(1, lacking(model(1)), partition=1)],
+            "run@2: client 1 lacks a.scale; give models of one architecture",
+        ),
+        (
+            lambda found: found[0].content.update(other=found[0].content.pop("arrays"), more=arrays(model(1))),
+            'a reply has 2 ArrayRecords, none of them called "arrays"',
+        ),
+        (lambda found: found[0].content.pop("arrays") and None, 'a reply has 0 ArrayRecords, none of them called "ar'),
+        (
+            lambda found: setattr(found[0].content["arrays"]["a.scale"], "data", b"\x93NUMPY\x01\x00nonsense"),
+            "ValueError: ",
+        ),
+        (
+            lambda found: [reply(1, {**model(1), "a.scale": np.array(["x"] * 4)}, partition=1)],
+            "run@2: client 1: a.scale is <U1, which a run cannot hold",
+        ),
+        (lambda found: [reply(1, model(1), -3, 1)], "run@2: the clients' weights are [-3.0]; give numbers from 0 on"),
+    ],
+)
+def test_a_round_that_cannot_be_recorded_is_told_and_left_out(
+    change: Callable[[list[Message]], Any], reason: str, tmp_path: Path
+) -> None:
+    class Careless(Emptying):
+        def aggregate_train(self, server_round: int, replies: Any) -> tuple[Any, Any]:
+            return (None, None) if server_round == 2 else super().aggregate_train(server_round, replies)
+
+    strategy = fedscope.record(Careless(), tmp_path / "run")
+    found = told(lambda: play(strategy, replies_with(change), 4))
+    assert len(found) == 1
+    start = f"{tmp_path}/run: round 2 of Flower is not recorded, so later ones have lower numbers in the run: "
+    assert found[0].startswith(start)
+    assert reason in found[0]
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2, 3)
+    same(run.round(2).client(0).arrays(), model(30))
+
+
+def test_each_kind_of_fault_is_told_once(tmp_path: Path) -> None:
+    def twice(number: int) -> list[Message]:
+        return [reply(1, model(1), partition=number), reply(2, model(1), partition=number)]
+
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    found = told(lambda: play(strategy, twice, 5))
+    assert [sentence.partition(": ")[2][:42] for sentence in found] == ["round 1 of Flower is not recorded, so late"]
+
+
+def test_an_aggregation_without_its_beginning_is_told(tmp_path: Path) -> None:
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    strategy.configure_train(1, arrays(model(0)), "config", None)
+    assert told(lambda: strategy.aggregate_train(1, cohort(1))) == []
+    (sentence,) = told(lambda: strategy.aggregate_train(2, cohort(2)))
+    assert sentence.endswith("it is not known which model was sent")
+    strategy.recorder.close()
+    assert Run.open(tmp_path / "run").rounds == (1,)
+
+
+def test_tensors_in_other_types_than_at_first_are_told(tmp_path: Path) -> None:
+    def widened(number: int) -> list[Message]:
+        name = "norm.num_batches_tracked"
+        return [
+            reply(n, {**model(k), name: model(k)[name].astype(float) + 0.5} if number > 1 else model(k), partition=k)
+            for n, k in NODES.items()
+        ]
+
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    assert told(lambda: play(strategy, widened)) == [
+        f"{tmp_path}/run: client 2 sends norm.num_batches_tracked in float64, clients of the first round in int64, as "
+        "which it is recorded"
+    ]
+    same(Run.open(tmp_path / "run").round(3).client(1).arrays(), model(1))
+
+
+def test_replies_without_numbers_of_samples_are_told(tmp_path: Path) -> None:
+    def silent(number: int) -> list[Message]:
+        return [reply(n, model(k), [1, 2] if k else 7, k) for n, k in NODES.items()]
+
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    (sentence,) = told(lambda: play(strategy, silent))
+    assert sentence.startswith(f"{tmp_path}/run: replies do not say how many samples clients have, so all weigh the s")
+    assert Run.open(tmp_path / "run").round(1).weights.tolist() == [1 / 3] * 3
+
+
+def test_a_disk_that_fails_does_not_stop_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedscope.checkpoints import run_writer
+
+    def full(*_: Any) -> None:
+        raise OSError(5, "the disk is broken")
+
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    monkeypatch.setattr(run_writer.RunWriter, "write_image", full)
+    ends: list[Any] = []
+    found = told(lambda: ends.append(play(strategy, cohort)))
+    assert {k: v.data for k, v in ends[0].items()} == {k: v.data for k, v in play(Emptying(), cohort).items()}
+    assert len(found) == 1
+    assert "recording has ended, because [Errno 5] the disk is broken; no round of it is recorded" in found[0]
+
+
+def test_strategies_that_hide_what_clients_sent_are_told(tmp_path: Path) -> None:
+    class DifferentialPrivacyServerSideFixedClipping(Emptying):
+        pass
+
+    class Mine(DifferentialPrivacyServerSideFixedClipping):
+        pass
+
+    assert told(lambda: fedscope.record(Mine(), tmp_path / "private")) == [
+        "Mine clips models or adds noise to their mean: the run holds clients' models as they reach the server, and "
+        "global is not their mean"
+    ]
+    strategy = fedscope.record(Averaging(), tmp_path / "secure", model=Net())
+    mean = list(model(0).values())
+    results = [result(node, mean, partition=k) for node, k in NODES.items()]
+    for _, fit in results:
+        fit.parameters = results[0][1].parameters
+    strategy.configure_fit(1, parameters(mean), None)
+    assert told(lambda: strategy.aggregate_fit(1, results, [])) == [
+        f"{tmp_path}/secure: all clients' models are one and the same, as secure aggregation gives their mean alone; "
+        "questions about clients have no answer in this run"
+    ]
+    strategy.recorder.close()
+    assert Run.open(tmp_path / "secure").rounds == (1,)
+
+
+def test_bfloat16_needs_what_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def brain(number: int) -> list[Message]:
+        found = [reply(n, model(k), partition=k) for n, k in NODES.items()]
+        for message in found:
+            message.content["arrays"]["a.scale"] = Array(np.zeros(4, "V2"), "bfloat16")  # type: ignore[index]
+        return found
+
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    strategy.gives_nothing_in = (1,)
+    (sentence,) = told(lambda: play(strategy, brain, 1))
+    assert sentence.endswith("a.scale is bfloat16, which needs ml_dtypes; pip install ml_dtypes")
+
+
+# --- what is refused at once ---
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings", "message"),
+    [
+        (Emptying, {}, "Emptying is a class; give an instance, as in record(Emptying(), …)"),
+        (Net(), {}, "Net is no strategy of Flower: it has neither configure_train and aggregate_train nor configure_f"),
+        (None, {}, "NoneType is no strategy of Flower"),
+        (Averaging(), {}, "sends arrays without names, which a run takes from the model; give the module or its class"),
+        (Averaging(), {"model": "cnn"}, "as model=Net, not 'cnn'"),
+        (Emptying(), {"model": 3}, "a model was given as int; give a module"),
+        (
+            Emptying(),
+            {"model": lambda width: Net()},
+            "model= cannot be made without arguments (test_what_is_no_strategy",
+        ),
+        (Emptying(), {"partition": {0: [1]}}, "partition= needs labels="),
+    ],
+)
+def test_what_is_no_strategy_or_no_model_is_refused(
+    strategy: Any, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FedscopeError) as raised:
+        fedscope.record(strategy, tmp_path / "run", **settings)
+    assert message.partition("(test_")[0] in str(raised.value)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/thesis.txt").write_text("mine")
+    with pytest.raises(FedscopeError, match="holds something else than a run"):
+        fedscope.record(Emptying(), tmp_path / "run", force=True)
+
+
+def test_recording_needs_neither_flower_nor_torch(tmp_path: Path) -> None:
+    code = """
+        import sys
+        sys.modules["flwr"] = sys.modules["torch"] = None
+        import fedscope
+
+        class Strategy:
+            def configure_train(self, server_round, arrays, config, grid): ...
+            def aggregate_train(self, server_round, replies): ...
+
+        fedscope.record(Strategy(), sys.argv[1]).recorder.close()
+        fedscope.partition_mod
+    """
+    subprocess.run([sys.executable, "-P", "-c", textwrap.dedent(code), str(tmp_path / "run")], check=True)
