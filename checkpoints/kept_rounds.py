@@ -88,6 +88,7 @@ def size_on_disk(
     state_models: int = 0,
     window: int = 0,
     population: int = 0,
+    sketch: int = 0,
 ) -> int:
     """About how many bytes a run takes, uncompressed: per kept round C clients, and start, global and averaged.
 
@@ -103,6 +104,7 @@ def size_on_disk(
             globals.
         window: how many rounds' globals an average over rounds needs, kept aside where they are not recorded.
         population: N, all clients.
+        sketch: numbers of 4 bytes that every client of every round keeps of its update.
     """
     model = sum(_bytes(entry) for entry in layout.entries)
     # measured: what HDF5 adds a file, a dataset, a chunked dataset and a chunk
@@ -112,6 +114,7 @@ def size_on_disk(
         with_clients = clients.keeps(round, rounds)
         with_globals = globals_.keeps(round, rounds) or round == rounds
         models = 3 * with_globals + (with_clients and not with_globals)
+        total += cohort * sketch * 4 + (dataset if sketch else 0)
         total += file + models * (model + dataset * len(layout.entries))
         if with_globals:
             total += state

@@ -9,7 +9,7 @@ import numpy as np
 from . import checksums
 from .errors import FedscopeError
 from .hdf5_gate import DamagedError
-from .round_head import read_head, read_names
+from .round_head import read_head, read_names, read_sketch
 from .round_models import open_entry, read_client_state, read_state
 from .round_reading import RoundFile, open_round
 from .round_writing import MODELS
@@ -88,6 +88,8 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
             except FedscopeError as error:
                 faults.append(_clause(error))
     try:
+        if "sketch" in there:
+            read_sketch(file, len(file.ids))
         read_state(file)
         for name in head.client_states:
             read_client_state(file, name, range(len(file.ids))[:1])

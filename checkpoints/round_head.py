@@ -97,6 +97,18 @@ def _errors(file: RoundFile, population: int | None) -> np.ndarray:
     return np.asarray(errors, np.float64)
 
 
+def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
+    """The sketches of a cohort's updates, [C, k].
+
+    Raises:
+        FedscopeError: damaged; of another number of clients.
+    """
+    sketches = np.asarray(file.array("sketch", "f"))
+    if sketches.ndim != 2 or len(sketches) != clients or not sketches.shape[1]:
+        raise file.gate.damaged(f"sketch has shape {sketches.shape}, not [{clients}, k], a row a client")
+    return sketches
+
+
 def _refuse_another_round(file: RoundFile, number: int) -> None:
     if not h5py.h5a.exists(file.file.id, b"round"):
         if file.has_table:

@@ -35,6 +35,7 @@ class RoundRecord:
         client_state: by name, what this round's clients keep: models or vectors [C, P], or arrays [C, ...].
         metrics: numbers by column of ``metrics.csv``.
         all_client_test_error: [N], of every client of the run on its own test part; NaN of one without.
+        sketch: [C, k] float32, of the clients' updates, see :func:`fedscope.checkpoints.sketches.sketch`.
     """
 
     round: int
@@ -51,6 +52,7 @@ class RoundRecord:
     client_state: Mapping[str, Weights | np.ndarray] = field(default_factory=dict)
     metrics: Mapping[str, float | int | None] = field(default_factory=dict)
     all_client_test_error: np.ndarray | None = None
+    sketch: np.ndarray | None = None
 
 
 def write_round(
@@ -74,6 +76,8 @@ def write_round(
         if record.all_client_test_error is not None:
             values = np.asarray(record.all_client_test_error, dtype="f8")
             sums.add(file.create_dataset("all_client_test_error", data=values), values)
+        if record.sketch is not None:
+            sums.add(file.create_dataset("sketch", data=record.sketch), record.sketch)
         for name, model in zip(MODELS, models, strict=True):
             if model is not None:
                 _write_model(file.create_group(name), model, sums)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError, listed
-from .round_head import Head, read_head, read_names
+from .round_head import Head, read_head, read_names, read_sketch
 from .round_models import is_packed, read_client_state, read_layer, read_models, read_state
 from .round_reading import RoundFile, open_round
 from .round_writing import MODELS
@@ -124,6 +124,23 @@ class Round:
     def models(self) -> tuple[str, ...]:
         """Which of ``start``, ``global`` and ``averaged`` were recorded."""
         return tuple(name for name in MODELS if name in self._names)
+
+    @property
+    def has_sketch(self) -> bool:
+        """Whether sketches of the clients' updates were recorded (``record.sketch``)."""
+        return "sketch" in self._names
+
+    def sketch(self) -> np.ndarray:
+        """The sketches of the clients' updates, [C, k] float32, in the order of ``client_ids``; see
+        :func:`fedscope.checkpoints.sketches.sketch`.
+
+        Raises:
+            FedscopeError: there are none.
+        """
+        if not self.has_sketch:
+            raise FedscopeError(f"{self.label}: round {self.number} has no sketches (record.sketch was 0)")
+        with self.open() as file:
+            return read_sketch(file, len(self.client_ids))
 
     @property
     def has_clients(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
+from ..checkpoints.sketches import sketch
 from .building import Facts
 from .config import Config
 from .randomness import cohort_size
@@ -42,8 +43,13 @@ def policies(record: RoundRecord, config: Config) -> tuple[bool, bool]:
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
     """The record without what the recording policy leaves out."""
     clients, globals_ = policies(record, config)
+    sketches = None
+    if config.record.sketch and record.clients is not None and record.start is not None:
+        start, rows = record.start.parameters, record.clients.parameters
+        sketches = sketch(record.clients.layout, start, rows, config.record.sketch)
     return replace(
         record,
+        sketch=sketches,
         clients=record.clients if clients else None,
         start=record.start if clients or globals_ else None,
         global_=record.global_ if globals_ else None,
@@ -84,6 +90,7 @@ def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
         state_models=config.average.models_kept,
         window=config.average.reaches_back(),
         population=config.data.clients,
+        sketch=config.record.sketch,
     )
 
 

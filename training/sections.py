@@ -9,6 +9,9 @@ from ..checkpoints import FedscopeError, Policy
 from .settings import Settings, setting
 from .splitting import parse_partition
 
+#: how many numbers a sketch may have: with fewer a cosine is off by a quarter and more
+LEAST, MOST = 16, 1_000_000
+
 
 @dataclass(frozen=True)
 class DataConfig(Settings):
@@ -100,10 +103,20 @@ class RecordConfig(Settings):
     )
     globals: str | tuple[int, ...] = setting("all", "rounds whose global models are kept, alike; the last always is")
     compression: Literal["none", "delta"] = setting("none", "delta: clients as bit-exact differences from the start")
+    sketch: int = setting(
+        0,
+        "k: of every client of every round k numbers, from which lengths and angles of updates are told; 0 for none",
+        least=0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.policies()
+        if self.sketch and not LEAST <= self.sketch <= MOST:
+            raise FedscopeError(
+                f"record.sketch = {self.sketch} is no size for a sketch, whose cosines are off by 1/√k; give {LEAST} "
+                f"to {MOST:,} numbers a client, or 0 for none"
+            )
 
     def policies(self) -> tuple[Policy, Policy]:
         """Which rounds' clients and which rounds' globals are kept."""

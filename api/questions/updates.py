@@ -8,7 +8,7 @@ from typing import Any
 from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
 from ..asking.question import Part, Question, Ready, question, slug
-from ..checkpoints import FedscopeError, Run, recorded_clients
+from ..checkpoints import FedscopeError, Round, Run, recorded_clients
 from ..checkpoints.errors import spans
 from ..decomposition.updates.angles import RoundUpdates
 from ..decomposition.updates.result import ClientUpdates, Updates
@@ -18,7 +18,8 @@ from ..decomposition.updates.result import ClientUpdates, Updates
 def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Question[Updates]:
     """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
 
-    An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated. See
+    An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated. Rounds
+    whose models were not recorded are told from sketches (``record.sketch``), and the error is said. See
     :class:`~fedscope.decomposition.updates.angles.RoundUpdates` for the formulas.
 
     Args:
@@ -50,11 +51,14 @@ def _part(run: Run, numbers: Sequence[int], end: str) -> Part[ClientUpdates]:
 
     def task(number: int) -> Task[RoundUpdates]:
         def measure(report: Report) -> RoundUpdates:
-            from ..decomposition.updates.angles import geometry, update_products
+            from ..decomposition.updates.angles import geometry, sketched_products, update_products
 
-            round_ = run.round(number)
-            products = update_products(round_, report)
-            return geometry(products, round_.weights, number=number, client_ids=round_.client_ids)
+            round_, k = run.round(number), 0
+            if has_models(round_):
+                products = update_products(round_, report)
+            else:
+                products, k = sketched_products(round_)
+            return geometry(products, round_.weights, number=number, client_ids=round_.client_ids, sketch=k)
 
         return Task(str(number), RoundUpdates, measure, run.layout.size)
 
@@ -78,8 +82,10 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
     if rounds.strip() == "all":
         numbers = pairs or _recorded(run)[-1:] or numbers[-1:]
     for number in numbers:
-        round_ = recorded_clients(run, number, start=False)
-        if "start" not in round_.models:
+        round_ = run.round(number)
+        if not round_.has_sketch:
+            recorded_clients(run, number, start=False)
+        if not round_.has_sketch and "start" not in round_.models:
             anew = (
                 "record the run with its start (import --start)"
                 if run.is_foreign
@@ -112,5 +118,10 @@ def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
 
 
 def _recorded(run: Run) -> list[int]:
-    """The rounds of which clients and the model they were sent were recorded."""
-    return [t for t in run.rounds if run.round(t).has_clients and "start" in run.round(t).models]
+    """The rounds of which clients and the model they were sent were recorded, or sketches of their updates."""
+    return [t for t in run.rounds if has_models(run.round(t)) or run.round(t).has_sketch]
+
+
+def has_models(round_: Round) -> bool:
+    """Whether updates can be made of a round's models."""
+    return round_.has_clients and "start" in round_.models

@@ -41,6 +41,7 @@ class RoundUpdates(Kept):
         diversity: Σ p_i ‖Δ_i‖² / ‖Σ p_i Δ_i‖², the gradient diversity of Yin et al. (AISTATS 2018, Definition 1) with
             weights: 1 where all updates are equal, and C times the paper's number where all p_i are 1/C. Infinite where
             the updates cancel entirely.
+        sketch: k where all of this is told from sketches of k numbers a client, 0 where it is exact.
     """
 
     round: int
@@ -56,6 +57,7 @@ class RoundUpdates(Kept):
     norm_of_mean: float
     orthogonal: float
     diversity: float
+    sketch: int = 0
 
     @property
     def cancellation(self) -> float:
@@ -121,7 +123,24 @@ def update_products(
     return total
 
 
-def geometry(products: Array, p: Array, *, number: int, client_ids: npt.NDArray[np.int64]) -> RoundUpdates:
+def sketched_products(round_: Round) -> tuple[Array, int]:
+    """What :func:`update_products` gives, estimated from a round's sketches, and k; reads C × k numbers.
+
+    The sketch of the mean update is the mean of the sketches, so that it is as exact as any of them.
+
+    Raises:
+        FedscopeError: the round has no sketches.
+    """
+    rows = round_.sketch().astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged
+        all_rows = np.vstack([rows, round_.weights @ rows])
+        products: Array = all_rows @ all_rows.T
+    return products, rows.shape[1]
+
+
+def geometry(
+    products: Array, p: Array, *, number: int, client_ids: npt.NDArray[np.int64], sketch: int = 0
+) -> RoundUpdates:
     """The geometry of one round's updates, see :class:`RoundUpdates`.
 
     The direction of an update that is zero does not exist: its cosines are NaN, and the mean, the extremes and the
@@ -130,6 +149,7 @@ def geometry(products: Array, p: Array, *, number: int, client_ids: npt.NDArray[
     Args:
         products: [C+1, C+1], as :func:`~fedscope.decomposition.updates.angles.update_products` makes them.
         p: [C], the weights of the clients, sum 1.
+        sketch: k, where the products are of sketches.
 
     >>> # one step to the east, two to the north: products of (1, 0), (0, 2) and their mean (1/2, 1)
     >>> products = np.array([[1, 0, 0.5], [0, 4, 2.0], [0.5, 2.0, 1.25]])
@@ -163,6 +183,7 @@ def geometry(products: Array, p: Array, *, number: int, client_ids: npt.NDArray[
         norm_of_mean=float(np.sqrt(squared[clients])),
         orthogonal=own / mean_norm if mean_norm else math.nan,
         diversity=_ratio(square, float(squared[clients])),
+        sketch=sketch,
     )
 
 

@@ -55,6 +55,7 @@ class ClientUpdates(ArrayResult):
         **{"round": "round", "client_ids": "round client", "cosine": "round client client2"},
         **{**dict.fromkeys(CLIENTS, "round client"), **dict.fromkeys(NUMBERS, "round")},
     }
+    optional = {"sketch": "round"}
 
     rounds: tuple[RoundUpdates, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +85,9 @@ class ClientUpdates(ArrayResult):
         }
         for name, about in NUMBERS.items():
             variables[name] = along("round", np.array([getattr(round_, name) for round_ in self.rounds]), about, "1")
+        if any(round_.sketch for round_ in self.rounds):
+            sizes = np.array([round_.sketch for round_ in self.rounds], np.int64)
+            variables["sketch"] = along("round", sizes, "numbers of a client that this is told from; 0 for exact", "1")
         numbers = np.array([round_.round for round_ in self.rounds], np.int64)
         return {"round": along("round", numbers, "round")}, variables
 
@@ -95,6 +99,7 @@ class ClientUpdates(ArrayResult):
             there = values["client_ids"][i] >= 0
             known: dict[str, Any] = {name: values[name][i][there] for name in ("client_ids", *CLIENTS)}
             known |= {name: float(values[name][i]) for name in NUMBERS}
+            known["sketch"] = int(values["sketch"][i]) if "sketch" in values else 0
             cosine = values["cosine"][i][np.ix_(there, there)]
             rounds.append(RoundUpdates(round=int(number), cosine=cosine, **known))
         return cls(tuple(rounds), attrs)
@@ -122,8 +127,8 @@ class ClientUpdates(ArrayResult):
             if round_.unmoved:
                 has = "have" if len(round_.unmoved) > 1 else "has"
                 sentence += f"; {_who(round_.unmoved)} of round {round_.round} did not move and {has} no direction"
-        lost = diverged(self)
-        return f"{sentence}; {lost}" if lost else sentence
+        parts = [sentence, from_sketches(self), diverged(self)]
+        return "; ".join(part for part in parts if part)
 
     def findings(self) -> dict[str, Any]:
         """Every round's numbers."""
@@ -131,7 +136,8 @@ class ClientUpdates(ArrayResult):
         for round_ in self.rounds:
             numbers = {name: getattr(round_, name) for name in MEASURED}
             where = {"run": self.run, "round": round_.round, "clients": len(round_.client_ids)}
-            rounds.append({**where, **numbers, "unmoved": round_.unmoved, "diverged": round_.diverged})
+            told = {"sketch": round_.sketch} if round_.sketch else {}
+            rounds.append({**where, **numbers, "unmoved": round_.unmoved, "diverged": round_.diverged, **told})
         return {"rounds": rounds}
 
 
@@ -186,6 +192,19 @@ def diverged(result: ClientUpdates) -> str:
     return (
         f"clients of rounds {spans(round_.round for round_ in lost)} diverged, first {_who(first.diverged)} of round "
         f"{first.round}: no mean exists there"
+    )
+
+
+def from_sketches(result: ClientUpdates) -> str:
+    """Which rounds are told from sketches, and how far off their numbers may be; "" where none is."""
+    rounds = [round_ for round_ in result.rounds if round_.sketch]
+    if not rounds:
+        return ""
+    k = min(round_.sketch for round_ in rounds)
+    which = f"rounds {spans(round_.round for round_ in rounds)}" if len(rounds) > 1 else f"round {rounds[0].round}"
+    return (
+        f"{which} from sketches of {k:,} numbers a client: a length is off by {100 / math.sqrt(2 * k):.2g} %, the "
+        f"cosine ρ of a pair by (1 − ρ²) {1 / math.sqrt(k):.2g} (one standard deviation)"
     )
 
 
