@@ -37,7 +37,7 @@ def import_models(
             natural order; or a pattern, ``ckpt/round-{round}/client-{client}.pt``.
         out: the new run's folder.
         start: the model that the clients began from: a file, of the first round; or a pattern with ``{round}``. A round
-            without one begins at the global model of the round before.
+            without one begins at the global model of the round before, if the files have that round.
         global_: the model that was made of the clients, alike; by default their mean Σ p_k w_k, in float64 and rounded
             once, whole numbers being those of the client with the largest p.
         samples: n_k in the order of the clients, by the client's number, or a ``.csv`` with columns ``client``,

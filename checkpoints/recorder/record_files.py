@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,9 @@ def record_files(
 ) -> list[str]:
     """Record files as the rounds of a new run; two rounds of models are in memory at most.
 
-    A round without a start begins at the last round's global model; one without a global model gets the mean of its
-    clients, Σ p_k w_k, summed in float64 and rounded to the models' precision; whole numbers are those of the client
-    with the largest p.
+    A round without a start begins at the global model of the round before, if the files have that; one without a global
+    model gets the mean of its clients, Σ p_k w_k, summed in float64 and rounded to the models' precision; whole numbers
+    are those of the client with the largest p.
 
     Args:
         architecture: what the models should look like.
@@ -74,7 +74,8 @@ def record_files(
         for number, (own, n) in enumerate(zip(files.rounds, counts, strict=True), start=1):
             try:
                 # the start first: what is wrapped or differs is more likely what was trained from it
-                start = before if own.start is None else read(own.start)
+                follows = number > 1 and own.number == files.rounds[number - 2].number + 1
+                start = read(own.start) if own.start is not None else before if follows else None
                 clients = {k: read(path) for k, path in own.clients.items()}
                 end = None if own.global_ is None else read(own.global_)
             except FedscopeError as error:
@@ -199,10 +200,18 @@ def _about_rounds(files: CheckpointFiles, out: Path) -> list[str]:
 
 
 def _about_starts(files: CheckpointFiles) -> list[str]:
-    without = [number for number, own in enumerate(files.rounds, start=1) if own.start is None and number > 1]
-    if not without:
-        return []
-    return [f"start of round{'s' if len(without) > 1 else ''} {spans(without)} is global of the round before"]
+    followed: list[int] = []
+    alone: list[int] = []
+    for number, (last, own) in enumerate(pairwise(files.rounds), start=2):
+        if own.start is None:
+            (followed if own.number == last.number + 1 else alone).append(number)
+    said = []
+    if followed:
+        said.append(f"start of round{'s' if len(followed) > 1 else ''} {spans(followed)} is global of the round before")
+    if alone:
+        have, before = ("s", "the rounds before them are") if len(alone) > 1 else ("", "the round before it is")
+        said.append(f"round{have} {spans(alone)} of the run without a start, because {before} not among the files")
+    return said
 
 
 def _about_means(made: list[int], rounds: int, *, weighted: bool) -> list[str]:

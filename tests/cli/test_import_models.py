@@ -376,6 +376,20 @@ def test_ls_lists_and_verifies_such_runs(runs: Path, capsys: pytest.CaptureFixtu
 # --- rounds by a pattern ---
 
 
+def test_no_start_is_made_up_across_a_gap(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for t in (1, 2, 4, 5):
+        for k in range(2):
+            put(f"ckpt/round-{t}/client-{k}.pt", small(10 * t + k))
+    assert run(["import", ROUNDS, "--out", "gap"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "fedscope: start of rounds 2, 4 is global of the round before" in said
+    assert "fedscope: round 3 of the run without a start, because the round before it is not among the files" in said
+    recorded = Run.open("gap")
+    assert ["start" in recorded.round(t).models for t in recorded.rounds] == [False, True, False, True]
+    start, before = recorded.round(4).read("start"), recorded.round(3).read("global")
+    np.testing.assert_array_equal(start.parameters, before.parameters)
+
+
 def test_rounds_and_clients_keep_their_models_and_say_their_numbers(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
