@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any, cast
 
 from torch import nn
 
-from ..checkpoints import FedscopeError, Partition
+from ..checkpoints import FedscopeError, FedscopeWarning, Partition
 from ..decomposition.cohort.membership import held_by
 from ..landscape import Evaluator
 from ..landscape.evaluation.compute import Compute
 from .dataset import Dataset
 from .methods import Judge, ServerMethod
 from .registry import method_name
+
+
+def warn_of_test_data(server: ServerMethod) -> None:
+    """Warn where a server chooses on the test split, on which a run's models are measured."""
+    if server.judges_on is not None and server.judges_on[0] == "test":
+        warnings.warn(
+            f"--server {method_name(server)} chooses on the test split, on which the run's models are measured, too: "
+            "their test errors look better than they are; --set server.split=train chooses on training data",
+            FedscopeWarning,
+            stacklevel=2,
+        )
 
 
 def judge_of(

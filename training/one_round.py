@@ -16,7 +16,7 @@ from .building import Facts, facts_of
 from .config import Config
 from .dataset import Dataset
 from .engine import Engine
-from .judging import judge_of
+from .judging import judge_of, warn_of_test_data
 from .local_training import LocalTask
 from .methods import Cohort, Exchange, History, Judge, Pace, Served, State
 from .own_models import OwnModels
@@ -90,6 +90,8 @@ class Federation:
         judge = None
         if measured:
             judge = judge_of(config.server, data, engine.module, partition, config.run.seed, engine.compute)
+            if judge is not None:
+                warn_of_test_data(config.server)
         return cls(config, partition, engine, facts, meter, x, y, judge)
 
     def pace(self, round: int) -> Pace:

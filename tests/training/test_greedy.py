@@ -199,3 +199,19 @@ def test_a_split_without_samples_is_named(tmp_path: Path) -> None:
         judge_of(Greedy(), data, torch.nn.Linear(4, 3), nobody, 0, CPU)
     assert "--server greedy compares models on the train split, but" in str(raised.value)
     assert "has no train samples; give --set server.split=test" in str(raised.value)
+
+
+def test_a_run_that_chooses_on_its_test_data_says_so(tmp_path: Path) -> None:
+    from fedscope.checkpoints import FedscopeWarning
+
+    config = {
+        "data": {"clients": 3},
+        "model": {"hidden": [4]},
+        "client": {"epochs": 1},
+        "server": {"method": "greedy", "split": "test"},
+        "run": {"rounds": 1, "evaluate_clients": 0},
+    }
+    with pytest.warns(
+        FedscopeWarning, match="--server greedy chooses on the test split, on which the run's models are"
+    ):
+        train(Config.read(config), tmp_path / "run")
