@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..checkpoints import FedscopeError, Layout
@@ -73,15 +74,16 @@ def data_named(runs: Sequence[Run], source: Source) -> Any:
 
 
 def refuse_calls(run: Run, option: str, named: str) -> None:
-    """Refuse what a run's file names beyond code of the user's own that takes no arguments.
+    """Refuse what a run's file names beyond code in the folder that the user stands in, without arguments.
 
-    A run may come from anybody, and ``os:system('...')`` is a name, too.
+    A run may come from anybody: ``os:system('...')`` is a name, too, and so is code that lies inside the run.
 
     Raises:
-        FedscopeError: a call with arguments, or a function of Python's own; says how to ask for it.
+        FedscopeError: a call with arguments, or code from elsewhere; says how to ask for it.
     """
-    package = named.partition(":")[0].partition(".")[0].strip()
-    if "(" in named or package in sys.stdlib_module_names:
+    module, here = named.partition(":")[0], Path.cwd()
+    own = module.isidentifier() and (here / f"{module}.py").is_file() and here != run.path.resolve()
+    if "(" in named or not own or module in sys.stdlib_module_names:
         raise FedscopeError(
             f"{run.path} names {option.removeprefix('--')} {named}, and no code is called as a run's file says it; if "
             f"you know it, give {option} {shlex.quote(named)}"

@@ -142,6 +142,8 @@ class Recorder:
         models = self._models(number, clients, start, global_)
         ids = sorted(models.clients)
         counts = _column(samples, ids, f"{self.path}@{number}", "samples")
+        if counts is not None and not (np.isfinite(counts).all() and (counts >= 0).all()):
+            raise FedscopeError(f"{self.path}@{number}: samples are {counts.tolist()}; give numbers from 0 on")
         p = _column(weights, ids, f"{self.path}@{number}", "weights")
         p = p if p is not None else counts if counts is not None else np.ones(len(ids))
         if not (np.isfinite(p).all() and p.sum() > 0 and (p >= 0).all()):
@@ -163,7 +165,7 @@ class Recorder:
             if statistics:
                 self._tell("statistics", f"{self.path}@{number}: statistics were not averaged: {'; '.join(statistics)}")
         numbers: dict[str, float | int | None] = {
-            **(metrics or {}),
+            **_numbers(metrics or {}, f"{self.path}@{number}"),
             "round": number,
             "participants": len(ids),
             **({} if step is None else step.metrics()),
@@ -198,11 +200,13 @@ class Recorder:
             self.flush()
         finally:
             self._closed = True
-            if self._writer is not None:
-                self._writer.close()
-            if self._lock is not None:
-                self._lock.release()
-            self._background.close()
+            try:
+                self._background.close()  # before the folder is given back: the thread may still write
+            finally:
+                if self._writer is not None:
+                    self._writer.close()
+                if self._lock is not None:
+                    self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -275,7 +279,7 @@ class Recorder:
 
         layout = first.layout(None if self._module is None else self._module.layout())
         info = {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
             "source": self._source,
             "layout": layout.to_json(),
@@ -348,6 +352,21 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
         return np.array([float(by_id[k]) for k in ids])
     except (TypeError, ValueError):
         raise FedscopeError(f"{place}: {what} are {listed([by_id[k] for k in ids], 4)}, not numbers") from None
+
+
+def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
+    """A round's numbers as plain floats, whatever they were given as.
+
+    Raises:
+        FedscopeError: what is no number.
+    """
+    found: dict[str, float | None] = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = None if value is None else float(value)
+        except (TypeError, ValueError):
+            raise FedscopeError(f"{place}: the metric {name} is {value!r}, not a number; give float(...)") from None
+    return found
 
 
 def _not_finite(model: GivenModel) -> str:

@@ -277,6 +277,18 @@ def test_a_users_numbers_do_not_number_the_round(tmp_path: Path) -> None:
     assert (metrics["round"], metrics["participants"], metrics["test_loss"]) == (1, 1, 0.5)
 
 
+def test_numbers_of_a_round_may_be_tensors_and_are_not_texts(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=[model(0)], metrics={"train_loss": torch.tensor(0.5), "test_loss": np.array(0.25)})
+        with pytest.raises(FedscopeError, match=r"run@2: the metric lr is 'low', not a number; give float"):
+            recorder.round(clients=[model(0)], metrics={"lr": "low"})
+        with pytest.raises(FedscopeError, match=r"run@2: samples are \[-5.0\]; give numbers from 0 on"):
+            recorder.round(clients=[model(0)], samples=[-5], weights=[1.0])
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1,)
+    assert (run.round(1).metrics["train_loss"], run.round(1).metrics["test_loss"]) == (0.5, 0.25)
+
+
 def test_what_makes_a_module_is_named_where_it_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets_of_recorder.py").write_text(
         "from torch import nn\n\n\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 2)\n"

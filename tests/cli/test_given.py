@@ -167,6 +167,8 @@ def test_another_code_of_the_same_layers_is_another_result(here: Path, capsys: p
     [
         ("model", "os:abort"),
         ("model", "nets_elsewhere:small(3)"),
+        ("model", "named.r.evil:make"),
+        ("model", "pip:main"),
         ("data", "subprocess:getoutput('touch harm')"),
         ("data", "os.path:join"),
     ],
