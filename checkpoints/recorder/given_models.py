@@ -80,6 +80,10 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     for name, tensor in value.items():
         if not isinstance(name, str):
             raise FedscopeError(f"a model has an entry {name!r}, which is no name; give its state_dict()")
+        parts = name.split("/")
+        inside = ["/".join(parts[:i]) for i in range(1, len(parts))]
+        if "" in parts or "." in parts or any(place in value for place in inside):
+            raise FedscopeError(f"a model has an entry {name!r}, which a run cannot hold beside the others; rename it")
         arrays[name], dtypes[name] = _array(name, tensor)
     return GivenModel(arrays, dtypes, parameters)
 

@@ -90,6 +90,8 @@ def record_files(
                 about = {"imported": imported(files)}
                 recorder = _FileRecorder(out, architecture, model=model, data=data, about=about, force=force)
                 stack.enter_context(recorder)
+            # of a mean that was just made there is nothing to find out
+            recorder._looks = own.global_ is not None
             recorder.flush()  # or three rounds were in memory: one that is written, one that waits, and this
             recorder.round(
                 start=None if start is None else reader.in_order(start),
@@ -156,6 +158,8 @@ def mean_of(clients: Mapping[int, GivenModel], samples: Mapping[int, int] | None
             continue
         total = np.zeros(largest.arrays[name].shape, np.float64)
         for weight, model in zip(p, models, strict=True):
+            if weight == 0:  # and may have diverged
+                continue
             total += np.multiply(numbers_of(model.arrays[name], dtype), weight, dtype=np.float64)
         with np.errstate(over="ignore"):  # of models that have diverged
             arrays[name] = _to_bfloat16(total) if dtype == BFLOAT16 else total.astype(dtype)

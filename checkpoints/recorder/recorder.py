@@ -20,6 +20,7 @@ from ..partition import Partition
 from ..run_folders import fill_run, lock_for_new_run
 from ..run_writer import RunWriter
 from ..runs import Run
+from ..weights import Layout
 from .given_models import GivenModel, architecture, difference, given_model, numbers_of
 from .round_image import round_image
 from .server_check import Rule, ServerCheck, ServerStep
@@ -45,11 +46,12 @@ class Recorder:
         partition: which samples of the training split each client has, by its number; for questions about clients' own
             data and the training data of all. With ``labels``.
         labels: of the training split's samples, whole numbers from 0.
-        resume: go on with a run that was recorded there before.
+        resume: go on behind a run that was recorded there before; where there is none, it is a new run.
         force: replace a run that is there; nothing else is ever replaced.
 
     Raises:
-        FedscopeError: something is in the way; another recorder is at work there; nothing to resume.
+        FedscopeError: something is in the way; another recorder is at work there; a run to go on with that names
+            another model, other data or another partition.
 
     >>> import tempfile, numpy as np
     >>> w = {"w": np.zeros(3, np.float32)}
@@ -84,16 +86,19 @@ class Recorder:
         self._partition = None if partition is None else _partition(partition, labels)
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
+        self._layout: Layout | None = None
         self._check: ServerCheck | None = None
+        self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
         self._lost, self._closed = "", False
         self._background = Background()
         if resume and (self.path / "run.json").exists():
             self._writer = RunWriter.open(self.path)
-            self._check = ServerCheck(self._writer.run.layout)
-            if not self._writer.run.is_foreign:
+            try:
+                self._go_on(self._writer.run)
+            except BaseException:
                 self._writer.close()
-                raise FedscopeError(f"{path} was trained by fedscope; go on with it: fedscope train --resume {path}")
+                raise
         else:
             on = "give force=True to replace it, resume=True to go on behind it, or another path"
             self._lock = lock_for_new_run(self.path, force=force, replace=on, elsewhere="give another path")
@@ -138,17 +143,12 @@ class Recorder:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it anew with resume=True")
         if self._ended():
             return None
-        number = self._next
+        number, place = self._next, f"{self.path}@{self._next}"
         models = self._models(number, clients, start, global_)
         ids = sorted(models.clients)
-        counts = _column(samples, ids, f"{self.path}@{number}", "samples")
-        if counts is not None and not (np.isfinite(counts).all() and (counts >= 0).all()):
-            raise FedscopeError(f"{self.path}@{number}: samples are {counts.tolist()}; give numbers from 0 on")
-        p = _column(weights, ids, f"{self.path}@{number}", "weights")
-        p = p if p is not None else counts if counts is not None else np.ones(len(ids))
-        if not (np.isfinite(p).all() and p.sum() > 0 and (p >= 0).all()):
-            raise FedscopeError(f"{self.path}@{number}: the clients' weights are {p.tolist()}; give numbers from 0 on")
-        p = p / p.sum()
+        counts = _samples(samples, ids, place)
+        p = _weights(weights, counts, ids, place)
+        given_numbers = _numbers(metrics or {}, place)
         cohort = [models.clients[k] for k in ids]
         for k, model in zip(ids, cohort, strict=True):
             if diverged := _not_finite(model):
@@ -157,31 +157,26 @@ class Recorder:
                     f"{self.path}@{number}: client {k} has diverged ({diverged} is not finite); it is recorded as is",
                 )
         step = None
-        assert self._check is not None
-        if models.start is not None and models.global_ is not None:
+        if self._looks and models.start is not None and models.global_ is not None:
+            self._check = self._check or ServerCheck(models.layout)
             step, statistics = self._check.look(models.start, cohort, p, models.global_)
             if step.rule is Rule.RATE and step.rate < 0:
                 self._tell("sign", f"{self.path}@{number}: {step}")
             if statistics:
                 self._tell("statistics", f"{self.path}@{number}: statistics were not averaged: {'; '.join(statistics)}")
         numbers: dict[str, float | int | None] = {
-            **_numbers(metrics or {}, f"{self.path}@{number}"),
+            **given_numbers,
             "round": number,
             "participants": len(ids),
             **({} if step is None else step.metrics()),
         }
         columns = {"client_samples": counts, "weights": p}
+        single = {"start": models.start, "global": models.global_}
+        image = round_image(number, models.layout, ids, cohort, single, columns, numbers)
+        if self._writer is None:  # last, so that a first round that is refused leaves what was there
+            self._begin(models.layout)
         writer = self._writer
         assert writer is not None
-        image = round_image(
-            number,
-            writer.run.layout,
-            ids,
-            cohort,
-            {"start": models.start, "global": models.global_},
-            columns,
-            numbers,
-        )
         self._give(lambda: writer.write_image(number, image, numbers))
         self._next += 1
         return step
@@ -256,14 +251,14 @@ class Recorder:
             read[int(k)] = self._read(place, f"client {int(k)}", model, names)
         sent = None if start is None else self._read(place, "start", start, names)
         end = None if global_ is None else self._read(place, "global_", global_, names)
-        if self._writer is None:
-            self._begin(sent or end or next(iter(read.values())))
-        assert self._writer is not None
-        layout = self._writer.run.layout
+        layout = self._layout
+        if layout is None:
+            first = sent or end or next(iter(read.values()))
+            layout = first.layout(None if self._module is None else self._module.layout())
         for what, given in [("start", sent), ("global_", end), *((f"client {k}", one) for k, one in read.items())]:
             if given is not None and (clause := difference(given, layout)):
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
-        return _Models(read, sent, end)
+        return _Models(layout, read, sent, end)
 
     def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> GivenModel:
         if model is None:
@@ -273,11 +268,34 @@ class Recorder:
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 
-    def _begin(self, first: GivenModel) -> None:
+    def _go_on(self, run: Run) -> None:
+        """Take over where a run stands.
+
+        Raises:
+            FedscopeError: it was trained here; it is of another model, other data or another partition than was given.
+        """
+        if not run.is_foreign:
+            raise FedscopeError(
+                f"{run.path} was trained by fedscope; go on with it: fedscope train --resume {run.path}"
+            )
+        has = {"model": run.info.get("model"), "data": run.info.get("data", {}).get("name")}
+        for what, given in (("model", self._model_name), ("data", self._data)):
+            if given not in (None, has[what]):
+                was = f"with {what} {has[what]}" if has[what] else f"without {what}"
+                raise FedscopeError(f"{run.path} was recorded {was}, not {given}; leave {what}= out to go on with it")
+        if self._partition is not None and not _same(self._partition, run.partition):
+            raise FedscopeError(
+                f"{run.path} was recorded with another partition; leave partition= out to go on with it"
+            )
+        self._layout = run.layout
+        self._check = ServerCheck(run.layout)
+        if run.rounds:
+            self._check.recall(run.round("last"))
+
+    def _begin(self, layout: Layout) -> None:
         """Make the run."""
         from ... import __version__
 
-        layout = first.layout(None if self._module is None else self._module.layout())
         info = {
             "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
@@ -298,13 +316,14 @@ class Recorder:
             self._lock.release()
             raise
         self._lock = None  # the writer's now
-        self._check = ServerCheck(self._writer.run.layout)
+        self._layout = self._writer.run.layout
 
 
 @dataclass(frozen=True)
 class _Models:
-    """A round's models, read."""
+    """A round's models, read, and the layout that all of them have."""
 
+    layout: Layout
     clients: dict[int, GivenModel]
     start: GivenModel | None
     global_: GivenModel | None
@@ -328,9 +347,50 @@ def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
     for k, part in rows.items():
         if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
             raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
+    if not rows:
+        raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
     parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows, default=-1) + 1))
     classes = int(y.max()) + 1
     return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
+
+
+def _same(one: Partition, other: Partition | None) -> bool:
+    return (
+        other is not None
+        and len(one.clients) == len(other.clients)
+        and all(map(np.array_equal, one.clients, other.clients))
+    )
+
+
+def _samples(given: Any, ids: Sequence[int], place: str) -> np.ndarray | None:
+    """n_k in the order of the clients.
+
+    Raises:
+        FedscopeError: no whole numbers from 0; of other clients.
+    """
+    counts = _column(given, ids, place, "samples")
+    if counts is not None and not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():
+        raise FedscopeError(
+            f"{place}: samples are {listed(counts.tolist(), 4)}; give whole numbers from 0 on, and others as weights="
+        )
+    return counts
+
+
+def _weights(given: Any, counts: np.ndarray | None, ids: Sequence[int], place: str) -> np.ndarray:
+    """p in the order of the clients, sum 1.
+
+    Raises:
+        FedscopeError: negative or not finite, or all of them 0; of other clients.
+    """
+    p = _column(given, ids, place, "weights")
+    p = p if p is not None else counts if counts is not None else np.ones(len(ids))
+    if not (np.isfinite(p).all() and (p >= 0).all() and p.max() > 0):
+        raise FedscopeError(
+            f"{place}: the clients' weights are {listed(p.tolist(), 4)}; give numbers from 0 on, at least one above 0"
+        )
+    p = p / p.max()  # so that no sum is infinite
+    shares: np.ndarray = p / p.sum()
+    return shares
 
 
 def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray | None:
@@ -394,7 +454,9 @@ def described(rows: Mapping[int, Mapping[str, float]]) -> str:
             break
         same = number
     if same == min(steps):
-        when = f"in all {len(steps)} rounds" if len(steps) > 1 else f"in round {last}"
+        which = "all" if len(steps) == len(rows) else "the"
+        known = "" if len(steps) == len(rows) else " that were looked at"
+        when = f"in {which} {len(steps)} rounds{known}" if len(steps) > 1 else f"in round {last}"
     else:
         when = f"from round {same} on" if same < last else f"in round {last}, unlike before"
     return f"{steps[last]} ({when})"

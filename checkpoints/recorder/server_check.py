@@ -15,11 +15,14 @@ from math import isnan, nan
 import numpy as np
 
 from ..errors import listed
+from ..rounds import Round
 from ..weights import BFLOAT16, Layout
-from .given_models import GivenModel, numbers_of
+from .given_models import GivenModel, given_model, numbers_of
 
 #: coordinates that are looked at, at most: of a model, and of a cohort
 COORDINATES, ALL_COORDINATES = 2**18, 2**22
+#: numbers that a rate and momenta, three coefficients, are told from, at least
+FEW = 12
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, BFLOAT16: 2.0**-7}
 #: rounding that is larger than this share of the server's step leaves nothing to be said
 _COARSE = 0.2
@@ -123,6 +126,8 @@ class ServerStep:
                 text = "global is start: nothing was aggregated"
             case Rule.COARSE:
                 text = "the models' precision is too coarse to say how global came about"
+            case _ if isnan(self.left):
+                text = "models are not finite, so nothing is said of the server"
             case _:
                 text = (
                     f"no known server explains global: {100 * self.left:.2g} % of its step is no multiple of Σ p Δ "
@@ -155,11 +160,18 @@ class ServerCheck:
         origin, end = self._vector(start), self._vector(global_)
         moves = np.stack([self._vector(client) for client in clients])
         moves -= origin
-        d, m = end - origin, p @ moves
+        d, m = end - origin, p[p > 0] @ moves[p > 0]
         step = self._explain(d, m, moves, p, float(np.linalg.norm(end)))
         self._before = (m, d) if np.isfinite(d).all() and np.isfinite(m).all() else None
         lacking, clauses = self._statistics(start, clients, p, global_)
         return replace(step, statistics=lacking), clauses
+
+    def recall(self, round_: Round) -> None:
+        """Go on behind a recorded round, whose steps momentum is told by."""
+        if {"start", "global"} <= set(round_.models) and round_.has_clients:
+            clients, p = round_.clients(), round_.weights
+            rows = [given_model(clients.row(k).arrays()) for k in range(len(clients))]
+            self.look(given_model(round_.read("start").arrays()), rows, p, given_model(round_.read("global").arrays()))
 
     def _vector(self, model: GivenModel) -> np.ndarray:
         parts = []
@@ -240,6 +252,9 @@ def _linear(
     """A rate, momentum or Nesterov momentum over m, if one of them explains d."""
     length = float(np.linalg.norm(d))
     (rate,), left = _fitted(d, [m])
+    # a few numbers are explained by anything
+    if len(d) < FEW:
+        return None
     if left <= noise:
         return ServerStep(Rule.RATE, rate, left=left / length)
     if before is None or before[0].shape != d.shape:

@@ -473,7 +473,7 @@ def replies_with(change: Callable[[list[Message]], Any]) -> Callable[[int], list
             lambda found: [reply(1, {**model(1), "a.scale": np.array(["x"] * 4)}, partition=1)],
             "run@2: client 1: a.scale is <U1, which a run cannot hold",
         ),
-        (lambda found: [reply(1, model(1), -3, 1)], "run@2: samples are [-3.0]; give numbers from 0 on"),
+        (lambda found: [reply(1, model(1), -3, 1)], "run@2: samples are -3.0; give whole numbers from 0 on"),
     ],
 )
 def test_a_round_that_cannot_be_recorded_is_told_and_left_out(

@@ -282,11 +282,89 @@ def test_numbers_of_a_round_may_be_tensors_and_are_not_texts(tmp_path: Path) -> 
         recorder.round(clients=[model(0)], metrics={"train_loss": torch.tensor(0.5), "test_loss": np.array(0.25)})
         with pytest.raises(FedscopeError, match=r"run@2: the metric lr is 'low', not a number; give float"):
             recorder.round(clients=[model(0)], metrics={"lr": "low"})
-        with pytest.raises(FedscopeError, match=r"run@2: samples are \[-5.0\]; give numbers from 0 on"):
+        with pytest.raises(FedscopeError, match=r"run@2: samples are -5.0; give whole numbers from 0 on"):
             recorder.round(clients=[model(0)], samples=[-5], weights=[1.0])
     run = Run.open(tmp_path / "run")
     assert run.rounds == (1,)
     assert (run.round(1).metrics["train_loss"], run.round(1).metrics["test_loss"]) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"clients": [model(0)], "start": {"w": np.zeros(3, np.float32)}},
+        {"clients": [model(0)], "samples": {}},
+        {"clients": [model(0)], "samples": [0.5]},
+        {"clients": [model(0)], "metrics": {"lr": "low"}},
+        {"clients": [{**model(0), "a.bias/x": np.zeros(2, np.float32)}]},
+    ],
+)
+def test_a_first_round_that_is_refused_leaves_the_run_that_was_there(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=[model(3)])
+    with Recorder(tmp_path / "run", force=True) as recorder:
+        with pytest.raises(FedscopeError):
+            recorder.round(**wrong)
+        same(Run.open(tmp_path / "run").round(1).client(0).arrays(), model(3))
+        recorder.round(clients=[model(4)])  # and no layout is taken from it
+    same(Run.open(tmp_path / "run").round(1).client(0).arrays(), model(4))
+
+
+def test_momentum_is_told_behind_a_resume(tmp_path: Path) -> None:
+    rng, kept = np.random.default_rng(0), {"v": np.zeros(200)}
+    w = rng.normal(size=200).astype(np.float32)
+    found = []
+    for _ in range(6):
+        with Recorder(tmp_path / "run", resume=True) as recorder:
+            rows = (w + rng.normal(size=(3, 200)) + 1).astype(np.float32)
+            kept["v"] = 0.9 * kept["v"] + (rows.astype(float) - w).mean(0)
+            end = (w + kept["v"]).astype(np.float32)
+            arrays = [{"w": row} for row in rows]
+            found.append(recorder.round(start={"w": w}, clients=arrays, global_={"w": end}))
+            w = end
+    assert [step.rule for step in found[1:] if step] == [Rule.MOMENTUM] * 5
+
+
+def test_a_run_is_gone_on_with_as_what_it_was(tmp_path: Path) -> None:
+    y = np.array([0, 1, 0])
+    own: dict[str, Any] = {"model": "nets:a", "data": "digits", "partition": {0: [0, 2], 1: [1]}, "labels": y}
+    for resume in (False, True):
+        with Recorder(tmp_path / "run", **own, resume=resume) as recorder:
+            recorder.round(clients=[model(0), model(1)])
+    for other, said in (
+        ({"model": "nets:b"}, "was recorded with model nets:a, not nets:b; leave model= out to go on with it"),
+        ({"data": "npz:x.npz"}, "was recorded with data digits, not npz:x.npz; leave data= out"),
+        ({"partition": {0: [0]}, "labels": y}, "was recorded with another partition; leave partition= out"),
+    ):
+        with pytest.raises(FedscopeError, match=said):
+            Recorder(tmp_path / "run", resume=True, **other)
+    with Recorder(tmp_path / "run", resume=True) as recorder:  # and the folder is free
+        recorder.round(clients=[model(0)])
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+    with pytest.raises(FedscopeError, match="partition= names no client"):
+        Recorder(tmp_path / "other", partition={}, labels=y)
+
+
+def test_a_client_of_no_weight_spoils_nothing_and_few_numbers_say_nothing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    w = {"w": np.zeros(50, np.float32)}
+    rows = [{"w": rng.normal(size=50).astype(np.float32)} for _ in range(3)]
+    rows[2]["w"][0] = np.nan
+    mean = {"w": ((rows[0]["w"].astype(float) + rows[1]["w"]) / 2).astype(np.float32)}
+    with Recorder(tmp_path / "run") as recorder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step = recorder.round(start=w, clients=rows, weights=[1e308, 1e308, 0], global_=mean)
+        assert step is not None
+        assert step.rule is Rule.MEAN
+        lost = recorder.round(start=w, clients=rows, global_=mean)
+    assert str(lost) == "models are not finite, so nothing is said of the server"
+    one = {"w": np.zeros(1, np.float32)}
+    clients = [{"w": np.float32([k])} for k in (1, 2)]
+    with Recorder(tmp_path / "tiny") as recorder, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tiny = recorder.round(start=one, clients=clients, global_={"w": np.float32([-7])})
+    assert tiny is not None
+    assert tiny.rule is Rule.UNKNOWN
 
 
 def test_what_makes_a_module_is_named_where_it_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +437,10 @@ def renamed(arrays: Arrays) -> Arrays:
             {"clients": {0: model(1)}, "samples": {0: 3, 9: 4}},
             "run@2: client 9 has samples, but no model (clients 0 have); give both or neither",
         ),
-        ({"clients": [model(1)], "samples": [0]}, "run@2: the clients' weights are [0.0]; give numbers from 0 on"),
+        (
+            {"clients": [model(1)], "samples": [0]},
+            "run@2: the clients' weights are 0.0; give numbers from 0 on, at least one above 0",
+        ),
         ({"clients": [model(1)], "samples": ["many"]}, "run@2: samples are many, not numbers"),
     ],
 )
