@@ -184,9 +184,11 @@ class Layout:
         >>> Layout((one, two)).as_in(Layout((two, one))).names
         ('b', 'a')
         """
+        if other.entries == self.entries:
+            return self
         own = {entry.name: entry for entry in self.entries}
         told = {entry.name: (entry.shape, entry.dtype) for entry in other.entries}
-        if other.entries == self.entries or told != {n: (entry.shape, entry.dtype) for n, entry in own.items()}:
+        if told != {name: (entry.shape, entry.dtype) for name, entry in own.items()}:
             return self
         return Layout(tuple(replace(entry, stored=own[entry.name].stored) for entry in other.entries))
 

@@ -137,7 +137,7 @@ class Evaluator:
 
         def form(i: int, replica: Replica) -> None:
             model = pick(i)
-            replica.load(model.parameters, model.buffers)
+            _take(replica, model)
 
         loss, error = np.empty(rows), np.empty(rows)
         for i, model_loss, model_error in self.evaluate(rows, form):
@@ -150,7 +150,7 @@ class Evaluator:
 
         def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
             (replica,) = self._first(1, replicas)
-            replica.load(model.parameters, model.buffers)
+            _take(replica, model)
             parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
             return torch.cat(parts)
 
@@ -160,7 +160,7 @@ class Evaluator:
         """Outputs of a model on the first ``count`` samples, [count, ...]; computed here, in no worker."""
         with torch_threads(1):
             (replica,) = self._first(1, self._idle[0])
-            replica.load(model.parameters, model.buffers)
+            _take(replica, model)
             return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
 
     def batches(self, part: int) -> Iterator[Tensor]:
@@ -240,3 +240,11 @@ def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
         return LINEAR_BATCH
     pixels = prod(samples.x.shape[2:]) if samples.x.dim() > 2 else prod(samples.x.shape[1:])
     return min(max(CONVOLUTION_BATCH, CONVOLUTION_PIXELS // max(1, pixels)), LINEAR_BATCH // 2)
+
+
+def _take(replica: Replica, model: Weights) -> None:
+    """Load a model by the names of its tensors, which another program may have recorded in an order of its own."""
+    own = model.layout.as_in(replica.layout)
+    if own is not model.layout:
+        model = own.flatten(model.arrays())
+    replica.load(model.parameters, model.buffers)

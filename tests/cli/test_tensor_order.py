@@ -84,6 +84,27 @@ def test_the_order_of_tensors_changes_no_number(here: Path, capsys: pytest.Captu
     assert numbers(found[1]) == pytest.approx(numbers(found[0]), rel=1e-6, abs=1e-9, nan_ok=True)
 
 
+def test_the_evaluator_and_servers_that_compare_models_go_by_names(here: Path) -> None:
+    from nets_ordered import Net  # type: ignore[import-not-found]
+
+    from fedscope.checkpoints import Run
+    from fedscope.landscape import Evaluator
+    from fedscope.training import load_data
+    from fedscope.training.reaggregation import Measuring, reaggregate, reaggregating_config
+
+    data, found, members = load_data("digits"), [], []
+    for folder in ("own", "other"):
+        recorded = Run.open(f"{folder}/r")
+        found.append(Evaluator(Net(), data.samples("test")).models(recorded.round(2).clients()))
+        (made,) = reaggregate(
+            recorded, 2, [reaggregating_config(recorded, 2, "greedy")], measuring=Measuring(Net(), data)
+        )
+        members.append(made.members)
+    for one, other in zip(*found, strict=True):
+        assert list(one) == pytest.approx(list(other), rel=1e-6)
+    assert members[0] == members[1]
+
+
 def numbers(found: Any) -> list[float]:
     """All of an answer."""
     if isinstance(found, dict):
