@@ -36,5 +36,5 @@ def test_the_first_step_looks_ahead_and_heavy_ball_momentum_does_not(small: Any)
     step = FMA().step({}, start, clients, cohort).parameters - start.parameters
     ahead = DiLoCo(lr=1.0).step(state, start, clients, cohort).parameters - start.parameters
     np.testing.assert_allclose(ahead, 1.9 * step, rtol=0, atol=1e-14)
-    heavy = FedAvgM().step({"m": state["v"]}, start, clients, cohort).parameters - start.parameters
+    heavy = FedAvgM().step(state, start, clients, cohort).parameters - start.parameters
     np.testing.assert_allclose(heavy, step, rtol=0, atol=1e-14)

@@ -9,21 +9,22 @@ from typing import ClassVar
 import numpy as np
 
 from ...checkpoints import Weights
-from ..methods import About, Cohort, Served, ServerMethod, State
+from ..methods import About, Cohort, Served, State
 from ..settings import setting
 from ..shared.server_steps import weighted_update
+from .fedavgm import FedAvgM
 
 
 @dataclass(frozen=True)
-class DiLoCo(ServerMethod):
-    """The server steps along the clients' mean update with Nesterov momentum.
+class DiLoCo(FedAvgM):
+    """FedAvgM with Nesterov momentum.
 
     With Δ̄ = Σ p_i (θ_i − w) [P], as torch's ``SGD(nesterov=True)`` steps along the gradient −Δ̄::
 
-        v⁺ = β v + Δ̄
-        w⁺ = w + η_s (Δ̄ + β v⁺)
+        m⁺ = β m + Δ̄
+        w⁺ = w + η_s (Δ̄ + β m⁺)
 
-    v_0 = 0, so the first step is η_s (1 + β) times FMA's. FedAvgM steps along v⁺ alone. The workers' half, AdamW over
+    m_0 = 0, so the first step is η_s (1 + β) times FMA's. FedAvgM steps along m⁺ alone. The workers' half, AdamW over
     hundreds of steps, is not here: any client method goes with it.
 
     Source: Douillard et al., DiLoCo: η_s = 0.7, β = 0.9. β = 0 is refused: with η_s = 1 that is FMA.
@@ -32,24 +33,18 @@ class DiLoCo(ServerMethod):
     about: ClassVar[About] = About(
         "DiLoCo",
         "Douillard et al., DiLoCo, arXiv 2023",
-        "w⁺ = w + η_s (Δ̄ + βv⁺), v⁺ = βv + Δ̄",
-        keeps="v",
+        "w⁺ = w + η_s (Δ̄ + βm⁺), m⁺ = βm + Δ̄",
+        keeps="m",
     )
-    optimiser: ClassVar[bool] = True
 
     lr: float = setting(0.7, "η_s: the outer step", above=0)
-    momentum: float = setting(0.9, "β: how much of the last v stays", above=0, below=1, off="--server fma")
-
-    def init(self, w: np.ndarray) -> State:
-        """v_0 = 0, [P]."""
-        return {"v": np.zeros_like(w)}
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         update = weighted_update(start, clients, cohort.p)
-        v = self.momentum * state["v"].astype(np.float64) + update
+        m = self.momentum * state["m"].astype(np.float64) + update
         dtype = start.layout.dtype
-        moved = start.parameters + self.lr * (update + self.momentum * v)
-        return Served(moved.astype(dtype), {"v": v.astype(dtype)})
+        moved = start.parameters + self.lr * (update + self.momentum * m)
+        return Served(moved.astype(dtype), {"m": m.astype(dtype)})
 
 
 PROVIDES = DiLoCo
