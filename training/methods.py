@@ -225,6 +225,8 @@ class ServerMethod(Settings):
     forgets_start: ClassVar[bool] = False
     #: whether it reads how many steps clients took, which a run of another program need not say
     counts_steps: ClassVar[bool] = False
+    #: whether it reads how many clients there are in all, alike
+    counts_clients: ClassVar[bool] = False
 
     weighting: Literal["samples", "uniform"] = setting("samples", "p: proportional to n_i, or equal")
 

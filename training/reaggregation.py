@@ -73,7 +73,7 @@ def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[s
 
     Raises:
         FedscopeError: an unknown method or setting; a method that does not go with the clients that the round was
-            trained with, with the reason; one that counts local steps, and a run that does not say them.
+            trained with, with the reason; one that counts local steps or all clients, and a run that does not say them.
     """
     if run.is_foreign and run.config is None:
         config = Config.read({"server": {"method": server, **dict(settings or {})}})
@@ -81,6 +81,11 @@ def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[s
             raise FedscopeError(
                 f"--server {server} counts local steps, and {run.path}, which was recorded by {run.info['source']}, "
                 "does not say how its clients stepped; give another server"
+            )
+        if config.server.counts_clients and "clients" not in run.info:
+            raise FedscopeError(
+                f"--server {server} counts all clients, and {run.path}, which was recorded by {run.info['source']}, "
+                "does not say how many there are; record it with partition= and labels=, or give another server"
             )
         return config
     run.require("config.toml")

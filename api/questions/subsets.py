@@ -41,7 +41,8 @@ def subsets(
         rounds: which, or ``all`` with their clients; the first and last of these by default.
         sizes: numbers m of clients in an average, or ``all``; by default all, of more than 20 clients 12 from 1 to C.
         subsets: how many subsets of a size, drawn with ``seed``; all where there are no more.
-        weights: of a subset's clients: by their numbers of ``samples``, or ``uniform``.
+        weights: of a subset's clients: by their numbers of ``samples``, of a run that another program
+            recorded by its p, or ``uniform``.
         measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``test``, and ``train`` takes all
             clients' training data.
 
@@ -84,7 +85,8 @@ def subsets(
                         modules[run.name],
                         samples,
                         run.round(number),
-                        weights=weights,
+                        # another program may weigh its clients as it likes
+                        weights="recorded" if run.is_foreign and weights == "samples" else weights,
                         run=run.name,
                         sizes=own,
                         subsets=subsets,

@@ -156,11 +156,12 @@ def variance_of(one: RoundFactors, m: int) -> Reading:
     independent, as in the factor. Of one client the interval over clients, of more none."""
     name = "variance_of_1_client" if m == 1 else f"variance_of_{m}_clients"
     scale = one.count / (one.count - 1) if one.independent else 1.0
+    known = [(row, row.variance) for row in one.clients if row.variance is not None]
     if m == 1:
-        equal = [(replace(row, weight=1.0), scale * row.variance) for row in one.clients]
+        equal = [(replace(row, weight=1.0), scale * variance) for row, variance in known]
         return mean_of_clients(name, one, equal)
-    p = np.array([row.weight for row in one.clients])
-    variances = scale * np.array([row.variance for row in one.clients])
+    p = np.array([row.weight for row, _ in known])
+    variances = scale * np.array([variance for _, variance in known])
     chosen = (list(members) for members in choose(len(p), m, SUBSETS, np.random.default_rng(m)))
     sums = [float(np.square(p[own] / p[own].sum()) @ variances[own]) for own in chosen]
     return Reading(name, one.round, fmean(sums))

@@ -124,7 +124,7 @@ def decompose_round(
     return RoundFactors.of(
         cohort,
         distance,
-        np.trace(total.spread, axis1=1, axis2=2) / cohort.count / total.n,
+        np.trace(total.spread, axis1=1, axis2=2) / cohort.count / total.n if cohort.count > 1 else None,
         client_biases(total) if split else (),
         outputs="outputs" if numbers else outputs,
         samples=total.n,

@@ -113,7 +113,7 @@ class Decomposition(TableResult):
                 **{"run": str, "round": int, "client": int},
                 "samples": lambda text: int(text) if text else None,
                 "train_bias": number,
-                **{"heter_bias": number, "variance": float, "distance": float, "model": str},
+                **{"heter_bias": number, "variance": number, "distance": float, "model": str},
                 "trained": lambda text: int(text) if text else None,
             },
         ),

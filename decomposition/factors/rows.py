@@ -75,7 +75,7 @@ class ClientRow:
     weight: float
     train_bias: float | None
     heter_bias: float | None
-    variance: float
+    variance: float | None
     distance: float
     trained: int | None = None
 
@@ -113,7 +113,7 @@ class RoundFactors(Kept):
         cls,
         cohort: CohortDraws,
         distance: npt.NDArray[np.float64],
-        variance: npt.NDArray[np.float64],
+        variance: npt.NDArray[np.float64] | None,
         biases: Sequence[tuple[float | None, float | None]] = (),
         **known: Any,
     ) -> Self:
@@ -121,7 +121,7 @@ class RoundFactors(Kept):
 
         Args:
             distance: ||w_k^r - w_FMA^r|| [K, R].
-            variance: the clients' [K].
+            variance: the clients' [K]; None of a single draw, which has none.
             biases: theirs inside and outside of their own samples, where something splits them.
             known: the other fields.
         """
@@ -131,7 +131,7 @@ class RoundFactors(Kept):
                 None if cohort.client_samples is None else int(cohort.client_samples[k]),
                 float(cohort.p[k]),
                 *(biases[k] if biases else (None, None)),
-                float(variance[k]),
+                None if variance is None else float(variance[k]),
                 float(distance[k].mean()),
                 None if cohort.trained is None else int(cohort.trained[k]),
             )

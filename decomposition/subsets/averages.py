@@ -161,15 +161,19 @@ def round_subsets(
     """The averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
 
     Args:
-        weights: ``samples``, so that p is proportional to the clients' numbers of samples, or ``uniform``. Of a round
-            whose numbers of samples were not recorded, its own p are taken.
+        weights: ``samples``, so that p is proportional to the clients' numbers of samples; ``recorded``, the round's
+            own p; or ``uniform``.
     """
-    clients = round_.clients()
-    n = round_.client_samples if round_.has("client_samples") else round_.weights
-    shares = n if weights == "samples" else np.ones(len(n))
+    clients, p = round_.clients(), round_.weights
+    shares = {"recorded": p, "uniform": np.ones(len(p))}.get(weights, p)
+    if weights != "uniform" and round_.has("client_samples"):
+        n = round_.client_samples
+        # where p are of the samples, the same bits as of a run that says no more
+        if weights == "samples" or np.allclose(n / max(1, n.sum()), p, rtol=1e-12):
+            shares = n
     rows = average_subsets(module, samples, clients, shares, **settings)
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
-    return RoundSubsets(run, round_.number, len(n), rows, diverged)
+    return RoundSubsets(run, round_.number, len(p), rows, diverged)
 
 
 def size_row(m: int, population: int, loss: np.ndarray, error: np.ndarray) -> SizeRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import shutil
@@ -186,3 +187,23 @@ def test_code_that_a_runs_file_names_is_not_called_with_arguments(
         assert f"named/r names {key} {name}, and no code is called as a run's file says it; if you know it" in said
         assert f"give --{key} {shlex.quote(name)}" in said
     assert not Path("harm").exists()
+
+
+def test_subsets_of_a_recorded_run_weigh_clients_as_it_did(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedscope import Recorder
+    from fedscope.checkpoints import Run
+    from fedscope.landscape import Evaluator
+    from fedscope.training import data_of, module_of
+
+    own, p = Run.open("own/r"), np.array([0.8, 0.1, 0.1])
+    round_ = own.round(1)
+    clients = round_.clients()
+    with Recorder("weighed/r") as recorder:
+        recorder.round(clients=[clients.row(k).arrays() for k in range(3)], samples=[10, 10, 10], weights=p.tolist())
+    told(capsys, "subsets", "weighed/r", *GIVEN, "--sizes", "3", "--out", "w")
+    with Path("w.subsets.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    mean = clients.layout.flatten({n: np.tensordot(p, v, 1) for n, v in clients.arrays().items()})
+    (loss,), (error,) = Evaluator(module_of(own), data_of(own).samples("test")).models([mean])
+    assert float(row["loss_mean"]) == pytest.approx(loss, rel=1e-5)
+    assert float(row["error_mean"]) == pytest.approx(error)

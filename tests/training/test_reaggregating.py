@@ -317,6 +317,14 @@ def test_a_run_of_another_program_says_all_that_most_servers_need(runs: Any, tmp
         elif server != "greedy":  # which needs the data and the architecture
             # the same as from the run that says all
             assert same(again(foreign, 2, server).weights, again(runs("fma"), 2, server).weights), server
+    del info["clients"]
+    shutil.copytree(tmp_path / "flower", tmp_path / "unsaid")
+    said = {**info, "files": {}, "source": "a loop"}
+    (tmp_path / "unsaid" / "run.json").write_text(json.dumps({k: v for k, v in said.items() if k != "sha256"}))
+    with pytest.raises(
+        FedscopeError, match=r"--server feddyn counts all clients, and .*unsaid, which was recorded by a"
+    ):
+        reaggregating_config(Run.open(tmp_path / "unsaid"), 1, "feddyn")
     with pytest.raises(FedscopeError, match=r"--from-state: .*flower was recorded by Flower 1\.9, which keeps no"):
         again(foreign, 2, "fedadam", from_state=True)
     module, data = module_of(runs("fma")), data_of(runs("fma"))

@@ -41,6 +41,7 @@ class FedDyn(ServerMethod):
         "w⁺ = mean θ_i − h⁺/α, h⁺ = h − (α/N) Σ Δ_i",
         keeps="h",
     )
+    counts_clients: ClassVar[bool] = True
 
     alpha: float | None = setting(
         None, "α of the regulariser: the client's where that is feddyn, else 0.01", above=0, off="--server fma"
