@@ -135,6 +135,13 @@ class Run:
         return to_arrays(self.rounds, rows, lambda t: self.round(t).metrics)
 
     @property
+    def larger_cohorts(self) -> str:
+        """What to do where a round has too few clients."""
+        if self.is_foreign:
+            return "record rounds with more clients"
+        return "train with more clients a round (--clients, --participation)"
+
+    @property
     def is_foreign(self) -> bool:
         """Whether another program recorded the run."""
         return "source" in self.info

@@ -87,9 +87,8 @@ def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
         lacks += ": nothing was measured while it was recorded"
     if not any(measure.column in USUAL for measure in asked):
         return lacks
-    run = curves[0].run if len(curves) == 1 else "RUN"
     return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
-        f"fedscope plane {run} --trajectory --model NAME --data NAME"
+        "fedscope plane RUN --trajectory, with --model and --data where the run names none"
     )
 
 

@@ -132,8 +132,7 @@ def reaggregate(
         )
     if len(round_.client_ids) < 2:
         raise FedscopeError(
-            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; train with more "
-            "clients a round (--clients, --participation)"
+            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; {run.larger_cohorts}"
         )
     # servers that forget it are given one of the clients, and a state only where there is a start
     start = round_.read("start") if "start" in round_.models else round_.client(int(round_.client_ids[0]))

@@ -162,7 +162,7 @@ def runs_of(
     opened, asked = asked_of(runs, rounds)
     refuse_nameless(opened, source)
     if draws.kind == "local":
-        refuse_replays(opened, "--draws none, the recorded models alone, or rounds:4, the last rounds of one cohort")
+        refuse_replays(opened, source.split)
     refuse_other_data(opened)
     return opened, asked, groups_of(opened, draws)
 

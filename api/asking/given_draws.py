@@ -80,7 +80,7 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
         if run.is_foreign and run.config is None:
             raise FedscopeError(
                 f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to differ "
-                "in its seed alone; give --draws rounds:4, the last rounds of one cohort"
+                "in its seed alone; give --draws none, the recorded models alone"
             )
         run.require("config.toml")
         config = run.config or {}

@@ -95,8 +95,7 @@ def panels_of(run: Run, path: str, rounds: str, end: str) -> list[PlaneModels]:
         ids = [int(k) for k in recorded_clients(run, number, start=False).client_ids]
         if len(ids) < 3:
             raise FedscopeError(
-                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; train with "
-                "more clients a round (--clients, --participation)"
+                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; {run.larger_cohorts}"
             )
         anchors = tuple(f"{path}@{number}/client-{k}" for k in ids[:3])
         panels.append(PlaneModels("models", anchors, (), f"Round {number}", f"{end}.round-{number}"))

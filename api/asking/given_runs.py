@@ -166,10 +166,7 @@ def recorded_pair(run: Run, number: int, address: str = "") -> Round:
     """
     round_ = recorded_clients(run, number, start=False)
     if len(round_.client_ids) < 2:
-        raise FedscopeError(
-            f"{address or round_.label} has a cohort of one, so there is no pair; train with more clients a round "
-            "(--clients, --participation)"
-        )
+        raise FedscopeError(f"{address or round_.label} has a cohort of one, so there is no pair; {run.larger_cohorts}")
     return round_
 
 
@@ -184,7 +181,9 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
     ([1, 3, 4], [2, 4])
     """
     if not available:
-        raise FedscopeError(f"{run} has no rounds yet; train it first: fedscope train --resume {run}")
+        raise FedscopeError(
+            f"{run} has no rounds yet; where it is trained here, go on with it: fedscope train --resume {run}"
+        )
     if text.strip() == "all":
         return list(available)
     rounds: set[int] = set()
@@ -236,17 +235,20 @@ def refuse_other_data(runs: Sequence[Run]) -> None:
             )
 
 
-def refuse_replays(runs: Sequence[Run], instead: str) -> None:
+def refuse_replays(runs: Sequence[Run], split: str) -> None:
     """Refuse draws by replay of runs whose local training is not known.
 
     Args:
-        instead: what to give, for the sentence.
+        split: what is to be measured on; without a partition ``train`` cannot be, and the remedy says so at once.
 
     Raises:
         FedscopeError: a run without a configuration.
     """
     for run in runs:
         if run.is_foreign and run.config is None:
+            on = " --split test" if split == "train" and run.partition is None else ""
+            several = f", or --draws rounds:4{on}, the last rounds of one cohort" if len(run.rounds) > 3 else ""
             raise FedscopeError(
-                f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed; give {instead}"
+                f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed; give --draws "
+                f"none{on}, the recorded models alone{several}"
             )

@@ -52,8 +52,8 @@ def synergy(
     opened, round_ = one_round(run, rounds)
     if len(round_.client_ids) < 2:
         raise FedscopeError(
-            f"{opened.path}@{round_.number} has a cohort of one, so there is nobody to disagree with; train with more "
-            "clients a round (--clients, --participation)"
+            f"{opened.path}@{round_.number} has a cohort of one, so there is nobody to disagree with; "
+            f"{opened.larger_cohorts}"
         )
     criteria: dict[str, Any] = {
         **{"classes": classes, "clusters": clusters, "cv_threshold": cv_threshold},

@@ -98,8 +98,8 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
         if len(round_.client_ids) < 2:
             if not pairs:
                 raise FedscopeError(
-                    f"{run.path}: every recorded round has a cohort of one, so there is no pair of updates; train "
-                    "with more clients a round (--clients, --participation)"
+                    f"{run.path}: every recorded round has a cohort of one, so there is no pair of updates; "
+                    f"{run.larger_cohorts}"
                 )
             raise FedscopeError(
                 f"{run.path}@{number} has a cohort of one, so there is no pair of updates; give other rounds, or "

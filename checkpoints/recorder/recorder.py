@@ -80,6 +80,10 @@ class Recorder:
     ) -> None:
         # absolute, because the program may change its folder
         self.path = Path(path).absolute()
+        if data is not None and not isinstance(data, str):
+            raise FedscopeError(
+                f"data was given as {type(data).__name__}, but a run keeps their name; give digits, npz:PATH"
+            )
         self._source, self._data = source, data
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
@@ -239,7 +243,8 @@ class Recorder:
         place = f"{self.path}@{number}"
         by_id = dict(enumerate(clients)) if isinstance(clients, list | tuple) else clients
         if not isinstance(by_id, Mapping) or not by_id:
-            raise FedscopeError(f"{place}: no clients were given; give clients={{number: model}}")
+            what = "no clients" if not by_id else f"clients as {type(clients).__name__}"
+            raise FedscopeError(f"{place}: {what} were given; give clients={{number: model}}, or a list")
         names = None if self._module is None else tuple(self._module.arrays)
         read: dict[int, GivenModel] = {}
         for k, model in by_id.items():

@@ -17,6 +17,7 @@ from ...checkpoints.recorder.recorder import described
 from ..progress import progress
 
 if TYPE_CHECKING:
+    from ...checkpoints import Round
     from ...training.run_checks import Soundness
 
 
@@ -112,11 +113,20 @@ def describe(run: Run) -> dict[str, Any]:
         "test error": error,
         "size": size,
         "created": created,
-        **(
-            {"server": server} if run.is_foreign and (server := described(read_table(run.path / "metrics.csv"))) else {}
-        ),
+        **({"server": server} if run.is_foreign and (server := server_of(run, rounds)) else {}),
         **({"branched from": f"{branch['run']}@{branch['round']}"} if branch else {}),
     }
+
+
+def server_of(run: Run, rounds: Sequence[Round]) -> str:
+    """How a recorded run's server came to its models, or why that is not known; "" where there is nothing to say."""
+    table = run.path / "metrics.csv"
+    if server := described(read_table(table) if table.exists() else {}):
+        return server
+    for name in ("start", "global"):
+        if rounds and not any(name in one.models for one in rounds):
+            return f"not looked at, because no round has its {name}"
+    return ""
 
 
 def check(paths: Sequence[Path], as_json: bool) -> None:

@@ -341,6 +341,8 @@ def test_a_run_is_gone_on_with_as_what_it_was(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run", resume=True) as recorder:  # and the folder is free
         recorder.round(clients=[model(0)])
     assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+    with pytest.raises(FedscopeError, match="data was given as tuple, but a run keeps their name; give digits, npz:P"):
+        Recorder(tmp_path / "other", data=(y, y))  # type: ignore[arg-type]
     with pytest.raises(FedscopeError, match="partition= names no client"):
         Recorder(tmp_path / "other", partition={}, labels=y)
 
@@ -405,7 +407,8 @@ def renamed(arrays: Arrays) -> Arrays:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"clients": {}}, "run@2: no clients were given; give clients={number: model}"),
+        ({"clients": {}}, "run@2: no clients were given; give clients={number: model}, or a list"),
+        ({"clients": (one for one in [model(1)])}, "run@2: clients as generator were given; give clients={number: mod"),
         ({"clients": {"a": model(1)}}, "run@2: client 'a' is no whole number from 0 on; number the clients: "),
         ({"clients": {-1: model(1)}}, "run@2: client -1 is no whole number from 0 on"),
         ({"clients": {0: None}}, "run@2: client 0 has no model; leave it out"),
@@ -600,3 +603,13 @@ def test_memory_is_two_rounds_of_clients(tmp_path: Path) -> None:
     rounds = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     # the two, and an eighth of room at the end of a growing buffer
     assert 0.9 < rounds < 2.5
+
+
+def test_ls_says_why_nothing_was_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedscope.cli.main import run
+
+    for name, more in (("start", {"global_": model(1)}), ("global", {"start": model(1)})):
+        with Recorder(tmp_path / name) as recorder:
+            recorder.round(clients=[model(0)], **more)
+        assert run(["ls", str(tmp_path / name)]) == 0
+        assert f"not looked at, because no round has its {name}" in capsys.readouterr().out

@@ -64,9 +64,7 @@ def test_the_recorded_models_alone_of_a_run_that_another_program_recorded(
         "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
     )
     told = ["--model", "nets:small", "--data", "digits", "--split", "test"]
-    with pytest.raises(
-        FedscopeError, match=r"cannot be replayed; give --draws none, the recorded models alone, or rou"
-    ):
+    with pytest.raises(FedscopeError, match=r"cannot be replayed; give --draws none, the recorded models alone$"):
         decompose("runs/soup", model="nets:small", data="digits", split="test")
     assert run(["decompose", "runs/soup", *told, "--draws", "none", "--out", "soup"]) == 0
     words = capsys.readouterr().out

@@ -128,6 +128,7 @@ def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.Captur
         ("subsets bare/r GIVEN --split train", "(no partition.h5), and --split train is all clients' data; give"),
         ("decompose bare/r GIVEN --draws rounds:3", "(no partition.h5), and --split train is all clients' data; "),
         ("decompose elsewhere/r GIVEN", "whose training cannot be replayed; give --draws none, the recorded models"),
+        ("decompose bare/r GIVEN", "give --draws none --split test, the recorded models alone, or --draws rounds:4 "),
         ("explain elsewhere/r GIVEN", "whose training cannot be replayed; give --draws none, the recorded models"),
         ("decompose elsewhere/r GIVEN --draws rounds:9", "a later round, fewer draws, or --draws none"),
         ("decompose elsewhere/r GIVEN --draws runs", "keeps no settings, so it is not known to differ in its seed alo"),
