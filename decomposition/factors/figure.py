@@ -211,9 +211,9 @@ def _furnish(
         # Now, when every column is drawn: the limits are shared, and must hold all of them.
         ax.autoscale_view(scalex=False)
         if name in ("clients", "distance", "error"):
-            # room for the markers of a single round, whose values span nothing
-            alone = np.ptp(ax.dataLim.intervalx) == 0
-            ax.set_ylim(0.0, 1.1 * ax.dataLim.y1 if alone and ax.dataLim.y1 > 0 else ax.get_ylim()[1])
+            # room for the markers of the highest values, of which the margin of a narrow span has too little
+            highest = float(ax.dataLim.y1)
+            ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.08 * highest) if np.isfinite(highest) else ax.get_ylim()[1])
         ax.tick_params(labelleft=column == 0, labelbottom=name == last)
         if name == last and wide >= NARROW:
             ax.set_xlabel("round")
