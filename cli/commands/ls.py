@@ -109,6 +109,9 @@ def describe(run: Run) -> dict[str, Any]:
     return {
         **row,
         "with clients": spans(one.number for one in rounds if one.has_clients) or "none",
+        **(
+            {"with sketches": spans(sketched)} if (sketched := [one.number for one in rounds if one.has_sketch]) else {}
+        ),
         "averaged": spans(one.number for one in rounds if "averaged" in one.models) or "none",
         "test error": error,
         "size": size,

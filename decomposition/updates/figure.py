@@ -12,7 +12,7 @@ from ...landscape.drawing.heat_maps import colour_bar, name_columns, room_for, s
 from ...landscape.drawing.paper import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import even, label_ends
-from .result import diverged
+from .result import diverged, from_sketches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,6 +173,8 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
     if unmoved:
         parts.append(f"{unmoved} updates are zero and have no cosine")
     for result in results:
+        if sketched := from_sketches(result, short=True):
+            parts.append(f"{shortened(result.run, 10)}: {sketched}" if len(results) > 1 else sketched)
         if lost := diverged(result):
             parts.append(f"{shortened(result.run, 10)}: {lost}" if len(results) > 1 else lost)
     return "; ".join(parts)

@@ -195,13 +195,20 @@ def diverged(result: ClientUpdates) -> str:
     )
 
 
-def from_sketches(result: ClientUpdates) -> str:
-    """Which rounds are told from sketches, and how far off their numbers may be; "" where none is."""
+def from_sketches(result: ClientUpdates, *, short: bool = False) -> str:
+    """Which rounds are told from sketches, and how far off their numbers may be; "" where none is.
+
+    Args:
+        short: for a figure, without the formula.
+    """
     rounds = [round_ for round_ in result.rounds if round_.sketch]
     if not rounds:
         return ""
     k = min(round_.sketch for round_ in rounds)
     which = f"rounds {spans(round_.round for round_ in rounds)}" if len(rounds) > 1 else f"round {rounds[0].round}"
+    if short:
+        error = f"cosines off by up to {1 / math.sqrt(k):.2g}, one standard deviation"
+        return f"{which} from sketches of {k:,} numbers a client, {error}"
     return (
         f"{which} from sketches of {k:,} numbers a client: a length is off by {100 / math.sqrt(2 * k):.2g} %, the "
         f"cosine ρ of a pair by (1 − ρ²) {1 / math.sqrt(k):.2g} (one standard deviation)"

@@ -64,6 +64,10 @@ def test_updates_are_told_from_sketches_within_their_error(runs: tuple[Run, Run]
         "(1 − ρ²) 0.016 (one standard deviation)"
     )
     assert "sketch" not in exact.summary()
+    drawn, plain = (" ".join(text.get_text() for text in one.figure().texts) for one in (sketched, exact))
+    told = "rounds 1-3 from sketches of 4,096 numbers a client, cosines off by up to 0.016, one standard deviation"
+    assert told in " ".join(drawn.split())
+    assert "sketch" not in plain
 
 
 def test_the_command_keeps_and_reads_back_what_it_was_told_from(
@@ -77,6 +81,9 @@ def test_the_command_keeps_and_reads_back_what_it_was_told_from(
     assert command([*words, "--redraw", "--json"]) == 0
     assert [row["sketch"] for row in json.loads(capsys.readouterr().out)["rounds"]] == [4096] * 3
     assert command(["ls", "--check", str(sketched.path)]) == 0
+    capsys.readouterr()
+    assert command(["ls", str(sketched.path)]) == 0
+    assert "with sketches 1-3" in " ".join(capsys.readouterr().out.split())
 
 
 def test_models_are_taken_where_there_are_some(tmp_path: Path) -> None:
