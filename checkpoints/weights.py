@@ -267,7 +267,7 @@ def weighted_mean(clients: Weights, p: np.ndarray | Sequence[float], integer_fro
     """Σ_k p_k w_k, row by row in float64 and rounded once, so that anyone can repeat it bit for bit.
 
     ``acc = zeros(P); for k in order: acc += p[k] * clients[k]``, then cast to the layout's dtype. Buffers alike;
-    integer buffers are those of row ``integer_from``.
+    integer buffers are those of row ``integer_from``. A row of weight 0 has no part, even where it is not finite.
 
     Args:
         clients: [C, P].
@@ -283,8 +283,8 @@ def weighted_mean(clients: Weights, p: np.ndarray | Sequence[float], integer_fro
     def combine(rows: np.ndarray) -> np.ndarray:
         total = np.zeros(rows.shape[1:], np.float64)
         term = np.empty_like(total)
-        for k, weight in enumerate(p):
-            np.multiply(rows[k], weight, out=term, dtype=np.float64)
+        for k in np.flatnonzero(p):
+            np.multiply(rows[k], p[k], out=term, dtype=np.float64)
             total += term
         return total.astype(rows.dtype)
 

@@ -277,11 +277,8 @@ def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, 
     With the weights of a server that chooses among clients, of those that it has chosen.
     """
     only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
-    if served.p is None:
-        return weighted_mean(only_buffers, cohort.p, integer_from=int(cohort.samples.argmax())).buffers
-    taken = np.flatnonzero(served.p)
-    chosen = Weights(clients.layout, only_buffers.parameters[taken], {n: b[taken] for n, b in clients.buffers.items()})
-    return weighted_mean(chosen, served.p[taken], integer_from=int(served.p[taken].argmax())).buffers
+    p, largest = (cohort.p, cohort.samples) if served.p is None else (served.p, served.p)
+    return weighted_mean(only_buffers, p, integer_from=int(largest.argmax())).buffers
 
 
 def _one(cohort: Cohort) -> Cohort:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights
+from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, weighted_mean
 from fedscope.training import Config, module_of, train
 from fedscope.training.methods import Cohort
 from fedscope.training.reaggregation import reaggregate, reaggregating_config
@@ -101,6 +101,12 @@ def test_the_mean_is_measured_with_its_buffers() -> None:
 
     step([[1, 0], [2, 0]], judge, [0.25, 0.75])
     np.testing.assert_allclose(seen[1], [[0.25 * 6 + 0.75 * 7]])
+
+
+def test_the_soup_is_the_weighted_mean_of_its_clients_bit_for_bit() -> None:
+    rows = np.random.default_rng(3).normal(size=(5, 2))
+    served = step(rows, by_loss(lambda w: float(np.sum(w**2))), np.full(5, 0.2))
+    assert served.parameters.tobytes() == weighted_mean(models(rows), served.p).parameters.tobytes()
 
 
 def test_a_client_that_has_diverged_is_left_out_and_order_does_not_matter() -> None:

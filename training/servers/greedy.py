@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ...checkpoints import Weights, stack
+from ...checkpoints import Weights, stack, weighted_mean
 from ..methods import About, Cohort, Served, ServerMethod, State
 from ..settings import setting
 
@@ -51,59 +51,33 @@ class Greedy(ServerMethod):
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         assert cohort.judge is not None, "whoever steps with a server that judges gives it a judge"
+
+        def shares(members: list[int]) -> np.ndarray:
+            p = np.zeros(len(clients))
+            p[members] = cohort.p[members] / cohort.p[members].sum()
+            return p
+
         alone = _qualities(*cohort.judge(clients))
-        order = sorted(map(int, np.flatnonzero(cohort.p)), key=lambda k: (alone[k], cohort.client_ids[k]))
-        soup = _Soup(clients).with_client(order[0], cohort.p[order[0]])
-        best = alone[order[0]]
-        for k in order[1:]:
+        first, *others = sorted(map(int, np.flatnonzero(cohort.p)), key=lambda k: (alone[k], cohort.client_ids[k]))
+        taken, best = [first], alone[first]
+        for k in others:
             if alone[k][1] == np.inf:
                 break
-            tried = soup.with_client(k, cohort.p[k])
-            (quality,) = _qualities(*cohort.judge(stack([tried.mean()])))
+            (quality,) = _qualities(*cohort.judge(stack([_mean(clients, shares([*taken, k]))])))
             if quality <= best:
-                soup, best = tried, quality
-        p = np.zeros(len(clients))
-        p[list(soup.members)] = cohort.p[list(soup.members)]
-        return Served(soup.mean().parameters, p=p / p.sum())
+                taken, best = [*taken, k], quality
+        p = shares(taken)
+        return Served(_mean(clients, p).parameters, p=p)
+
+
+def _mean(clients: Weights, p: np.ndarray) -> Weights:
+    return weighted_mean(clients, p, integer_from=int(p.argmax()))
 
 
 def _qualities(losses: np.ndarray, errors: np.ndarray) -> list[Quality]:
     finite = np.where(np.isfinite(losses), losses, np.inf)
     wrong = np.where(np.isnan(errors), 0.0, errors)
     return [(float(error) if loss < np.inf else np.inf, float(loss)) for error, loss in zip(wrong, finite, strict=True)]
-
-
-class _Soup:
-    """A mean that clients are added to one by one; sums in float64, [P], so that a cohort is not copied."""
-
-    def __init__(self, clients: Weights) -> None:
-        self.clients, self.members = clients, ()  # type: tuple[Weights, tuple[int, ...]]
-        self.weight, self.heaviest = 0.0, 0.0
-        self.total = np.zeros(clients.layout.size)
-        self.buffers: dict[str, np.ndarray] = {}
-
-    def with_client(self, k: int, p: float) -> _Soup:
-        """The soup with client k, which has weight p."""
-        clients, made = self.clients, _Soup(self.clients)
-        made.members, made.weight = (*self.members, int(k)), self.weight + p
-        made.heaviest = max(self.heaviest, p)
-        np.multiply(clients.parameters[k], p, out=made.total, dtype=np.float64)
-        made.total += self.total
-        for name, rows in clients.buffers.items():
-            if rows.dtype.kind == "f":
-                made.buffers[name] = self.buffers.get(name, 0.0) + np.multiply(rows[k], p, dtype=np.float64)
-            else:  # of the client with the most samples, the first one of equals
-                made.buffers[name] = rows[k] if p > self.heaviest else self.buffers[name]
-        return made
-
-    def mean(self) -> Weights:
-        """The model [P]."""
-        layout, dtypes = self.clients.layout, {name: rows.dtype for name, rows in self.clients.buffers.items()}
-        buffers = {
-            name: np.asarray(value / self.weight if dtypes[name].kind == "f" else value, dtypes[name])
-            for name, value in self.buffers.items()
-        }
-        return Weights(layout, (self.total / self.weight).astype(layout.dtype), buffers)
 
 
 PROVIDES = Greedy
