@@ -137,7 +137,7 @@ _COUNT: _Rule = (_count, "a whole number from 1 on")
 _NATURAL: _Rule = (_natural, "a whole number from 0 on")
 _NUMBERS: _Rule = (_numbers, "a list of numbers")
 _DATA: dict[str, _Rule] = {
-    **dict.fromkeys(("name", "path", "sha256"), _TEXT),
+    **dict.fromkeys(("name", "path", "sha256", "file_sha256"), _TEXT),
     **dict.fromkeys(("channel_means", "channel_deviations"), _NUMBERS),
     "shape": (_shape, "a list of whole numbers from 1 on"),
     **dict.fromkeys(("train", "test"), _NATURAL),

@@ -30,6 +30,7 @@ from .given_samples import (
     limited,
     model_named,
     name_of,
+    refuse_changed_data,
     refuse_nameless,
     task_settings,
 )
@@ -81,6 +82,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
             read_file(address)  # says what there is instead
     runs = runs_of(models)
     first = _name(models, 0)
+    refuse_changed_data(runs, source)
     source = replace(source, data=data_named(runs, source))
     architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
     if architecture is None and runs:

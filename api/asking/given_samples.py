@@ -73,6 +73,18 @@ def data_named(runs: Sequence[Run], source: Source) -> Any:
     return source.data
 
 
+def refuse_changed_data(runs: Sequence[Run], source: Source) -> None:
+    """Refuse the file that a recorded run names where it has changed; what is given with --data may be anything.
+
+    Raises:
+        FedscopeError: says how to measure on it all the same.
+    """
+    if source.data is None and runs and runs[0].is_foreign:
+        from ..checkpoints.recorder.named_data import refuse_changed
+
+        refuse_changed(runs[0].path, runs[0].info.get("data", {}))
+
+
 def refuse_calls(run: Run, option: str, named: str) -> None:
     """Refuse what a run's file names beyond code in the folder that the user stands in, without arguments.
 
@@ -159,6 +171,7 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
 
     refuse_nameless(runs, source)
     data = data_named(runs, source)
+    refuse_changed_data(runs, source)
     if data is None:
         return data_of(runs[0], asked_task(runs, source))
     dataset = given_data(data, asked_task(runs, source))
@@ -166,7 +179,8 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
         seen = run.info.get("data", {}).get("sha256")
         if seen not in (None, dataset.sha256):
             raise FedscopeError(f"--data {name_of(data)} is not the data that {run.path} was trained on; leave it out")
-        if seen is None and run.partition is not None:
+        # of test samples alone the clients' part is not read
+        if seen is None and run.partition is not None and len(dataset.y_train):
             refuse_outside(run.partition, len(dataset.samples("train")), str(run.path), str(name_of(data)))
     return dataset
 

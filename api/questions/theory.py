@@ -235,11 +235,16 @@ def samples_of(posed: Posed, run: Run, source: Source, kernels: Sequence[int]) -
     """The samples of Lemma 1.
 
     Raises:
-        FedscopeError: the partition is used, but is of other data.
+        FedscopeError: the partition is used, but is of other data, or there are no training samples.
     """
     if run.partition is None or (source.split == "test" and not kernels):
         return posed.samples
     seen = run.info.get("data", {}).get("sha256")
+    if kernels and not len(posed.dataset.y_train):
+        raise FedscopeError(
+            f"{posed.dataset.name} has no training samples, and Theorem 2 needs the clients'; give --kernel none for "
+            "Lemma 1 alone"
+        )
     if seen is None:
         refuse_outside(run.partition, len(posed.dataset.samples("train")), str(run.path), str(name_of(source.data)))
     elif seen != posed.dataset.sha256:

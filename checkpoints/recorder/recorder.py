@@ -22,6 +22,7 @@ from ..run_writer import RunWriter
 from ..runs import Run
 from ..weights import Layout
 from .given_models import GivenModel, architecture, difference, given_model, numbers_of
+from .named_data import named_data, refuse_changed
 from .round_image import round_image
 from .server_check import Rule, ServerCheck, ServerStep
 
@@ -42,6 +43,7 @@ class Recorder:
             or function without arguments that makes a module, from a file that can be imported. Or a module. The names
             of models that are given as arrays without are those of the module.
         data: the data set's name (``digits``, ``npz:PATH``, ``module:factory``), so that questions need no ``--data``.
+            Of an ``npz`` that is there the run keeps the absolute path and a checksum, and questions refuse another.
         source: what trains the run, for sentences.
         partition: which samples of the training split each client has, by its number; for questions about clients' own
             data and the training data of all. With ``labels``.
@@ -80,11 +82,7 @@ class Recorder:
     ) -> None:
         # absolute, because the program may change its folder
         self.path = Path(path).absolute()
-        if data is not None and not isinstance(data, str):
-            raise FedscopeError(
-                f"data was given as {type(data).__name__}, but a run keeps their name; give digits, npz:PATH"
-            )
-        self._source, self._data = source, data
+        self._source, self._data = source, None if data is None else named_data(data)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
         self._partition = None if partition is None else _partition(partition, labels)
@@ -136,8 +134,8 @@ class Recorder:
             metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``.
 
         Returns:
-            What explains ``global``; None where ``start`` or ``global_`` is missing. What is wrong there, and clients
-            that have diverged, come as a :class:`~fedscope.checkpoints.FedscopeWarning` too.
+            What explains ``global``; None where ``global_`` is missing. What is wrong there, and clients that have
+            diverged, come as a :class:`~fedscope.checkpoints.FedscopeWarning` too.
 
         Raises:
             FedscopeError: no clients; models that do not fit together (the client is named); a client without samples,
@@ -161,7 +159,7 @@ class Recorder:
                     f"{self.path}@{number}: client {k} has diverged ({diverged} is not finite); it is recorded as is",
                 )
         step = None
-        if self._looks and models.start is not None and models.global_ is not None:
+        if self._looks and models.global_ is not None:
             self._check = self._check or ServerCheck(models.layout)
             step, statistics = self._check.look(models.start, cohort, p, models.global_)
             if step.rule is Rule.RATE and step.rate < 0:
@@ -284,10 +282,12 @@ class Recorder:
                 f"{run.path} was trained by fedscope; go on with it: fedscope train --resume {run.path}"
             )
         has = {"model": run.info.get("model"), "data": run.info.get("data", {}).get("name")}
-        for what, given in (("model", self._model_name), ("data", self._data)):
+        for what, given in (("model", self._model_name), ("data", (self._data or {}).get("name"))):
             if given not in (None, has[what]):
                 was = f"with {what} {has[what]}" if has[what] else f"without {what}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {given}; leave {what}= out to go on with it")
+        if self._data is not None:
+            refuse_changed(run.path, run.info.get("data", {}))
         if self._partition is not None and not _same(self._partition, run.partition):
             raise FedscopeError(
                 f"{run.path} was recorded with another partition; leave partition= out to go on with it"
@@ -307,7 +307,7 @@ class Recorder:
             "source": self._source,
             "layout": layout.to_json(),
             **({} if self._model_name is None else {"model": self._model_name}),
-            **({} if self._data is None else {"data": {"name": self._data}}),
+            **({} if self._data is None else {"data": self._data}),
             **self._about,
         }
         if self._partition is not None:

@@ -3,6 +3,7 @@
 With Δ_k = w_k - start, m = Σ p_k Δ_k and d = global - start, a server that averages has d = m. Others that are known:
 the plain mean of the clients, a rate η (d = η m, η < 0 where the sign is wrong), momentum (d_t = η m_t + β d_{t-1}),
 Nesterov momentum as DiLoCo's (v_t = β v_{t-1} + m_t, d_t = η (m_t + β v_t)), the median of the clients, one of them.
+Without start, a mean, the median and one client are told from the clients alone.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Rule(IntEnum):
     ONE_CLIENT = 6
     UNCHANGED = 7
     COARSE = 8
+    UNKNOWN_WITHOUT_START = 9
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class ServerStep:
         rule: what explains it.
         rate, momentum: η and β, where it has them.
         plain: whether it is of the mean with equal weights, though p has others.
-        left: ||d - what explains it|| / ||d||; where nothing does, of the best multiple of m.
+        left: ||d - what explains it|| / ||d||; where nothing does, of the best multiple of m. Without start, ||d|| is
+            how far clients are from their mean, the root mean square.
         statistics: how many floating buffers are not the clients' mean.
     """
 
@@ -126,6 +129,11 @@ class ServerStep:
                 text = "global is start: nothing was aggregated"
             case Rule.COARSE:
                 text = "the models' precision is too coarse to say how global came about"
+            case Rule.UNKNOWN_WITHOUT_START:
+                text = (
+                    "global is not the clients' mean, their median or one of them; with start, more servers could be "
+                    "told"
+                )
             case _ if isnan(self.left):
                 text = "models are not finite, so nothing is said of the server"
             case _:
@@ -151,18 +159,24 @@ class ServerCheck:
         self._stride = 0
 
     def look(
-        self, start: GivenModel, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
+        self, start: GivenModel | None, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
     ) -> tuple[ServerStep, list[str]]:
         """What explains ``global``, and a clause for each kind of buffers that are not averaged."""
         if not self._stride:
             fit = min(COORDINATES, ALL_COORDINATES // max(1, len(clients)))
             self._stride = max(1, -(-self.layout.size // max(1, fit)))
-        origin, end = self._vector(start), self._vector(global_)
+        end = self._vector(global_)
         moves = np.stack([self._vector(client) for client in clients])
+        # without start, from the first client that counts: what is told then is the same from everywhere
+        origin = moves[int(np.argmax(p > 0))].copy() if start is None else self._vector(start)
         moves -= origin
         d, m = end - origin, p[p > 0] @ moves[p > 0]
-        step = self._explain(d, m, moves, p, float(np.linalg.norm(end)))
-        self._before = (m, d) if np.isfinite(d).all() and np.isfinite(m).all() else None
+        norm = float(np.linalg.norm(end))
+        if start is None:
+            step, self._before = self._told_without_start(d, m, moves, p, norm), None
+        else:
+            step = self._explain(d, m, moves, p, norm)
+            self._before = (m, d) if np.isfinite(d).all() and np.isfinite(m).all() else None
         lacking, clauses = self._statistics(start, clients, p, global_)
         return replace(step, statistics=lacking), clauses
 
@@ -184,27 +198,16 @@ class ServerCheck:
         length = float(np.linalg.norm(d))
         if not np.isfinite(length) or not np.isfinite(m).all():
             return ServerStep(Rule.UNKNOWN)
-        dtypes = [entry.stored or entry.dtype for entry in self.layout.parameters]
-        eps = max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
-        # each of C terms, and the sum, is rounded to the precision of the weights; some servers sum in it
-        noise = (1 + np.sqrt(len(moves))) / 2 * max(eps, 1e-12) * norm + 1e-9 * length
-
-        def left(explained: np.ndarray) -> float:
-            return float(np.linalg.norm(d - explained))
-
-        u = moves.mean(axis=0)
-        bases = [(m, False)] + ([] if np.allclose(p, 1 / len(p), rtol=1e-9) else [(u, True)])
+        noise = self._noise(len(moves), norm) + 1e-9 * length
         if length and noise > _COARSE * length:
-            return ServerStep(Rule.COARSE, left=left(m) / length)
-        for mean, plain in bases:
-            if left(mean) <= noise:
-                return ServerStep(Rule.MEAN, 1.0, plain=plain, left=left(mean) / length if length else 0.0)
+            return ServerStep(Rule.COARSE, left=float(np.linalg.norm(d - m)) / length)
+        bases = _means(m, moves, p)
+        if (step := _average(d, bases, noise, length)) is not None:
+            return step
         if not length:
             return ServerStep(Rule.UNCHANGED)
-        if (other := left(np.median(moves, axis=0))) <= noise:
-            return ServerStep(Rule.MEDIAN, left=other / length)
-        if (nearest := min(left(move) for move in moves)) <= noise:
-            return ServerStep(Rule.ONE_CLIENT, left=nearest / length)
+        if (step := _taken(d, moves, noise, length)) is not None:
+            return step
         for mean, plain in bases:
             step = _linear(d, mean, self._before, noise)
             if step is not None:
@@ -212,8 +215,31 @@ class ServerCheck:
         (rate,), rest = _fitted(d, [m])
         return ServerStep(Rule.UNKNOWN, rate, left=rest / length)
 
+    def _told_without_start(
+        self, d: np.ndarray, m: np.ndarray, moves: np.ndarray, p: np.ndarray, norm: float
+    ) -> ServerStep:
+        if not np.isfinite(d).all() or not np.isfinite(m).all():
+            return ServerStep(Rule.UNKNOWN)
+        finite = moves[np.isfinite(moves).all(axis=1)]
+        spread = float(np.sqrt(np.square(finite - finite.mean(axis=0)).sum(axis=1).mean()))
+        noise = self._noise(len(moves), norm) + 1e-9 * spread
+        left = float(np.linalg.norm(d - m))
+        # of clients that are alike up to rounding, a mean, a median and one client are the same
+        if noise > _COARSE * spread and (len(moves) > 1 or left <= noise):
+            alike = left <= noise and len(moves) == 1
+            return ServerStep(Rule.MEAN, 1.0, left=0.0) if alike else ServerStep(Rule.COARSE)
+        found = _average(d, _means(m, moves, p), noise, spread) or _taken(d, moves, noise, spread)
+        return found or ServerStep(Rule.UNKNOWN_WITHOUT_START, left=left / spread if spread else nan)
+
+    def _noise(self, clients: int, norm: float) -> float:
+        """How far rounding takes a mean of clients from what it should be: each of C terms, and the sum, is rounded to
+        the precision of the weights; some servers sum in it."""
+        dtypes = [entry.stored or entry.dtype for entry in self.layout.parameters]
+        eps = max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
+        return float((1 + np.sqrt(clients)) / 2 * max(eps, 1e-12) * norm)
+
     def _statistics(
-        self, start: GivenModel, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
+        self, start: GivenModel | None, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
     ) -> tuple[int, list[str]]:
         """How many floating buffers are not averaged, and what they are instead, a clause each."""
         found: dict[str, list[str]] = {}
@@ -226,8 +252,11 @@ class ServerCheck:
             size = float(np.linalg.norm(mean))
             if not np.isfinite(size) or np.linalg.norm(end - mean) <= 1e-3 * size + 1e-12:
                 continue
-            begin = numbers_of(start.arrays[entry.name], start.dtypes[entry.name])
-            kept = "kept from start" if np.array_equal(end, begin) else "not the clients' mean"
+            kept = "not the clients' mean"
+            if start is not None and np.array_equal(
+                end, numbers_of(start.arrays[entry.name], start.dtypes[entry.name])
+            ):
+                kept = "kept from start"
             if any(np.array_equal(end, row) for row in rows):
                 kept = "those of one client"
             found.setdefault(kept, []).append(entry.name)
@@ -235,6 +264,27 @@ class ServerCheck:
             f"{listed(names, 3)} in global {'are' if len(names) > 1 else 'is'} {what}" for what, names in found.items()
         ]
         return sum(map(len, found.values())), clauses
+
+
+def _means(m: np.ndarray, moves: np.ndarray, p: np.ndarray) -> list[tuple[np.ndarray, bool]]:
+    """The weighted mean, and where p is not the same for all the plain one; whether it is that."""
+    return [(m, False)] + ([] if np.allclose(p, 1 / len(p), rtol=1e-9) else [(moves.mean(axis=0), True)])
+
+
+def _average(d: np.ndarray, means: Sequence[tuple[np.ndarray, bool]], noise: float, length: float) -> ServerStep | None:
+    for mean, plain in means:
+        if (left := float(np.linalg.norm(d - mean))) <= noise:
+            return ServerStep(Rule.MEAN, 1.0, plain=plain, left=left / length if length else 0.0)
+    return None
+
+
+def _taken(d: np.ndarray, moves: np.ndarray, noise: float, length: float) -> ServerStep | None:
+    """Whether it is the median or one client."""
+    if (left := float(np.linalg.norm(d - np.median(moves, axis=0)))) <= noise:
+        return ServerStep(Rule.MEDIAN, left=left / length)
+    if (left := min(float(np.linalg.norm(d - move)) for move in moves)) <= noise:
+        return ServerStep(Rule.ONE_CLIENT, left=left / length)
+    return None
 
 
 def _fitted(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], float]:

@@ -236,6 +236,39 @@ def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, 
     assert str(ServerStep.of_metrics(step.metrics())) == str(step)
 
 
+@pytest.mark.parametrize("name", SERVERS)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
+def test_without_start_what_depends_on_clients_alone_is_told(name: str, seed: int, clients: int, scale: float) -> None:
+    from fedscope.checkpoints.recorder.given_models import given_model
+    from fedscope.checkpoints.recorder.server_check import ServerCheck
+
+    server, expected = SERVERS[name]
+    rng = np.random.default_rng(seed)
+    p = rng.permutation(np.arange(1, clients + 1)) * 10.0
+    p /= p.sum()
+    w = rng.normal(size=500).astype(np.float32)
+    rows = (w + scale * (rng.normal(size=500) + rng.normal(size=(clients, 500)))).astype(np.float32)
+    end = {"w": np.asarray(server(w.astype(float), rows.astype(float), p, {})).astype(np.float32)}
+    check = ServerCheck(given_model(end).layout())
+    step, _ = check.look(None, [given_model({"w": row}) for row in rows], p, given_model(end))
+    told = (Rule.MEAN, Rule.MEDIAN, Rule.ONE_CLIENT)
+    assert step.rule is (expected.rule if expected.rule in told else Rule.UNKNOWN_WITHOUT_START)
+    assert step.plain == (expected.plain and expected.rule in told)
+    assert str(ServerStep.of_metrics(step.metrics())) == str(step)
+
+
+def test_without_start_alike_clients_and_single_ones_say_no_more_than_they_can(tmp_path: Path) -> None:
+    ones = {"w": np.ones(50, np.float32)}
+    near = {"w": ones["w"] + np.float32(2e-7)}
+    other = {"w": -ones["w"]}
+    found = []
+    for name, clients, end in (("alike", [ones, near], ones), ("one", [ones], ones), ("apart", [ones], other)):
+        with Recorder(tmp_path / name) as recorder:
+            found.append(recorder.round(clients=clients, global_=end))
+    assert [step and step.rule for step in found] == [Rule.COARSE, Rule.MEAN, Rule.UNKNOWN_WITHOUT_START]
+
+
 def test_a_wrong_sign_and_statistics_that_are_not_averaged_are_said_at_once(tmp_path: Path) -> None:
     start = model(0)
     clients = {k: near(start, k + 1) for k in range(3)}
@@ -341,6 +374,13 @@ def test_a_run_is_gone_on_with_as_what_it_was(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run", resume=True) as recorder:  # and the folder is free
         recorder.round(clients=[model(0)])
     assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+    np.savez(tmp_path / "x.npz", x_test=y)
+    for resume in (False, True):
+        with Recorder(tmp_path / "filed", data=f"npz:{tmp_path}/x.npz", resume=resume) as recorder:
+            recorder.round(clients=[model(0)])
+    np.savez(tmp_path / "x.npz", x_test=y + 1)
+    with pytest.raises(FedscopeError, match=r"x\.npz has changed since the run was recorded"):
+        Recorder(tmp_path / "filed", data=f"npz:{tmp_path}/x.npz", resume=True)
     with pytest.raises(FedscopeError, match="data was given as tuple, but a run keeps their name; give digits, npz:P"):
         Recorder(tmp_path / "other", data=(y, y))  # type: ignore[arg-type]
     with pytest.raises(FedscopeError, match="partition= names no client"):
@@ -608,8 +648,7 @@ def test_memory_is_two_rounds_of_clients(tmp_path: Path) -> None:
 def test_ls_says_why_nothing_was_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fedscope.cli.main import run
 
-    for name, more in (("start", {"global_": model(1)}), ("global", {"start": model(1)})):
-        with Recorder(tmp_path / name) as recorder:
-            recorder.round(clients=[model(0)], **more)
-        assert run(["ls", str(tmp_path / name)]) == 0
-        assert f"not looked at, because no round has its {name}" in capsys.readouterr().out
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=[model(0)], start=model(1))
+    assert run(["ls", str(tmp_path / "run")]) == 0
+    assert "not looked at, because no round has its global" in capsys.readouterr().out

@@ -115,6 +115,46 @@ def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
+    "words", [["decompose", *SPLIT], ["decompose", "--draws", "none"], ["forgetting", "--rounds", "last"]]
+)
+def test_test_samples_alone_are_enough_beside_a_partition(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    from fedscope.training import load_data
+
+    samples = load_data("digits").samples("test")
+    np.savez("test.npz", x_test=samples.x, y_test=samples.y)
+    command, *options = [*words, "--split", "test"]
+    whole = told(capsys, command, "elsewhere/r", *options, *GIVEN, "--out", "a")
+    alone = [*GIVEN[:3], "npz:test.npz"]
+    assert told(capsys, command, "elsewhere/r", *options, *alone, "--out", "b") == whole
+
+
+def test_a_recorded_file_that_has_changed_is_refused_unless_it_is_given(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedscope import Recorder, Run
+
+    draw = np.random.default_rng(0)
+    x, y = draw.random((30, 1, 8, 8), dtype=np.float32), np.arange(30) % 10
+    np.savez("mine.npz", x_test=x, y_test=y)
+    recorded = Run.open("bare/r").round("last")
+    clients = [recorded.clients().row(k).arrays() for k in range(3)]
+    with Recorder("loop", data="npz:mine.npz") as recorder:
+        recorder.round(clients=clients)
+    name = Run.open("loop").info["data"]["name"]
+    assert name == f"npz:{here.resolve() / 'mine.npz'}"
+    asked = ["subsets", "loop", "--model", "nets_elsewhere:small", "--limit", "9"]
+    before = told(capsys, *asked, "--out", "a")
+    np.savez("mine.npz", x_test=x[::-1], y_test=y)
+    for words in (asked, ["plane", "loop@1", "--clients", "--grid", "3", "--model", "nets_elsewhere:small"]):
+        said = refused(capsys, *words)
+        assert "mine.npz has changed since the run was recorded" in said
+        assert f"or give --data {name} to measure" in said
+    assert told(capsys, *asked, "--data", name, "--out", "b") != before
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         *(
@@ -135,6 +175,10 @@ def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.Captur
         ("forgetting bare/r GIVEN", "so no data are a client's own; give partition= and labels= to the Recorder"),
         ("subsets own/r --data npz:other.npz", "--data npz:other.npz is not the data that own/r was trained on; leave"),
         ("forgetting elsewhere/r --model nets_elsewhere:small --data npz:other.npz", "but the train split of npz:othe"),
+        (
+            "theory elsewhere/r --model nets_elsewhere:small --data npz:test.npz --draws none --split test",
+            "has no training samples, and Theorem 2 needs the clients'; give --kernel none for Lemma 1 alone",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_run_from_elsewhere_lacks_is_said_with_the_remedy(
@@ -143,6 +187,7 @@ def test_what_a_run_from_elsewhere_lacks_is_said_with_the_remedy(
     draw = np.random.default_rng(0)
     x, y = draw.random((30, 1, 8, 8), dtype=np.float32), np.arange(30) % 10
     np.savez("other.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.savez("test.npz", x_test=x, y_test=y)
     said = refused(capsys, *words.replace("GIVEN", " ".join(GIVEN)).split())
     assert message in said
     assert "Traceback" not in said
