@@ -90,7 +90,10 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
         matched, converted = _match(value, option)
         if matched:
             return converted
-    raise FedscopeError(f"{place} = {value!r} has the wrong type: it takes {' or '.join(map(_spoken, options))}")
+    # a word where one of several words is asked for
+    choice = isinstance(value, str) and any(get_origin(option) is Literal for option in options)
+    wrong = "is no choice" if choice else "has the wrong type"
+    raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_spoken, options))}")
 
 
 def _match(value: Any, hint: Any) -> tuple[bool, Any]:

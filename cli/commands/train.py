@@ -155,8 +155,8 @@ def command(
 
 
 def _setting(config: Any) -> str:
-    """``digits on 50 clients, shards:2``: what is learnt, and how it lies on the clients."""
-    return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}"
+    """``digits on 50 clients, shards:2, with ima``: what is learnt, by which clients and methods."""
+    return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}, with {config.title()}"
 
 
 def _branched(

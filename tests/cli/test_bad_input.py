@@ -132,7 +132,7 @@ CASES = [
         "train --model resnet18 --partition iid --batch 1 --out new",
         "client 0 has batches of one sample, which BatchNorm",
     ),
-    ("train --model resnet18 --set model.stem=5x5 --out new", "model.stem = '5x5' has the wrong type: it takes one of"),
+    ("train --model resnet18 --set model.stem=5x5 --out new", "model.stem = '5x5' is no choice: it takes one of"),
     ("train --set model.weights=none.pt --out new", "none.pt does not exist"),
     # branches
     ("train --from runs/ima --method fma", "runs/ima is a run; name one of its models, as in runs/ima@last"),

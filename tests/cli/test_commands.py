@@ -62,7 +62,8 @@ def test_names_in_any_case_and_values_left_out_are_resolved_in_the_run_and_what_
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--method", "FedAvg", "--server", "FedAvgM", "--partition", "dirichlet", *SHORT]) == 0
-    assert "runs/fma: 2 rounds of digits on 8 clients, dirichlet:0.1, recording up to" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "runs/fma: 2 rounds of digits on 8 clients, dirichlet:0.1, with fedavgm, recording up to" in said
     made = Run.open("runs/fma").config
     assert made is not None
     assert (made["data"]["partition"], made["server"]["method"]) == ("dirichlet:0.1", "fedavgm")
