@@ -152,10 +152,10 @@ _WEIGHTS: dict[str, _Rule] = {
     "fresh": (_list_of_texts, "a list of texts"),
 }
 _ENTRIES: dict[str, _Rule] = {
-    **dict.fromkeys(("created", "source", "model", "device", "engine", "precision"), _TEXT),
-    **dict.fromkeys(("versions", "files", "imported"), _TEXTS),
+    **dict.fromkeys(("created", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
+    **dict.fromkeys(("versions", "files", "imported", "cluster"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
-    **dict.fromkeys(("clients", "classes"), _COUNT),
+    **dict.fromkeys(("clients", "classes", "threads"), _COUNT),
     "data": (_DATA, "an object"),
     "weights": (_WEIGHTS, "an object"),
     "branch": (_BRANCH, "an object"),

@@ -34,6 +34,7 @@ def branch(
     keep_going: bool = False,
     watcher: Watcher | None = None,
     workers: int | None = None,
+    engine: str | None = None,
     task: Any = None,
     until: int | None = None,
     profile: Profile | None = None,
@@ -46,7 +47,7 @@ def branch(
     Args:
         changes: nested tables laid over the run's configuration.
         task: the run's, where it is code of the user's own.
-        until, profile: as in :func:`fedscope.training.train`.
+        engine, until, profile: as in :func:`fedscope.training.train`.
 
     Raises:
         FedscopeError: changed data or model, no round left to play, an incomplete history, and all that ``train``
@@ -61,12 +62,12 @@ def branch(
     learnt = trained_task(config, task, str(run.path))
     refuse_without_classes(config, learnt)
     data, module = data_of(run, learnt), module_of(run)
-    config, compute = resolved(config, workers, config.data.name)
+    config, compute = resolved(config, workers, config.data.name, engine)
     split = partition_of(run)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
-    engine = Engine(module, compute, profile, config.run.engine)
-    federation = Federation.assemble(config, data, split, engine)
+    work = Engine(module, compute, profile, config.run.engine)
+    federation = Federation.assemble(config, data, split, work)
     refuse_gaps(run, round)
     # All that the branch will read of its history is there, or it is refused before anything is made.
     position = position_after(run, round, config, federation.facts)
@@ -76,7 +77,7 @@ def branch(
         refuse_small_disk(needed, out)
     info = {
         **{key: value for key, value in run.info.items() if key not in ("format", "version")},
-        **made_with(config),
+        **made_with(config, compute),
         "branch": {
             "run": str(run.path.resolve()),
             "round": round,

@@ -6,16 +6,19 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Event
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
+from ..checkpoints.errors import listed
 from ..landscape import run_in_workers
-from ..landscape.evaluation.compute import CPU, Compute, cores, torch_threads
+from ..landscape.cluster.jobs import Job
+from ..landscape.evaluation.compute import CPU, Compute
 from .cohort_bench import CohortBench
 from .cohort_training import CohortTask, updates_of
 from .local_training import LocalTask, LocalUpdate
@@ -85,7 +88,9 @@ class Engine:
     :data:`TOGETHER` clients in one pass, which numbers differ from by rounding; what else is asked of clients is done
     one by one. See :func:`fedscope.training.engine_choice.engine_of`.
 
-    A device without memory for several clients trains one by one from then on, with a warning.
+    A device without memory for several clients trains one by one from then on, with a warning. On a cluster
+    (``compute.cluster``) a client, or a group of clients that go together, is a task of a worker there, with the same
+    numbers; a profile holds the round's parts alone then.
 
     Attributes:
         kind: of a run; ``auto`` is one by one.
@@ -100,6 +105,7 @@ class Engine:
     kind: Literal["auto", "threads", "device", "cohort"] = "auto"
     _narrowed: Event = field(default_factory=Event, repr=False, compare=False)
     _benches: list[dict[int, CohortBench]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _places: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def train(
         self,
@@ -166,21 +172,18 @@ class Engine:
             return [self._alone(method.train, tasks[k], bench, stop) for k in group]
 
         groups = grouped([len(task.indices) for task in tasks])
-        benches = self._benches if self._small else []
-        threads = self.compute.workers or cores()
-        if len(groups) >= threads:
-            done = run_in_workers(on_bench, groups, make=dict, workers=self.compute.workers, idle=benches)
+        if self.compute.cluster is not None:
+            work = OfGroup(method, self.module, self.compute.here)
+            members = [[tasks[k] for k in group] for group in groups]
+            done = self.compute.cluster.run(self._job(work, "groups", partial(dict), tasks), members)
             for group, updates in zip(groups, done, strict=True):
                 yield from zip(group, updates, strict=True)
             return
-        own = benches.pop() if benches else {}
-        for group in groups:
-            # batched products give a client's to one thread as long as there are enough clients for all threads:
-            # so numbers do not depend on how many threads there are
-            with torch_threads(min(threads, max(1, len(group) // FEWEST))):
-                updates = on_bench(group, own, Event())
+        benches = self._benches if self._small else []
+        # one thread of torch's each: with several the last bits depend on how many, where a loss has exponentials
+        done = run_in_workers(on_bench, groups, make=dict, workers=self.compute.workers, idle=benches)
+        for group, updates in zip(groups, done, strict=True):
             yield from zip(group, updates, strict=True)
-        benches.append(own)
 
     @property
     def _small(self) -> bool:
@@ -196,6 +199,10 @@ class Engine:
 
     def each(self, work: Callable[[LocalTask], Result], tasks: Sequence[LocalTask]) -> Generator[Result, None, None]:
         """``work(task)`` for every task, in their order, each with its worker's bench."""
+        if self.compute.cluster is not None:
+            place = NewBench(self.module, self.compute.here)
+            yield from self.compute.cluster.run(self._job(OfOne(work), "one", place, tasks), tasks)
+            return
 
         def on_bench(task: LocalTask, bench: Workbench, stop: Event) -> Result:
             return self._alone(work, task, bench, stop)
@@ -203,7 +210,12 @@ class Engine:
         def make() -> Workbench:
             return Workbench(self.module, self.compute)
 
-        return run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers)
+        yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers)
+
+    def _job(self, work: Any, kind: str, place: Callable[[], Any], tasks: Sequence[LocalTask]) -> Job[Any, Any]:
+        """For a cluster; its workers' places are those of the first job of a kind, which are alike."""
+        constants = [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else []
+        return Job(work, self._places.setdefault(kind, place), _spoken, constants)
 
     def _alone(self, work: Callable[[LocalTask], Result], task: LocalTask, bench: Workbench, stop: Event) -> Result:
         with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
@@ -214,6 +226,57 @@ class Engine:
                     f"{self.compute.device} has no memory left to train client {task.client} in round {task.round}; "
                     "give a smaller --batch, or --device cpu"
                 ) from None
+
+
+@dataclass(frozen=True)
+class NewBench:
+    """Makes a worker's bench, elsewhere."""
+
+    module: nn.Module
+    compute: Compute
+
+    def __call__(self) -> Workbench:
+        """The bench."""
+        return Workbench(self.module, self.compute)
+
+
+@dataclass(frozen=True)
+class OfOne:
+    """What is done with one client's task, elsewhere."""
+
+    work: Callable[[LocalTask], Any]
+
+    def __call__(self, task: LocalTask, bench: Workbench, stop: Event) -> Any:
+        """What the work gives."""
+        return self.work(replace(task, bench=bench, stop=stop))
+
+
+@dataclass(frozen=True)
+class OfGroup:
+    """Local training of a group of clients in one pass, elsewhere: as :meth:`Engine.train` does it here."""
+
+    method: ClientMethod
+    module: nn.Module
+    compute: Compute
+
+    def __call__(self, tasks: list[LocalTask], benches: dict[int, Any], stop: Event) -> list[LocalUpdate]:
+        """The updates, in the order of the tasks."""
+        count = len(tasks) if len(tasks) >= FEWEST else 1
+        if count not in benches:
+            made = CohortBench(self.module, count, self.compute) if count > 1 else Workbench(self.module, self.compute)
+            benches[count] = made
+        bench = benches[count]
+        if count == 1:
+            return [self.method.train(replace(task, bench=bench, stop=stop)) for task in tasks]
+        task = replace(CohortTask.of(tasks), bench=bench, stop=stop)
+        return updates_of(task, self.method.train(task))
+
+
+def _spoken(item: LocalTask | list[LocalTask]) -> str:
+    """``round 3, client 7``: what sentences call a task, or a group of them."""
+    tasks = item if isinstance(item, list) else [item]
+    which = "client" if len(tasks) == 1 else "clients"
+    return f"round {tasks[0].round}, {which} {listed([task.client for task in tasks], 6)}"
 
 
 class _Average:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied, versions
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, RunWriter, refuse_occupied, versions
 from ..landscape.evaluation.compute import Compute
 from .building import (
     build_module,
@@ -45,6 +46,7 @@ def train(
     keep_going: bool = False,
     watcher: Watcher | None = None,
     workers: int | None = None,
+    engine: str | None = None,
     task: Any = None,
     until: int | None = None,
     profile: Profile | None = None,
@@ -56,6 +58,8 @@ def train(
         force: replace an existing run, and train although the disk is too small for what will be recorded.
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
+        engine: ``ray``, ``ray:2`` or ``ray:ADDRESS``: clients are trained by the workers of a cluster, with the same
+            numbers; see :func:`fedscope.landscape.cluster.named.cluster_named`.
         task: what is learnt, where ``config.model`` does not say it, or names code of the user's own: a name, a
             :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
             resuming and analyses need it again.
@@ -84,7 +88,7 @@ def train(
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
             f"{list(data.shape)}; leave it out"
         )
-    config, compute = resolved(config, workers, data.name)
+    config, compute = resolved(config, workers, data.name, engine)
     config = with_whole_path(replace(config, data=config.data.resolved()))
     data, split = laid_out(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
@@ -98,7 +102,7 @@ def train(
     if not force:
         refuse_small_disk(needed, out)
     info: dict[str, Any] = {
-        **made_with(config),
+        **made_with(config, compute),
         "layout": facts.layout.to_json(),
         "clients": config.data.clients,
         "classes": data.classes,
@@ -108,31 +112,68 @@ def train(
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         watcher.begin(config.run.rounds, needed)
-        engine = Engine(module, compute, profile, config.run.engine)
-        federation = Federation.assemble(config, data, split, engine)
+        work = Engine(module, compute, profile, config.run.engine)
+        federation = Federation.assemble(config, data, split, work)
         play(federation, Position(0, first.weights), writer, keep_going, watcher, until)
     return Run.open(out)
 
 
-def resolved(config: Config, workers: int | None, data: str) -> tuple[Config, Compute]:
+def resolved(config: Config, workers: int | None, data: str, engine: str | None = None) -> tuple[Config, Compute]:
     """The configuration as a run keeps it, and what it computes on.
 
     Raises:
-        FedscopeError: a device that is not there.
+        FedscopeError: a device or a cluster that is not there.
     """
-    compute = Compute(config.run.device, config.run.precision, workers)
+    compute = compute_of(config, workers, engine)
     return config.on(compute.device, data), compute
 
 
-def made_with(config: Config) -> dict[str, Any]:
-    """What ``run.json`` says of when and on what a run was made."""
+def compute_of(config: Config, workers: int | None, engine: str | None) -> Compute:
+    """What a run's clients are trained on.
+
+    Raises:
+        FedscopeError: a device or a cluster that is not there.
+    """
+    where = Compute(config.run.device, config.run.precision, workers)
+    if engine is None:
+        return where
+    from ..landscape.cluster.named import cluster_named
+
+    return replace(where, cluster=cluster_named(engine))
+
+
+def made_with(config: Config, compute: Compute) -> dict[str, Any]:
+    """What ``run.json`` says of when and on what a run was made; of a cluster what is there at the start.
+
+    Raises:
+        FedscopeError: a cluster without workers.
+    """
+    import torch
+
     return {
         "created": datetime.now(UTC).isoformat(timespec="microseconds"),
         "versions": versions(),
         "device": config.run.device,
         "engine": config.run.engine,
         "precision": config.run.precision,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": 1,
+        **({} if compute.cluster is None else {"cluster": compute.cluster.describe()}),
     }
+
+
+def tell_of_another_processor(run: Run) -> None:
+    """Warn where a run has come to a processor whose products may differ in their last bits."""
+    import torch
+
+    before, here = run.info.get("capability"), torch.backends.cpu.get_cpu_capability()
+    if before not in (None, here):
+        warnings.warn(
+            f"{run.path} was made on a processor with {before}, and goes on with {here}: the last bits of its numbers "
+            "may be others than without the change",
+            FedscopeWarning,
+            stacklevel=3,
+        )
 
 
 def resume(
@@ -141,6 +182,7 @@ def resume(
     keep_going: bool = False,
     watcher: Watcher | None = None,
     workers: int | None = None,
+    engine: str | None = None,
     task: Any = None,
     until: int | None = None,
     profile: Profile | None = None,
@@ -151,7 +193,7 @@ def resume(
 
     Args:
         task: the run's, where it is code of the user's own; see :func:`train`.
-        until, profile: as in :func:`train`.
+        engine, until, profile: as in :func:`train`; on a cluster or not, whatever it was before.
 
     Raises:
         FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
@@ -164,15 +206,18 @@ def resume(
     split = partition_of(run)
     data = data_of(run, trained_task(config, task, str(run.path)))
     module = module_of(run)
-    compute = Compute(config.run.device, config.run.precision, workers)
+    compute = compute_of(config, workers, engine)
+    tell_of_another_processor(run)
+    if compute.cluster is not None:
+        compute.cluster.begin()
     kind = config.run.engine
-    engine = Engine(module, compute, profile, kind if kind == "cohort" else engine_of(config, module, data))
+    work = Engine(module, compute, profile, kind if kind == "cohort" else engine_of(config, module, data))
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:
             complete_history(writer.run)
     with RunWriter.open(run.path) as writer:
         run = Run.open(path)  # what was there before the lock was ours may have grown
-        federation = Federation.assemble(config, data, split, engine)
+        federation = Federation.assemble(config, data, split, work)
         if run.rounds:
             position = position_after(run, run.rounds[-1], config, federation.facts)
             refuse_contradictions(run, run.rounds[-1])

@@ -68,6 +68,11 @@ def _flags(function: Any) -> Any:
 @click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, other method from there on.")
 @click.option("--until", type=int, metavar="ROUND", help="Stop after this round; --resume goes on.")
 @click.option("--download", is_flag=True, help="Fetch the files of a published data set that are missing.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="auto, threads, device or cohort; or ray, ray:ADDRESS: the same numbers by the workers of a cluster.",
+)
 @click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
 @click.option(
     "--profile",
@@ -88,6 +93,7 @@ def command(
     from_: str | None,
     until: int | None,
     download: bool,
+    engine: str | None,
     keep_going: bool,
     profile: Path | None,
     as_json: bool,
@@ -100,6 +106,7 @@ def command(
     stands there.
     """
     from ...checkpoints import FedscopeError
+    from ...landscape.cluster.named import is_cluster
     from ...training import Setup, canonical_method, merge, preset, read_assignments
     from ...training import resume as resume_run
     from ...training import train as train_run
@@ -110,15 +117,18 @@ def command(
 
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
+    cluster = engine if engine is not None and is_cluster(engine) else None
+    given += [f"run.engine={engine}"] if engine is not None and cluster is None else []
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
-    how: dict[str, Any] = {"keep_going": keep_going, "task": own, "until": until, "profile": _profile_at(profile)}
+    how: dict[str, Any] = {"keep_going": keep_going, "engine": cluster, "task": own, "until": until}
+    how["profile"] = _profile_at(profile)
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
         if any((config, method, recipe, scale, given, assignments, out, force, from_, download)):
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
-                "--until or --profile"
+                "--engine ray, --until or --profile"
             )
         with TrainingWatcher(str(resume)) as watcher, _resumable(resume), _profiled(how["profile"], profile):
             run = resume_run(resume, watcher=watcher, **how)

@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count as numbers
 from threading import Event, Lock, local
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...checkpoints import FedscopeError
+
+if TYPE_CHECKING:
+    from ..cluster.team import Team
 
 PRECISIONS = ("float32", "tf32", "bf16")
 # How many results of each worker may wait for the one that the caller waits for: they stand in memory.
@@ -31,9 +34,11 @@ class Compute:
         device: ``cpu``, ``cuda`` or ``cuda:1``; ``auto`` becomes ``cuda`` where there is one, else ``cpu``.
         precision: ``float32`` (TF32 off), ``tf32`` or ``bf16`` (autocast).
         workers: threads, by default one a core; on a GPU always one. No number depends on it.
+        cluster: workers elsewhere that do what goes well in pieces: clients' training, replays, a surface's points. Nor
+            does any number depend on that.
 
     Raises:
-        FedscopeError: a device that this machine does not have, an unknown precision.
+        FedscopeError: a device that this machine does not have, an unknown precision, a cluster beside a GPU.
 
     >>> Compute(workers=2)
     Compute(device='cpu', precision='float32', workers=2)
@@ -42,11 +47,17 @@ class Compute:
     device: str = "cpu"
     precision: str = "float32"
     workers: int | None = None
+    cluster: Team | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
         object.__setattr__(self, "device", _found(self.device))
+        if self.is_gpu and self.cluster is not None:
+            raise FedscopeError(
+                f"a cluster's workers compute on processors, and device = {self.device!r}; give --device cpu, or leave "
+                "--engine out"
+            )
         if self.is_gpu:
             object.__setattr__(self, "workers", 1)
 
@@ -54,6 +65,11 @@ class Compute:
     def is_gpu(self) -> bool:
         """Whether this is an accelerator, where one worker does all."""
         return not self.device.startswith("cpu")
+
+    @property
+    def here(self) -> Compute:
+        """The same without the cluster, as its workers have it."""
+        return replace(self, cluster=None)
 
     @property
     def exact(self) -> Compute:

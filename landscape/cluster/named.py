@@ -1,0 +1,42 @@
+"""Clusters by the names that ``--engine`` takes."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ...checkpoints import FedscopeError
+
+if TYPE_CHECKING:
+    from .team import Team
+
+_FORMS = "ray, ray:2 (so many workers on this machine) or ray:ADDRESS (a cluster)"
+
+
+def is_cluster(engine: str) -> bool:
+    """Whether an engine is workers elsewhere.
+
+    >>> is_cluster("ray:auto"), is_cluster("threads")
+    (True, False)
+    """
+    return engine.partition(":")[0] == "ray"
+
+
+@cache  # Ray has one connection a process, and its workers are kept from question to question
+def cluster_named(engine: str) -> Team:
+    """``ray``: the cluster of ``RAY_ADDRESS``, or where that is not set a worker a core of this machine; ``ray:2``; or
+    ``ray:ADDRESS``.
+
+    Raises:
+        FedscopeError: another name; Ray is not installed; no cluster is there.
+    """
+    from .ray_pool import RayPool
+    from .team import Team
+
+    kind, separator, where = engine.partition(":")
+    if kind != "ray" or (separator and not where) or where == "0":
+        raise FedscopeError(f"engine {engine!r} is no cluster; give {_FORMS}")
+    if where.isdecimal():
+        return Team(RayPool("local", int(where)))
+    return Team(RayPool(where or os.environ.get("RAY_ADDRESS") or "local"))

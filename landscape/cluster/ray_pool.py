@@ -1,0 +1,171 @@
+"""Workers that are Ray's actors, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...checkpoints import FedscopeError
+from .jobs import Desk, become_worker
+from .parcels import Packing, Parcel
+from .team import Lost
+
+#: seconds to look for a cluster
+SEARCH = 30
+
+
+@dataclass(frozen=True)
+class RayPool:
+    """Actors with one core each, of which a lost one is not brought back by Ray.
+
+    Attributes:
+        address: of a cluster, as ``ray.init`` takes it: ``auto``, ``HOST:6379``; ``local`` for one of this machine
+            alone, which ends with this process.
+        workers: at most so many.
+
+    Raises:
+        FedscopeError: Ray is not installed; there is no cluster at the address, or one of another version.
+    """
+
+    address: str = "local"
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        # read when Ray is imported: no reports to its makers; no GPU taken away from whoever asks for none
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Ray listens on all of the machine's addresses, and runs what it is sent
+        if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
+            os.environ["RAY_AUTH_MODE"] = "token"
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        try:
+            import ray
+        except ImportError:
+            raise FedscopeError(
+                'the engine ray needs Ray, which is not installed; pip install "fedscope[ray]", or leave --engine out'
+            ) from None
+        if ray.is_initialized():
+            return
+        how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self.address == "local":
+            from ..evaluation.compute import cores
+
+            how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
+        try:
+            ray.init(address=self.address, **how)
+        except (ConnectionError, TimeoutError) as error:
+            raise FedscopeError(
+                f"there is no Ray cluster at {self.address} ({_first_line(error)}); start one with ray start --head, "
+                "or give --engine ray for this machine alone"
+            ) from None
+        except (RuntimeError, ValueError, OSError) as error:
+            raise FedscopeError(f"Ray cannot be used at {self.address}: {_first_line(error)}") from None
+
+    @property
+    def size(self) -> int:
+        """The cores of the cluster, or ``workers`` if these are fewer."""
+        import ray
+
+        there = int(ray.cluster_resources().get("CPU", 0))
+        return there if self.workers is None else min(self.workers, there)
+
+    @property
+    def about(self) -> dict[str, str]:
+        """``{"ray": its version}``."""
+        import ray
+
+        return {"ray": ray.__version__}
+
+    @cached_property
+    def packing(self) -> Packing:
+        """Arrays go to Ray's object store, from which the workers of a machine read them in place."""
+        from ray.cloudpickle import CloudPickler
+
+        return Packing(self._store, CloudPickler)
+
+    def hire(self) -> Any:
+        """An actor."""
+        return self._class.remote()
+
+    def facts(self, worker: Any) -> Any:
+        """See :class:`~fedscope.landscape.cluster.team.Pool`, as all below."""
+        return worker.facts.remote()
+
+    def learn(self, worker: Any, context: str, make: Parcel) -> Any:
+        return worker.learn.remote(context, make.content, *make.beside)
+
+    def work(self, worker: Any, context: str, batch: Parcel) -> Any:
+        return worker.work.remote(context, batch.content, *batch.beside)
+
+    def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
+        import ray
+
+        if not tickets:
+            return []
+        waiting = list(tickets)
+        first, _ = ray.wait(waiting, num_returns=1, timeout=timeout)
+        if not first:
+            return []
+        found, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        return list(found)
+
+    def answer(self, ticket: Any) -> Any:
+        import ray
+        from ray import exceptions
+
+        try:
+            return ray.get(ticket)
+        except exceptions.RayTaskError as error:  # errors of tasks are answers: this is about the call itself
+            raise FedscopeError(f"a worker of the cluster cannot take its task: {_first_line(error.cause)}") from None
+        except exceptions.RayError as error:
+            raise Lost(str(error)) from None
+
+    def dismiss(self, worker: Any) -> None:
+        import ray
+
+        ray.kill(worker, no_restart=True)
+
+    @cached_property
+    def _class(self) -> Any:
+        import ray
+
+        return ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_Actor)
+
+    def _store(self, array: Any) -> Any:
+        import ray
+        from ray import exceptions
+
+        try:
+            return ray.put(array)
+        except exceptions.ObjectStoreFullError:
+            raise FedscopeError(
+                f"Ray's object store has no room for {array.nbytes / 1e6:,.0f} MB; start the cluster with a larger "
+                "--object-store-memory, or use fewer workers; what was complete is kept, and --resume goes on"
+            ) from None
+
+
+class _Actor:
+    """A worker's desk, as Ray calls it."""
+
+    def __init__(self) -> None:
+        from ray import cloudpickle
+
+        become_worker()
+        self.desk = Desk(cloudpickle.dumps)
+
+    def facts(self) -> Any:
+        return self.desk.facts()
+
+    def learn(self, context: str, content: bytes, *beside: Any) -> Any:
+        return self.desk.learn(context, content, beside)
+
+    def work(self, context: str, content: bytes, *beside: Any) -> Any:
+        return self.desk.work(context, content, beside)
+
+
+def _first_line(error: Any) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

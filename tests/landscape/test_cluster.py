@@ -1,0 +1,261 @@
+"""Work on a cluster's workers, who may be lost at any moment: a pool in this process stands for the cluster."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.landscape.cluster.jobs import Desk, Facts, Job
+from fedscope.landscape.cluster.named import cluster_named
+from fedscope.landscape.cluster.parcels import LARGE, Packing, Parcel, opened
+from fedscope.landscape.cluster.team import LOSSES, Lost, Team
+
+
+@dataclass
+class Pool:
+    """Workers in this process. Some are lost before they answer, as ``fate`` says of the n-th batch that is done."""
+
+    size: int = 2
+    fate: Any = lambda n, batch: False
+    there: Any = lambda n: True
+    facts_of: Any = lambda n: Facts.here()
+    hired: int = 0
+    batches: int = 0
+    stored: dict[int, Any] = field(default_factory=dict)
+    given: list[int] = field(default_factory=list)
+    alive: set[int] = field(default_factory=set)
+    about: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._desks: dict[int, Desk] = {}
+
+    @cached_property
+    def packing(self) -> Packing:
+        return Packing(self._store)
+
+    def _store(self, array: Any) -> int:
+        self.stored[len(self.stored)] = array
+        return len(self.stored) - 1
+
+    def hire(self) -> int:
+        self.hired += 1
+        self.alive.add(self.hired)
+        self._desks[self.hired] = Desk()
+        return self.hired
+
+    def facts(self, worker: int) -> Any:
+        return (worker, "facts", None)
+
+    def learn(self, worker: int, context: str, make: Parcel) -> Any:
+        return (worker, "learn", (context, make.content, make.beside))
+
+    def work(self, worker: int, context: str, batch: Parcel) -> Any:
+        self.given.append(worker)
+        return (worker, "work", (context, batch.content, batch.beside))
+
+    def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
+        found = [ticket for ticket in tickets if ticket[1] != "facts" or self.there(ticket[0])]
+        random.shuffle(found)  # whoever is first
+        return found[:1]
+
+    def answer(self, ticket: Any) -> Any:
+        worker, kind, what = ticket
+        if worker not in self.alive:
+            raise Lost("gone")
+        if kind == "facts":
+            return self.facts_of(worker)
+        context, content, beside = what
+        arrays = [self.stored[number] for number in beside]
+        if kind == "learn":
+            return self._desks[worker].learn(context, content, arrays)
+        self.batches += 1
+        if self.fate(self.batches, opened(content, arrays)[1]):
+            self.alive.discard(worker)
+            raise Lost("killed")
+        return self._desks[worker].work(context, content, arrays)
+
+    def dismiss(self, worker: int) -> None:
+        self.alive.discard(worker)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """x + context, for any x."""
+
+    by: int = 100
+
+    def __call__(self, item: int, context: int, stop: Event) -> int:
+        assert not stop.is_set()
+        return item + context + self.by
+
+
+def made() -> int:
+    return 1000
+
+
+def failing(item: int, context: Any, stop: Event) -> int:
+    if item == 3:
+        raise FedscopeError("three is no number here")
+    return item
+
+
+def warning(item: int, context: Any, stop: Event) -> int:
+    warnings.warn("halved the batches", FedscopeWarning, stacklevel=1)
+    return item
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    count=st.integers(0, 30),
+    size=st.integers(1, 4),
+    lost=st.sets(st.integers(1, 25), max_size=3),
+    seed=st.integers(0, 9),
+)
+def test_results_are_those_of_the_items_in_their_order_whoever_is_lost(
+    count: int, size: int, lost: set[int], seed: int
+) -> None:
+    random.seed(seed)
+    pool = Pool(size, fate=lambda n, batch: n in lost)
+    team = Team(pool)
+    job = Job(Shift(), made)
+    for _ in range(2):  # and the second job meets workers that know its context, and others that do not
+        assert list(team.run(job, range(count))) == [item + 1100 for item in range(count)]
+    assert pool.hired <= size + len(lost)
+    team.close()
+    assert not pool.alive
+
+
+def test_a_lost_worker_is_replaced_by_one_that_gets_work_once_it_is_there() -> None:
+    late: set[int] = {3}
+    pool = Pool(2, fate=lambda n, batch: n == 1, there=lambda worker: worker not in late)
+    assert list(Team(pool).run(Job(Shift(), made), range(10))) == list(range(1100, 1110))
+    assert pool.hired == 3
+    assert 3 not in pool.given
+
+
+def test_an_item_that_ends_its_workers_is_named_and_no_other_is() -> None:
+    pool = Pool(2, fate=lambda n, batch: 7 in batch)
+    team = Team(pool)
+    team._seconds[""] = 1e-3  # so that it starts in a batch with others
+    with pytest.raises(
+        FedscopeError, match=rf"^client 7 has ended its worker {LOSSES + 1} times, and no other work has"
+    ):
+        list(team.run(Job(Shift(), made, name=lambda item: f"client {item}"), range(20)))
+    # others are done by the same team
+    assert list(team.run(Job(Shift(), made), range(7))) == list(range(1100, 1107))
+
+
+def test_errors_are_the_tasks_own_and_warnings_are_told_once() -> None:
+    team = Team(Pool())
+    got: list[int] = []
+    with pytest.raises(FedscopeError, match=r"^three is no number here$"):
+        got.extend(team.run(Job(failing), range(10)))
+    assert got == list(range(len(got)))
+    assert len(got) <= 3
+    with pytest.warns(FedscopeWarning, match=r"^halved the batches$") as told:
+        assert list(team.run(Job(warning), range(4))) == [0, 1, 2, 3]
+    assert len(told) == 1
+
+
+def test_workers_of_another_version_are_refused_and_of_another_processor_told() -> None:
+    here = Facts.here()
+    fedscope, torch_, python = here.versions
+    other = replace(here, versions=(fedscope, "2.0", python), place="node7")
+    with pytest.raises(
+        FedscopeError, match=rf"^a worker on node7 has torch 2\.0, not {torch_.replace('+', '.')} as here; i"
+    ):
+        Team(Pool(facts_of=lambda n: other)).describe()
+    mixed = Pool(facts_of=lambda n: replace(here, capability="ABACUS", place="node7") if n == 2 else here)
+    with pytest.warns(FedscopeWarning, match=r"^the cluster is mixed: node7 computes with ABACUS, this machine with"):
+        said = Team(mixed).describe()
+    assert said["workers"] == "2 on 2 machines"
+    assert said["capability"] == ", ".join(sorted({"ABACUS", here.capability}))
+
+
+def test_without_any_worker_the_work_ends_with_a_sentence() -> None:
+    with pytest.raises(
+        FedscopeError, match=r"^the cluster has given no worker for 0 s: it has left, or others use all"
+    ):
+        list(Team(Pool(there=lambda n: False), patience=0.05).run(Job(Shift(), made), range(3)))
+
+
+def test_a_job_that_is_left_early_leaves_nothing_behind() -> None:
+    pool = Pool(2)
+    team = Team(pool)
+    big = np.zeros(LARGE, np.uint8)
+    results = team.run(Job(len_of), [[big, k] for k in range(50)])
+    assert next(results) == LARGE
+    results.close()
+    assert len(pool.stored) == 1
+    assert not pool.packing._stored
+    assert list(team.run(Job(Shift(), made), range(5))) == list(range(1100, 1105))
+
+
+def len_of(item: list[Any], context: Any, stop: Event) -> int:
+    return len(item[0])
+
+
+def test_constants_are_stored_once_and_other_arrays_as_long_as_they_are_under_way() -> None:
+    pool = Pool(2)
+    team = Team(pool)
+    data = torch.zeros(LARGE)
+    for round_ in range(3):
+        start = np.full(LARGE, round_, np.uint8)
+        list(team.run(Job(len_of, constants=[data]), [[start, data, k] for k in range(6)]))
+    assert [type(array).__name__ for array in pool.stored.values()].count("ndarray") == len(pool.stored)
+    assert sum(array.nbytes == 4 * LARGE for array in pool.stored.values()) == 1
+    assert len(pool.packing._stored) == 1  # the constant
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.sampled_from([(4, 3, 80, 90), (4, 1, 120, 140), (90_000,), (300, 300), (2, 2, 2, 9000)]),
+    order=st.permutations(range(4)),
+    dtype=st.sampled_from([torch.float32, torch.uint8, torch.int64, torch.bfloat16]),
+    gaps=st.booleans(),
+)
+def test_tensors_arrive_as_they_lay_in_memory(
+    shape: tuple[int, ...], order: list[int], dtype: torch.dtype, gaps: bool
+) -> None:
+    axes = [axis for axis in order if axis < len(shape)]
+    whole = torch.arange(int(np.prod(shape)) * (2 if gaps else 1), dtype=torch.float32).to(dtype)
+    lying = (whole[::2] if gaps else whole).reshape([shape[axis] for axis in axes])
+    tensor = lying.permute([axes.index(axis) for axis in range(len(shape))])
+    stored: list[Any] = []
+    packing = Packing(lambda array: stored.append(array) or len(stored) - 1)
+    with packing.held("one", {"x": [tensor, tensor]}) as parcel:
+        found = opened(parcel.content, [stored[number] for number in parcel.beside])["x"]
+    assert found[0] is found[1] or torch.equal(found[0], found[1])
+    assert torch.equal(found[0], tensor)
+    assert found[0].dtype == dtype
+    if not gaps or stored:
+        assert found[0].stride() == tensor.stride()
+    assert len(stored) <= 1
+
+
+def test_engines_that_are_no_cluster_are_refused() -> None:
+    for engine in ("ray:", "ray:0", "dask"):
+        with pytest.raises(
+            FedscopeError, match=r"is no cluster; give ray, ray:2 \(so many workers on this machine\) or"
+        ):
+            cluster_named(engine)
+
+
+def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(FedscopeError, match=r'pip install "fedscope\[ray\]", or leave --engine out$'):
+        cluster_named("ray:2")
