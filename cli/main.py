@@ -111,19 +111,21 @@ def fedscope() -> None:
 
 
 def main() -> None:
-    """Run a command. Ends with 0, with 2 and one sentence for a user's mistake, with 130 for Ctrl-C."""
-    stopped = False
+    """Run a command. Ends with 0, with 2 and one sentence for a user's mistake, with 130 for Ctrl-C, with 143 for
+    SIGTERM, which a scheduler sends before it ends a job."""
+    stopped = 0
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
-        stopped = True
+        stopped = 128 + number
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, note)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     status = run(arguments, debug=len(arguments) < len(sys.argv) - 1)
     # a Ctrl-C that met a library's callback was swallowed there
-    sys.exit(130 if stopped and not status else status)
+    sys.exit(stopped if stopped and status in (0, 130) else status)
 
 
 def run(arguments: list[str], *, debug: bool = False) -> int:

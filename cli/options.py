@@ -187,6 +187,14 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         ),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto (cuda if there)."),
         choice("--precision", PRECISIONS, "Arithmetic of the forward passes; tf32 only matters on a GPU."),
+        click.option(
+            "--engine",
+            metavar="NAME",
+            default="threads",
+            show_default=True,
+            help="threads: a worker a core; ray or ray:ADDRESS: replays and the points of lines and planes by the "
+            "workers of a cluster, to the same numbers.",
+        ),
     ]
     return lambda function: _gathered(function, "source", Source, options)
 

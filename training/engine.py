@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from threading import Event
 from typing import Any, Literal, TypeVar
 
@@ -105,7 +104,6 @@ class Engine:
     kind: Literal["auto", "threads", "device", "cohort"] = "auto"
     _narrowed: Event = field(default_factory=Event, repr=False, compare=False)
     _benches: list[dict[int, CohortBench]] = field(default_factory=list, init=False, repr=False, compare=False)
-    _places: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def train(
         self,
@@ -173,9 +171,8 @@ class Engine:
 
         groups = grouped([len(task.indices) for task in tasks])
         if self.compute.cluster is not None:
-            work = OfGroup(method, self.module, self.compute.here)
-            members = [[tasks[k] for k in group] for group in groups]
-            done = self.compute.cluster.run(self._job(work, "groups", partial(dict), tasks), members)
+            job = _job(OfGroup(method), NewBench(self.module, self.compute.here, groups=True), tasks)
+            done = self.compute.cluster.run(job, [[tasks[k] for k in group] for group in groups])
             for group, updates in zip(groups, done, strict=True):
                 yield from zip(group, updates, strict=True)
             return
@@ -200,8 +197,9 @@ class Engine:
     def each(self, work: Callable[[LocalTask], Result], tasks: Sequence[LocalTask]) -> Generator[Result, None, None]:
         """``work(task)`` for every task, in their order, each with its worker's bench."""
         if self.compute.cluster is not None:
-            place = NewBench(self.module, self.compute.here)
-            yield from self.compute.cluster.run(self._job(OfOne(work), "one", place, tasks), tasks)
+            yield from self.compute.cluster.run(
+                _job(OfOne(work), NewBench(self.module, self.compute.here), tasks), tasks
+            )
             return
 
         def on_bench(task: LocalTask, bench: Workbench, stop: Event) -> Result:
@@ -211,11 +209,6 @@ class Engine:
             return Workbench(self.module, self.compute)
 
         yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers)
-
-    def _job(self, work: Any, kind: str, place: Callable[[], Any], tasks: Sequence[LocalTask]) -> Job[Any, Any]:
-        """For a cluster; its workers' places are those of the first job of a kind, which are alike."""
-        constants = [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else []
-        return Job(work, self._places.setdefault(kind, place), _spoken, constants)
 
     def _alone(self, work: Callable[[LocalTask], Result], task: LocalTask, bench: Workbench, stop: Event) -> Result:
         with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
@@ -230,14 +223,30 @@ class Engine:
 
 @dataclass(frozen=True)
 class NewBench:
-    """Makes a worker's bench, elsewhere."""
+    """Makes a worker's bench elsewhere, or with ``groups`` a place for those of groups of clients."""
 
     module: nn.Module
     compute: Compute
+    groups: bool = False
 
-    def __call__(self) -> Workbench:
+    def __call__(self) -> Workbench | GroupBenches:
         """The bench."""
-        return Workbench(self.module, self.compute)
+        return GroupBenches(self.module, self.compute) if self.groups else Workbench(self.module, self.compute)
+
+
+class GroupBenches:
+    """Benches by how many clients they are for."""
+
+    def __init__(self, module: nn.Module, compute: Compute) -> None:
+        self.one = Workbench(module, compute)
+        self._made: dict[int, CohortBench] = {}
+        self._module, self._compute = module, compute
+
+    def of(self, count: int) -> CohortBench:
+        """For so many clients."""
+        if count not in self._made:
+            self._made[count] = CohortBench(self._module, count, self._compute)
+        return self._made[count]
 
 
 @dataclass(frozen=True)
@@ -256,20 +265,18 @@ class OfGroup:
     """Local training of a group of clients in one pass, elsewhere: as :meth:`Engine.train` does it here."""
 
     method: ClientMethod
-    module: nn.Module
-    compute: Compute
 
-    def __call__(self, tasks: list[LocalTask], benches: dict[int, Any], stop: Event) -> list[LocalUpdate]:
+    def __call__(self, tasks: list[LocalTask], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
         """The updates, in the order of the tasks."""
-        count = len(tasks) if len(tasks) >= FEWEST else 1
-        if count not in benches:
-            made = CohortBench(self.module, count, self.compute) if count > 1 else Workbench(self.module, self.compute)
-            benches[count] = made
-        bench = benches[count]
-        if count == 1:
-            return [self.method.train(replace(task, bench=bench, stop=stop)) for task in tasks]
-        task = replace(CohortTask.of(tasks), bench=bench, stop=stop)
+        if len(tasks) < FEWEST:
+            return [self.method.train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
+        task = replace(CohortTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)
         return updates_of(task, self.method.train(task))
+
+
+def _job(work: Any, place: NewBench, tasks: Sequence[LocalTask]) -> Job[Any, Any]:
+    """For a cluster, whose workers keep the data."""
+    return Job(work, place, _spoken, [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else [])
 
 
 def _spoken(item: LocalTask | list[LocalTask]) -> str:

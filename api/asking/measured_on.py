@@ -31,6 +31,8 @@ class Measured(TypedDict, total=False):
             ``loss(outputs, y) -> [n]``.
         device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one.
         precision: ``float32``, ``tf32`` or ``bf16``.
+        engine: ``threads``: a worker a core of this machine; or ``ray``, ``ray:2``, ``ray:ADDRESS``: replays and the
+            points of lines and planes are computed by the workers of a cluster, to the same numbers.
     """
 
     split: str
@@ -41,6 +43,7 @@ class Measured(TypedDict, total=False):
     task: Any
     device: str
     precision: str
+    engine: str
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Source:
     model: Any = None
     data: Any = None
     task: Any = None
+    engine: str = "threads"
 
     @classmethod
     def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> Source:
@@ -79,9 +83,13 @@ class Source:
         """Where models are measured.
 
         Raises:
-            FedscopeError: a device that this machine does not have.
+            FedscopeError: a device that this machine does not have; a cluster that is not there.
         """
-        return Compute(self.device, self.precision)
+        if self.engine == "threads":
+            return Compute(self.device, self.precision)
+        from ..landscape.cluster.named import cluster_named
+
+        return Compute(self.device, self.precision, cluster=cluster_named(self.engine))
 
 
 def chosen(name: str, value: Any, options: Sequence[str]) -> None:

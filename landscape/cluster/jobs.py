@@ -28,7 +28,7 @@ class Job(Generic[Item, Result]):
 
     Attributes:
         task: called with an item, the worker's context, and an event that is never set; depends on these alone.
-        make: makes a worker's context; None for none. A worker makes one of an object ``make``, and keeps it.
+        make: makes a worker's context; None for none. Where it is equal to that of an earlier job, a worker has it.
         name: what sentences call an item, ``client 7``.
         constants: what many items hold and nothing changes, the training data for example: each goes to the workers
             once.

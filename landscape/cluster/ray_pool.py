@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from socket import create_connection, gaierror
+from threading import current_thread, main_thread
 from typing import Any
 
 from ...checkpoints import FedscopeError
@@ -15,7 +18,7 @@ from .parcels import Packing, Parcel
 from .team import Lost
 
 #: seconds to look for a cluster
-SEARCH = 30
+SEARCH = 10
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,20 @@ class RayPool:
             from ..evaluation.compute import cores
 
             how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
+        before = signal.getsignal(signal.SIGTERM)
         try:
+            _knock(self.address)
             ray.init(address=self.address, **how)
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, gaierror) as error:
             raise FedscopeError(
                 f"there is no Ray cluster at {self.address} ({_first_line(error)}); start one with ray start --head, "
                 "or give --engine ray for this machine alone"
             ) from None
         except (RuntimeError, ValueError, OSError) as error:
             raise FedscopeError(f"Ray cannot be used at {self.address}: {_first_line(error)}") from None
+        finally:
+            if current_thread() is main_thread():  # Ray has put a handler of its own there
+                signal.signal(signal.SIGTERM, before)
 
     @property
     def size(self) -> int:
@@ -165,6 +173,17 @@ class _Actor:
 
     def work(self, context: str, content: bytes, *beside: Any) -> Any:
         return self.desk.work(context, content, beside)
+
+
+def _knock(address: str) -> None:
+    """Whether somebody listens at ``HOST:PORT``: Ray tries for minutes.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, separator, port = address.rpartition(":")
+    if separator and port.isdecimal():
+        create_connection((host.strip("[]"), int(port)), timeout=SEARCH).close()
 
 
 def _first_line(error: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter, OrderedDict, deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -148,7 +148,7 @@ class Team:
     def __init__(self, pool: Pool, *, patience: float = PATIENCE) -> None:
         self.pool, self.patience = pool, patience
         self._members: list[_Member] = []
-        self._contexts: OrderedDict[int, tuple[str, Any, Parcel]] = OrderedDict()
+        self._contexts: OrderedDict[Hashable, tuple[str, Parcel]] = OrderedDict()
         self._numbers = 0
         self._seconds: dict[str, float] = {}
         self._told: set[str] = set()
@@ -265,18 +265,17 @@ class Team:
         """The name of a job's context, whose parcel stays as long as workers may know it; "" where it has none."""
         if job.make is None:
             return ""
-        key = id(job.make)
-        if key not in self._contexts:
+        if job.make not in self._contexts:
             name = self._named("context")
-            self._contexts[key] = name, job.make, self.pool.packing.pack(name, job.make)
+            self._contexts[job.make] = name, self.pool.packing.pack(name, job.make)
             while len(self._contexts) > CONTEXTS:
-                _, (old, _, _) = self._contexts.popitem(last=False)
+                _, (old, _) = self._contexts.popitem(last=False)
                 self.pool.packing.release(old)
                 self._seconds.pop(old, None)
                 for member in self._members:
                     member.knows.discard(old)
-        self._contexts.move_to_end(key)
-        return self._contexts[key][0]
+        self._contexts.move_to_end(job.make)
+        return self._contexts[job.make][0]
 
     def _hand_out(self, work: _Work, context: str, wanted: int) -> None:
         """Give workers what they can take, the earliest items first."""
@@ -289,7 +288,7 @@ class Team:
                 if not numbers:
                     return
                 if context and context not in member.knows:
-                    make = next(parcel for name, _, parcel in self._contexts.values() if name == context)
+                    make = next(parcel for name, parcel in self._contexts.values() if name == context)
                     member.duties.append(_Duty(self.pool.learn(member.worker, context, make), []))
                     member.knows.add(context)
                 name = self._named("batch")

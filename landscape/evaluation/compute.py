@@ -68,8 +68,8 @@ class Compute:
 
     @property
     def here(self) -> Compute:
-        """The same without the cluster, as its workers have it."""
-        return replace(self, cluster=None)
+        """The same without the cluster, as each of its workers has it."""
+        return self if self.cluster is None else replace(self, cluster=None, workers=1)
 
     @property
     def exact(self) -> Compute:

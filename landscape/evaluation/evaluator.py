@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ..cluster.jobs import Job
 from .compatibility import refuse_shapeless, try_out
 from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
 from .pixels import Inputs, in_batches
@@ -25,6 +27,9 @@ from .tasks import Tally
 
 if TYPE_CHECKING:
     from .first_layer_groups import Spanning
+
+#: a model's number, its losses and its errors
+Measured = tuple[int, np.ndarray, np.ndarray]
 
 # Chosen by measuring: convolutions are fastest while a batch's activations stay in a core's cache, which 50 images of
 # 32 x 32 do; linear layers alone want more rows. On a GPU the whole set, as far as memory sensibly goes.
@@ -97,7 +102,9 @@ class Evaluator:
         form: Callable[[int, Replica], None],
         indices: Iterable[int] | None = None,
         spanning: Spanning | None = None,
-    ) -> Generator[tuple[int, np.ndarray, np.ndarray], None, None]:
+        *,
+        here: bool = False,
+    ) -> Generator[Measured, None, None]:
         """Yield ``(i, loss, error)`` for models 0..count−1, or those of ``indices`` in that order.
 
         ``loss`` and ``error`` are float64 [S], one a data set (S = 1 where one was given), each the same number as that
@@ -105,24 +112,42 @@ class Evaluator:
 
         ``form(i, replica)`` writes model i into a worker's replica; it runs in that worker. Leaving the loop early, or
         Ctrl-C in it, stops the workers at their next batch. With ``spanning``, points of a surface are taken several
-        at a time.
+        at a time. On a cluster its workers evaluate, each with an evaluator of its own, but for ``here``: where the
+        models would have to travel, that costs more than it saves.
         """
+        elsewhere = None if here else self.compute.cluster
         order = list(range(count) if indices is None else indices)
-
-        def task(group: list[int], replicas: list[Replica], stop: Event) -> list[tuple[int, np.ndarray, np.ndarray]]:
-            formed = self._first(len(group), replicas)
-            for i, replica in zip(group, formed, strict=True):
-                self._form(form, i, replica)
-            if spanning is None or not spanning.combines(group[0]):
-                means = [self._measure(replica, stop) for replica in formed]
-            else:
-                means = self._means(len(group), partial(spanning.logits, group, formed), self.batch, stop)
-            return [(i, loss, error) for i, (loss, error) in zip(group, means, strict=True)]
-
         groups = [[i] for i in order] if spanning is None else spanning.groups(order)
-        with closing(self._run(task, groups)) as results:
+        if elsewhere is None:
+            results = self._run(partial(self.measured, form, spanning), groups)
+        else:
+            place = Elsewhere(self, form, spanning)
+            results = elsewhere.run(Job(_elsewhere, place, _spoken, list(self.parts)), groups)
+        with closing(results):
             for result in results:
                 yield from result
+
+    def measured(
+        self,
+        form: Callable[[int, Replica], None],
+        spanning: Spanning | None,
+        group: list[int],
+        replicas: list[Replica],
+        stop: Event,
+    ) -> list[Measured]:
+        """What :meth:`evaluate` yields of a group of models, computed here in a worker's replicas."""
+        formed = self._first(len(group), replicas)
+        for i, replica in zip(group, formed, strict=True):
+            self._form(form, i, replica)
+        if spanning is None or not spanning.combines(group[0]):
+            means = [self._measure(replica, stop) for replica in formed]
+        else:
+            means = self._means(len(group), partial(spanning.logits, group, formed), self.batch, stop)
+        return [(i, loss, error) for i, (loss, error) in zip(group, means, strict=True)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It is made anew elsewhere, without the cluster."""
+        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (self._new.args[0], self.parts)
 
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
         """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
@@ -140,7 +165,7 @@ class Evaluator:
             _take(replica, model)
 
         loss, error = np.empty(rows), np.empty(rows)
-        for i, model_loss, model_error in self.evaluate(rows, form):
+        for i, model_loss, model_error in self.evaluate(rows, form, here=True):
             loss[i], error[i] = model_loss[0], model_error[0]
         return loss, error
 
@@ -230,6 +255,28 @@ class Evaluator:
         self, task: Callable[[Item, list[Replica], Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
         return run_in_workers(task, items, make=list, workers=self.compute.workers, idle=self._idle)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A worker's evaluator on a cluster, and what it measures."""
+
+    evaluator: Evaluator
+    form: Callable[[int, Replica], None]
+    spanning: Spanning | None
+
+    def __call__(self) -> tuple[Callable[..., list[Measured]], list[Replica]]:
+        """What measures a group there, and where."""
+        return partial(self.evaluator.measured, self.form, self.spanning), []
+
+
+def _elsewhere(group: list[int], place: tuple[Callable[..., list[Measured]], list[Replica]], stop: Event) -> Any:
+    measured, replicas = place
+    return measured(group, replicas, stop)
+
+
+def _spoken(group: list[int]) -> str:
+    return f"point {group[0]}" if len(group) == 1 else f"points {group[0]} to {group[-1]}"
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:

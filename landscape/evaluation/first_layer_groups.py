@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -48,7 +48,13 @@ class Spanning:
     ) -> None:
         self.first, self._coefficients, self._takes = first, coefficients, takes
         self._spanned = Spanned(module, first, bases)
-        self._outputs = self._computed(evaluator, module, bases)
+        self._given = (evaluator, module, first, bases, coefficients, takes)
+        # on a cluster every worker has its own
+        self._outputs = {} if evaluator.compute.cluster is not None else self._computed(evaluator, module, bases)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It is made anew elsewhere."""
+        return Spanning, self._given
 
     def combines(self, i: int) -> bool:
         """Whether the point is a combination: a model itself (one coefficient) is measured bit for bit as it is."""
