@@ -13,7 +13,7 @@ from .errors import FedscopeError, spans
 from .foreign_files import read_toml
 from .metrics import read_table, to_arrays
 from .partition import Partition
-from .rounds import Round
+from .rounds import Round, few_of
 from .run_info import read_info, refuse_broken_seal
 from .weights import Layout
 
@@ -181,6 +181,13 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         return round_
     have = rounds_with_clients(run)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    if round_.has_sample:
+        anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
+        remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
+        raise FedscopeError(
+            f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
+            f"as {run.path}@{number}/client-{round_.sampled_ids[0]}"
+        )
     raise FedscopeError(
         f"{run.path}@{number}: the clients of round {number} were not recorded; "
         + (f"rounds {listed} have them" if have else "no round of this run has them: train with record.clients = 'all'")

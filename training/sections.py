@@ -99,7 +99,9 @@ class RecordConfig(Settings):
     section: ClassVar[str] = "record"
 
     clients: str | tuple[int, ...] = setting(
-        "all", 'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list'
+        "all",
+        'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list; "sample:m": m clients of every '
+        "round",
     )
     globals: str | tuple[int, ...] = setting("all", "rounds whose global models are kept, alike; the last always is")
     compression: Literal["none", "delta"] = setting("none", "delta: clients as bit-exact differences from the start")

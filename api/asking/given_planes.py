@@ -92,7 +92,11 @@ def panels_of(run: Run, path: str, rounds: str, end: str) -> list[PlaneModels]:
     """
     panels = []
     for number in parse_rounds(rounds, run.rounds, path):
-        ids = [int(k) for k in recorded_clients(run, number, start=False).client_ids]
+        round_ = run.round(number)
+        # a plane through three says nothing of the others, so that three of a sample do
+        some = round_.has_sample and len(round_.sampled_ids) >= 3
+        kept = round_.sampled_ids if some else recorded_clients(run, number, start=False).client_ids
+        ids = [int(k) for k in kept]
         if len(ids) < 3:
             raise FedscopeError(
                 f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; {run.larger_cohorts}"

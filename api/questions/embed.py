@@ -8,7 +8,7 @@ from typing import Any
 from ..asking.given_runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ..asking.loop_over_rounds import Work
 from ..asking.question import Prepared, Question, fitting, one, question, slug
-from ..checkpoints import FedscopeError, Run, rounds_with_clients
+from ..checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ..decomposition.embedding.result import Embedding
 from ..landscape.evaluation.compute import Compute
 
@@ -100,6 +100,8 @@ def shown_rounds(run: Run, rounds: str | None, most: int) -> list[int]:
     if rounds is not None and rounds.strip() != "all":
         return parse_rounds(rounds, run.rounds, str(run.path))
     have = rounds_with_clients(run)
+    if not have and run.rounds and run.round("last").has_sample:
+        recorded_clients(run, run.rounds[-1], start=False)  # says whose were recorded
     if not have:
         raise FedscopeError(f"{run.path} recorded no round's clients; train with record.clients = 'all'")
     if rounds is not None:
