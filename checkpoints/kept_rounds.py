@@ -49,9 +49,9 @@ class Policy:
                 if not isinstance(round, int) or isinstance(round, bool) or round < 1:
                     raise FedscopeError(f"{place} names round {round!r}; rounds are whole numbers from 1 on")
             return cls("rounds", rounds=tuple(sorted(set(value))))
-        what = "recording policy" if place.startswith("record.") else "choice of rounds"
-        some = place == "record.clients"
-        known = (SAMPLE if some else "") + KNOWN
+        what = "recording policy" if place.startswith("record.") or place == "keep" else "choice of rounds"
+        some = place in ("record.clients", "keep")
+        known = (SAMPLE if some else "") + (KNOWN if place != "keep" else KNOWN.replace('"last:N" ', ""))
         if not isinstance(value, str):
             raise FedscopeError(f"{place} = {value!r} is not a {what}; give {known}")
         numbers = [part.strip() for part in value.split(",")]

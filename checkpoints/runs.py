@@ -181,8 +181,8 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         return round_
     have = rounds_with_clients(run)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
     if round_.has_sample:
-        anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
         remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
         raise FedscopeError(
             f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
@@ -190,7 +190,7 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         )
     raise FedscopeError(
         f"{run.path}@{number}: the clients of round {number} were not recorded; "
-        + (f"rounds {listed} have them" if have else "no round of this run has them: train with record.clients = 'all'")
+        + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
     )
 
 

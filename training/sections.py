@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from ..checkpoints import FedscopeError, Policy
+from ..checkpoints.sketches import refuse_size
 from .settings import Settings, setting
 from .splitting import parse_partition
-
-#: how many numbers a sketch may have: with fewer a cosine is off by a quarter and more
-LEAST, MOST = 16, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -114,11 +112,7 @@ class RecordConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.policies()
-        if self.sketch and not LEAST <= self.sketch <= MOST:
-            raise FedscopeError(
-                f"record.sketch = {self.sketch} is no size for a sketch, whose cosines are off by 1/√k; give {LEAST} "
-                f"to {MOST:,} numbers a client, or 0 for none"
-            )
+        refuse_size(self.sketch, "record.sketch")
 
     def policies(self) -> tuple[Policy, Policy]:
         """Which rounds' clients and which rounds' globals are kept."""
