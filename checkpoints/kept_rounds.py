@@ -117,7 +117,8 @@ def size_on_disk(
             globals.
         window: how many rounds' globals an average over rounds needs, kept aside where they are not recorded.
         population: N, all clients.
-        sketch: numbers of 4 bytes that every client of every round keeps of its update.
+        sketch: numbers of 4 bytes that every client of every round keeps of its update, and of 8 bytes that single
+            models keep.
     """
     model = sum(_bytes(entry) for entry in layout.entries)
     # measured: what HDF5 adds a file, a dataset, a chunked dataset and a chunk
@@ -128,7 +129,7 @@ def size_on_disk(
         kept = cohort if whole else clients.sampled
         with_globals = globals_.keeps(round, rounds) or round == rounds
         models = 3 * with_globals + bool(kept and not with_globals)
-        total += cohort * sketch * 4 + (dataset if sketch else 0)
+        total += cohort * sketch * 4 + 3 * sketch * 8 + (4 * dataset if sketch else 0)
         total += file + models * (model + dataset * len(layout.entries))
         if with_globals:
             total += state

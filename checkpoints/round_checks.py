@@ -10,7 +10,7 @@ import numpy as np
 from . import checksums
 from .errors import FedscopeError
 from .hdf5_gate import DamagedError
-from .round_head import read_head, read_names, read_sketch
+from .round_head import read_head, read_names, read_sketch, read_whole_sketch
 from .round_models import open_entry, read_client_state, read_state
 from .round_reading import RoundFile, open_round
 from .round_writing import CLIENTS, MODELS, SAMPLED
@@ -93,6 +93,9 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
     try:
         if "sketch" in there:
             read_sketch(file, len(file.ids))
+            for name in MODELS:
+                if f"{name}_sketch" in there:
+                    read_whole_sketch(file, name)
         read_state(file)
         for name in head.client_states:
             read_client_state(file, name, range(len(file.ids))[:1])

@@ -124,6 +124,19 @@ def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
     return sketches
 
 
+def read_whole_sketch(file: RoundFile, name: str) -> np.ndarray:
+    """The sketch of one of a round's single models, [k].
+
+    Raises:
+        FedscopeError: damaged; of another size than those of the clients.
+    """
+    values = np.asarray(file.array(f"{name}_sketch", "f"))
+    k = file.gate.dataset("sketch", "f").shape[1:]
+    if values.shape != k:
+        raise file.gate.damaged(f"{name}_sketch has shape {values.shape}, not {k} as the clients' sketches")
+    return values
+
+
 def _refuse_another_round(file: RoundFile, number: int) -> None:
     if not h5py.h5a.exists(file.file.id, b"round"):
         if file.has_table:

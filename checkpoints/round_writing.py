@@ -38,6 +38,8 @@ class RoundRecord:
         metrics: numbers by column of ``metrics.csv``.
         all_client_test_error: [N], of every client of the run on its own test part; NaN of one without.
         sketch: [C, k] float32, of the clients' updates, see :func:`fedscope.checkpoints.sketches.sketch`.
+        whole_sketches: [k] float64 each, by ``start``, ``global`` and ``averaged``, of these models themselves, see
+            :func:`fedscope.checkpoints.sketches.sketch_whole`; also where a model is left out.
         sampled: [m, P], in place of ``clients``: those of the places ``sampled_places`` [m], ascending, among
             ``client_ids``.
     """
@@ -57,6 +59,7 @@ class RoundRecord:
     metrics: Mapping[str, float | int | None] = field(default_factory=dict)
     all_client_test_error: np.ndarray | None = None
     sketch: np.ndarray | None = None
+    whole_sketches: Mapping[str, np.ndarray] = field(default_factory=dict)
     sampled: Weights | None = None
     sampled_places: np.ndarray | None = None
 
@@ -84,7 +87,7 @@ def write_round(
             values = np.asarray(record.all_client_test_error, dtype="f8")
             sums.add(file.create_dataset("all_client_test_error", data=values), values)
         if record.sketch is not None:
-            sums.add(file.create_dataset("sketch", data=record.sketch), record.sketch)
+            write_sketches(file, record.sketch, record.whole_sketches, sums)
         for name, model in zip(MODELS, models, strict=True):
             if model is not None:
                 _write_model(file.create_group(name), model, sums)
@@ -111,6 +114,12 @@ def write_head(file: Any, number: int, metrics: Metrics, columns: Mapping[str, n
         if (column := columns.get(name)) is not None:
             values = np.asarray(column, dtype=dtype)
             sums.add(file.create_dataset(name, data=values), values)
+
+
+def write_sketches(file: Any, clients: np.ndarray, whole: Mapping[str, np.ndarray], sums: Sums) -> None:
+    """Write the sketches of a round: of the clients' updates, and of its single models by name."""
+    for name, values in {"sketch": clients, **{f"{name}_sketch": values for name, values in whole.items()}}.items():
+        sums.add(file.create_dataset(name, data=values), values)
 
 
 def write_sampled_ids(file: Any, ids: np.ndarray, sums: Sums) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError, listed
-from .round_head import Head, read_head, read_names, read_sketch
+from .round_head import Head, read_head, read_names, read_sketch, read_whole_sketch
 from .round_models import is_packed, read_client_state, read_layer, read_models, read_state
 from .round_reading import RoundFile, open_round
 from .round_writing import CLIENTS, MODELS, SAMPLED
@@ -142,6 +142,23 @@ class Round:
             raise FedscopeError(f"{self.label}: round {self.number} has no sketches (record.sketch was 0)")
         with self.open() as file:
             return read_sketch(file, len(self.client_ids))
+
+    @property
+    def whole_sketches(self) -> tuple[str, ...]:
+        """Of which of ``start``, ``global`` and ``averaged`` there are sketches, whether or not they were recorded."""
+        return tuple(name for name in MODELS if f"{name}_sketch" in self._names)
+
+    def whole_sketch(self, which: str) -> np.ndarray:
+        """The sketch of ``start``, ``global`` or ``averaged`` itself, [k] float64; see
+        :func:`fedscope.checkpoints.sketches.sketch_whole`.
+
+        Raises:
+            FedscopeError: there is none.
+        """
+        if which not in self.whole_sketches:
+            raise FedscopeError(f"{self.label}: round {self.number} has no sketch of {which} (record.sketch was 0)")
+        with self.open() as file:
+            return read_whole_sketch(file, which)
 
     @property
     def has_clients(self) -> bool:

@@ -23,6 +23,10 @@ KEPT_NAME = "kept"
 KEPT_PARTS = ("states", "globals", "clients")
 
 
+#: of rounds that keep sketches, where a question needs models
+SKETCHES_TELL = "its sketches tell lengths, angles and distances alone (fedscope updates, fedscope disperse --embed)"
+
+
 class Run:
     """A recorded run, as it stood when it was opened; open it again to see the rounds that came since.
 
@@ -187,10 +191,12 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         raise FedscopeError(
             f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
             f"as {run.path}@{number}/client-{round_.sampled_ids[0]}"
+            + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
         )
     raise FedscopeError(
         f"{run.path}@{number}: the clients of round {number} were not recorded; "
         + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
+        + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
     )
 
 

@@ -45,19 +45,42 @@ def sketch(layout: Layout, start: np.ndarray, clients: np.ndarray, k: int) -> np
     >>> found.shape, bool(abs((found**2).sum() / 3000 - 1) < 3 * (2 / 1024) ** 0.5)
     ((1, 1024), True)
     """
-
-    def of(row: np.ndarray) -> Model:
-        return lambda name, part: row[layout.slices[name]][part]
-
-    return sketch_models(layout, of(start), [of(row) for row in clients], k)
+    return sketch_updates(layout, reader(layout, start), [reader(layout, row) for row in clients], k)
 
 
-def sketch_models(layout: Layout, start: Model, clients: Sequence[Model], k: int) -> np.ndarray:
+def sketch_updates(layout: Layout, start: Model, clients: Sequence[Model], k: int) -> np.ndarray:
     """The same of models that lie in no vectors [P], parameter by parameter; nothing is held but a block of one.
 
     Args:
         layout: whose parameters, in its order, the buckets and signs are drawn for.
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged
+        return _sums(layout, start, clients, k).astype(np.float32)
+
+
+def sketch_whole(layout: Layout, models: Sequence[Model], k: int) -> np.ndarray:
+    """Sketches of models themselves, [n, k] float64: that of one less that of another is the sketch of the way between.
+
+    In float64, because the way between two models is short beside both.
+
+    >>> from .weights import Entry
+    >>> layout = Layout((Entry("w", (50,), "float32", "parameter"),))
+    >>> start, moved = np.linspace(1, 2, 50), np.linspace(1, 3, 50)
+    >>> one, other = sketch_whole(layout, [reader(layout, start), reader(layout, moved)], 16)
+    >>> bool(np.allclose(other - one, sketch(layout, start, moved[None], 16)[0], atol=1e-5))
+    True
+    """
+    nothing = np.zeros(1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _sums(layout, lambda name, part: nothing, models, k)
+
+
+def reader(layout: Layout, vector: np.ndarray) -> Model:
+    """A model that lies in a vector [P]."""
+    return lambda name, part: vector[layout.slices[name]][part]
+
+
+def _sums(layout: Layout, start: Model, clients: Sequence[Model], k: int) -> np.ndarray:
     sums = np.zeros((len(clients), k))
     for name, part, buckets, signs in _blocks(layout, k):
         begin = start(name, part)
@@ -65,8 +88,7 @@ def sketch_models(layout: Layout, start: Model, clients: Sequence[Model], k: int
             moved = np.subtract(client(name, part), begin, dtype=np.float64)
             moved *= signs
             own += np.bincount(buckets, weights=moved, minlength=k)
-    with np.errstate(over="ignore"):  # of a client that diverged
-        return sums.astype(np.float32)
+    return sums
 
 
 def refuse_size(k: int, place: str) -> None:

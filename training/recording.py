@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
 from ..checkpoints.sampled_clients import drawn
-from ..checkpoints.sketches import sketch
+from ..checkpoints.sketches import reader, sketch, sketch_whole
 from .building import Facts
 from .config import Config
 from .randomness import cohort_size
@@ -53,14 +53,19 @@ def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
     """The record without what the recording policy leaves out."""
     clients, globals_ = policies(record, config)
-    sketches = None
-    if config.record.sketch and record.clients is not None and record.start is not None:
-        start, rows = record.start.parameters, record.clients.parameters
-        sketches = sketch(record.clients.layout, start, rows, config.record.sketch)
+    k, sketches = config.record.sketch, None
+    whole: dict[str, np.ndarray] = {}
+    if k and record.clients is not None and record.start is not None:
+        layout = record.start.layout
+        sketches = sketch(layout, record.start.parameters, record.clients.parameters, k)
+        single = {"start": record.start, "global": record.global_, "averaged": record.averaged}
+        there = {name: reader(layout, model.parameters) for name, model in single.items() if model is not None}
+        whole = dict(zip(there, sketch_whole(layout, list(there.values()), k), strict=True))
     some = sampled_places(record, config)
     return replace(
         record,
         sketch=sketches,
+        whole_sketches=whole,
         clients=record.clients if clients else None,
         sampled=None if some is None or record.clients is None else record.clients.rows(some),
         sampled_places=some,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import FedscopeError
 from ..kept_rounds import Policy
 from ..sampled_clients import drawn
-from ..sketches import Model, refuse_size, sketch_models
+from ..sketches import Model, refuse_size, sketch_updates, sketch_whole
 from ..weights import Layout
 from .given_models import GivenModel, numbers_of
 
@@ -58,11 +58,12 @@ class Keeping:
         return np.arange(clients if policy.keeps(number, number) else 0)
 
     def sketches(
-        self, layout: Layout, start: GivenModel | None, clients: Sequence[GivenModel], place: str
-    ) -> np.ndarray | None:
-        """Of all clients' updates, [C, k]; None where none are asked for.
+        self, layout: Layout, single: Mapping[str, GivenModel | None], clients: Sequence[GivenModel], place: str
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
+        """Of all clients' updates, [C, k], and of the single models by name, [k]; None where none are asked for.
 
         Args:
+            single: ``start`` and ``global``.
             place: of the round, for sentences.
 
         Raises:
@@ -70,12 +71,15 @@ class Keeping:
         """
         if not self.sketch:
             return None
-        if start is None:
+        if (start := single["start"]) is None:
             raise FedscopeError(
                 f"{place}: sketch = {self.sketch} is of updates from the model that was sent, which was not given; "
                 "give start=, or leave sketch= out"
             )
-        return sketch_models(layout, _reader(start), [_reader(client) for client in clients], self.sketch)
+        updates = sketch_updates(layout, _reader(start), [_reader(client) for client in clients], self.sketch)
+        there = {name: model for name, model in single.items() if model is not None}
+        whole = sketch_whole(layout, [_reader(model) for model in there.values()], self.sketch)
+        return updates, dict(zip(there, whole, strict=True))
 
 
 def _reader(model: GivenModel) -> Model:

@@ -162,7 +162,8 @@ class Recorder:
         p = _weights(weights, counts, ids, place)
         given_numbers = _numbers(metrics or {}, place)
         cohort = [models.clients[k] for k in ids]
-        sketches = self._keeping.sketches(models.layout, models.start, cohort, place)
+        single = {"start": models.start, "global": models.global_}
+        sketches = self._keeping.sketches(models.layout, single, cohort, place)
         for k, model in zip(ids, cohort, strict=True):
             if diverged := _not_finite(model):
                 self._tell(
@@ -184,9 +185,8 @@ class Recorder:
             **({} if step is None else step.metrics()),
         }
         columns = {"client_samples": counts, "weights": p}
-        single = {"start": models.start, "global": models.global_}
-        kept = {"kept": self._keeping.places(number, len(ids)), "sketch": sketches}
-        image = round_image(number, models.layout, ids, cohort, single, columns, numbers, **kept)
+        kept = self._keeping.places(number, len(ids))
+        image = round_image(number, models.layout, ids, cohort, single, columns, numbers, kept=kept, sketches=sketches)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
         writer = self._writer

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checksums import Sums
 from ..metrics import Metrics
-from ..round_writing import CLIENTS, SAMPLED, write_head, write_rows, write_sampled_ids
+from ..round_writing import CLIENTS, SAMPLED, write_head, write_rows, write_sampled_ids, write_sketches
 from ..weights import BFLOAT16, Entry, Layout
 from .given_models import GivenModel
 
@@ -26,7 +26,7 @@ def round_image(
     metrics: Metrics,
     *,
     kept: np.ndarray | None = None,
-    sketch: np.ndarray | None = None,
+    sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
 ) -> memoryview:
     """The bytes of a round's file; whoever gave the models may change them afterwards.
 
@@ -36,15 +36,15 @@ def round_image(
         single: ``start`` and ``global``; None is left out.
         columns: by name, [C]; None is left out.
         kept: the places of the clients whose models are kept, ascending; by default all of them.
-        sketch: [C, k], of their updates.
+        sketches: of their updates, [C, k], and of single models by name, [k].
     """
     ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
     sums = Sums(ids)
     places = np.arange(len(ids)) if kept is None else kept
     with h5py.File(room, "w") as file:
         write_head(file, number, metrics, {"client_ids": ids, **columns}, sums)
-        if sketch is not None:
-            sums.add(file.create_dataset("sketch", data=sketch), sketch)
+        if sketches is not None:
+            write_sketches(file, *sketches, sums)
         for name, model in single.items():
             if model is not None:
                 group = file.create_group(name)

@@ -18,7 +18,7 @@ from fedscope.checkpoints.recorder.given_models import given_model
 from fedscope.checkpoints.recorder.keeping import Keeping
 from fedscope.checkpoints.round_checks import check_round
 from fedscope.checkpoints.sampled_clients import drawn
-from fedscope.checkpoints.sketches import sketch
+from fedscope.checkpoints.sketches import reader, sketch, sketch_whole
 from fedscope.cli.main import run as command
 from fedscope.training import Config, train
 
@@ -67,10 +67,13 @@ def test_blocks_of_a_parameter_are_drawn_alike(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "BLOCK", 16)
     start, client = model(0), model(1)
     own = given_model(start).layout()
-    found = Keeping(sketch=32).sketches(own, given_model(start), [given_model(client)], "a run@1")
+    single = {"start": given_model(start), "global": None}
+    found = Keeping(sketch=32).sketches(own, single, [given_model(client)], "a run@1")
     assert found is not None
     vectors = [own.flatten(arrays).parameters for arrays in (start, client)]
-    assert found.tobytes() == sketch(own, vectors[0], vectors[1][None], 32).tobytes()
+    assert found[0].tobytes() == sketch(own, vectors[0], vectors[1][None], 32).tobytes()
+    assert list(found[1]) == ["start"]
+    assert found[1]["start"].tobytes() == sketch_whole(own, [reader(own, vectors[0])], 32).tobytes()
 
 
 def test_a_loop_records_what_training_records_of_the_same_models(tmp_path: Path) -> None:
@@ -94,6 +97,8 @@ def test_a_loop_records_what_training_records_of_the_same_models(tmp_path: Path)
     for t in loop.rounds:
         one, other = few.round(t), loop.round(t)
         assert one.sketch().tobytes() == other.sketch().tobytes()
+        for which in ("start", "global"):
+            assert one.whole_sketch(which).tobytes() == other.whole_sketch(which).tobytes()
         assert one.sampled_ids.tolist() == other.sampled_ids.tolist()
         assert one.sampled().parameters.tobytes() == other.sampled().parameters.tobytes()
         assert one.client_ids.tolist() == other.client_ids.tolist()

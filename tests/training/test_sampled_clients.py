@@ -165,7 +165,7 @@ def fine(run: Run) -> tuple[tuple[str, str], ...]:
 # --- what is asked of it ---
 
 #: questions that need no clients, or name the models they need
-ANSWERED = {"curves", "curves-target", "data", "line", "planes", "sharpness", "cka-models", "wima", "updates"}
+ANSWERED = {"curves", "curves-target", "data", "line", "planes", "sharpness", "cka-models", "wima", "updates", "embed"}
 OTHER = {"plane", "plane-both"}  # they name a client by its number, see below
 
 
@@ -192,7 +192,7 @@ def test_a_refusal_says_what_can_be_asked_and_whom_to_ask(runs: tuple[Run, Run],
     said = (
         rf"fma@2: round 2 kept the models of 3 of its 6 clients \(clients {', '.join(map(str, ids))}; sample:3\), and "
         rf"this needs those of all; no round of this run has all: train with record\.clients = 'all', or ask about "
-        rf"single models as .*fma@2/client-{ids[0]}$"
+        rf"single models as .*fma@2/client-{ids[0]}; its sketches tell lengths, angles and distances alone"
     )
     with pytest.raises(FedscopeError, match=said):
         recorded_clients(runs[1], 2)
@@ -267,9 +267,12 @@ def moved(name: str) -> Any:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (set_("start_sketch", np.zeros(64)), "the sketch of start is not that of the recorded model"),
+        (set_("start_sketch", np.zeros(63)), r"start_sketch has shape \(63,\), not \(64,\) as the clients' sketches"),
         (moved("sampled_clients"), r"the sketch of client \d is not that of its recorded model"),
+        (moved("global"), "the sketch of global is not that of the recorded model"),
         (
-            moved("global"),
+            set_("sketch", np.ones((6, 64), np.float32)),
             r"global is not the mean of its clients with the weights p, as their sketches have it \(off by",
         ),
         (set_("sampled_client_ids", [3, 2, 1]), r"sampled_client_ids are not ascending numbers of clients that took"),
