@@ -105,7 +105,7 @@ class RecordConfig(Settings):
     compression: Literal["none", "delta"] = setting("none", "delta: clients as bit-exact differences from the start")
     sketch: int = setting(
         0,
-        "k: of every client of every round k numbers, from which lengths and angles of updates are told; 0 for none",
+        "k: of every client of every round k numbers, from which lengths, angles and distances are told; 0 for none",
         least=0,
     )
 

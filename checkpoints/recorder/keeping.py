@@ -27,8 +27,8 @@ class Keeping:
     Raises:
         FedscopeError: another word; a size that is none.
 
-    >>> Keeping("sample:2").places(3, 5), Keeping("every:10").places(3, 5), Keeping().places(3, 5)
-    (array([0, 2]), array([], dtype=int64), array([0, 1, 2, 3, 4]))
+    >>> [Keeping(keep).places(3, 5).tolist() for keep in ("sample:2", "every:10", "all")]
+    [[1, 2], [], [0, 1, 2, 3, 4]]
     """
 
     keep: str = "all"

@@ -107,6 +107,32 @@ def test_a_loop_records_what_training_records_of_the_same_models(tmp_path: Path)
     assert [row["cosine_mean"] for row in ours] == pytest.approx([row["cosine_mean"] for row in theirs], rel=1e-12)
 
 
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 2**16),
+    clients=st.integers(1, 6),
+    count=st.integers(1, 7),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_the_few_are_bit_for_bit_what_they_are_among_all(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, clients: int, count: int, dtype: str
+) -> None:
+    folder = tmp_path_factory.mktemp("recorded")
+    for name, kept in {"all": {}, "few": {"keep": f"sample:{count}", "sketch": 16}}.items():
+        with Recorder(folder / name, **kept) as recorder:
+            for t in (1, 2):
+                given_models = {7 * k + 1: model(seed + 10 * t + k, dtype) for k in range(clients)}
+                recorder.round(start=model(seed, dtype), clients=given_models)
+    whole, few = (Run.open(folder / name) for name in ("all", "few"))
+    for t in (1, 2):
+        one, other = whole.round(t), few.round(t)
+        ids = other.client_ids if other.has_clients else other.sampled_ids
+        assert len(ids) == min(count, clients)
+        for name, rows in one.clients(ids).arrays().items():
+            assert other.clients(ids).arrays()[name].tobytes() == rows.tobytes(), name
+        np.testing.assert_array_equal(one.client_ids, other.client_ids)
+
+
 @pytest.mark.parametrize("keep", ["all", "none", "sample:2", "every:2", "1,3", "sample:9"])
 def test_what_is_kept_of_clients(keep: str, tmp_path: Path) -> None:
     run = record(tmp_path / "run", keep=keep)

@@ -229,6 +229,15 @@ def test_a_plane_of_a_round_goes_through_three_of_the_few(runs: tuple[Run, Run])
     assert [label.rpartition("-")[2] for label in anchors] == [str(k) for k in runs[1].round(2).sampled_ids]
 
 
+def test_a_plane_of_fewer_than_three_is_refused(runs: tuple[Run, Run], tmp_path: Path) -> None:
+    import fedscope
+
+    two = branch(runs[0], 2, {"record": {"clients": "sample:2"}}, tmp_path / "two")
+    said = r"two@3: round 3 kept the models of 2 of its 6 clients \(.*; sample:2\), but a plane needs three; keep more"
+    with pytest.raises(FedscopeError, match=said):
+        fedscope.plane(two, rounds=3, grid=3, split="test")
+
+
 def test_ls_says_which_rounds_are_sampled(runs: tuple[Run, Run], capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["ls", str(runs[1].path)]) == 0
     words = " ".join(capsys.readouterr().out.split())
