@@ -102,6 +102,20 @@ def test_the_models_kept_are_those_of_the_run_that_keeps_all(
     assert check_run(few.path).faults == ()
 
 
+def test_the_start_is_kept_with_the_few_and_all_runs_of_one_data_seed_keep_the_same(
+    runs: tuple[Run, Run], tmp_path: Path
+) -> None:
+    tables = merge(SMALL, {"run": {"seed": 5}, "record": {"clients": "sample:3", "globals": "none"}})
+    other = train(Config.read(merge(tables, {"record": {"compression": "delta"}})), tmp_path / "other")
+    for t in other.rounds:
+        assert other.round(t).sampled_ids.tolist() == runs[1].round(t).sampled_ids.tolist()
+        assert other.round(t).models == (("start",) if t < 4 else ("start", "global"))
+        assert other.round(t).is_packed
+    elsewhere = train(Config.read(merge(tables, {"data": {"seed": 1}})), tmp_path / "elsewhere")
+    places = [np.searchsorted(elsewhere.round(t).client_ids, elsewhere.round(t).sampled_ids).tolist() for t in (1, 2)]
+    assert places == [drawn(6, 3, seed=1, round=t).tolist() for t in (1, 2)]
+
+
 def test_the_file_has_no_clients_under_their_old_name(runs: tuple[Run, Run]) -> None:
     """A reader that does not know of samples meets a round without clients, and never three rows for six."""
     ids = runs[1].round(2).sampled_ids.tolist()
