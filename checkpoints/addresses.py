@@ -133,7 +133,7 @@ def load_model(address: str, layout: Layout | None = None) -> Model:
 
 def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[int, ...]) -> Weights:
     if which in ("client", "mean"):
-        if not round_.has_clients:
+        if not round_.has_clients and not round_.has_sample:
             have = [t for t in run.rounds if run.round(t).has_clients]
             where = f"rounds {spans(have)} have them" if have else "no round of this run has them"
             raise FedscopeError(f"{address}: round {round_.number} recorded no clients; {where}")
@@ -141,7 +141,8 @@ def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[i
     if which not in round_.models:
         have = [t for t in run.rounds if which in run.round(t).models]
         where = f"rounds {spans(have)} have it" if have else "no round of this run has it"
-        there = ", ".join([*round_.models, *(["clients"] if round_.has_clients else [])]) or "no model"
+        kept = ["clients"] if round_.has_clients else ["a sample of the clients"] if round_.has_sample else []
+        there = ", ".join([*round_.models, *kept]) or "no model"
         raise FedscopeError(f"{round_.label}/{which}: round {round_.number} recorded {there}, not {which}; {where}")
     return round_.read(which)
 

@@ -1,8 +1,9 @@
 """Checksums of what a round's file holds, in a table of the file: XXH3, 64 bits.
 
 The table is the dataset ``checksums``, a record ``(path, client, xxh3_64)`` for each dataset, for each client's row of
-those under ``clients`` and ``client_state``, and for each attribute that a reader believes (path ``OBJECT@ATTRIBUTE``).
-``client`` is -1 where the record is of no client. The table's own checksum is its attribute ``xxh3_64``.
+those under ``clients``, ``sampled_clients`` and ``client_state``, and for each attribute that a reader believes (path
+``OBJECT@ATTRIBUTE``). ``client`` is -1 where the record is of no client. The table's own checksum is its attribute
+``xxh3_64``.
 
 A value's checksum is ``xxh3_64(bytes, seed)``: of its bytes as HDF5 gives them, uncompressed, C order, little-endian,
 with ``seed = xxh3_64("PATH CLIENT DTYPE SHAPE")``, for example ``clients/fc1.weight 17 <f4 64,64``; an attribute is its
@@ -82,10 +83,13 @@ class Sums:
         path, value = dataset.name.lstrip("/"), np.asarray(value, dtype=dataset.dtype)
         self._add(path, NONE, checksum(path, NONE, value))
 
-    def add_rows(self, dataset: Any, rows: Sequence[np.ndarray] | np.ndarray) -> None:
-        """A dataset [C, ...], row by row."""
+    def add_rows(
+        self, dataset: Any, rows: Sequence[np.ndarray] | np.ndarray, clients: np.ndarray | None = None
+    ) -> None:
+        """A dataset [C, ...], row by row; ``clients`` are the ids of the rows where it is not all of them."""
         path, shape, dtype = dataset.name.lstrip("/"), dataset.shape[1:], dataset.dtype
-        for client, row in zip(self.clients.tolist(), rows, strict=True):
+        ids = self.clients if clients is None else clients
+        for client, row in zip(ids.tolist(), rows, strict=True):
             self._add(path, client, checksum(path, client, np.asarray(row, dtype=dtype).reshape(shape)))
 
     def add_attribute(self, item: Any, name: str, value: str | int) -> None:

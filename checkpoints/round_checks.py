@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from . import checksums
 from .errors import FedscopeError
 from .hdf5_gate import DamagedError
-from .round_head import read_head, read_names, read_sketch
+from .round_head import read_head, read_names, read_sketch, read_whole_sketch
 from .round_models import open_entry, read_client_state, read_state
 from .round_reading import RoundFile, open_round
-from .round_writing import MODELS
+from .round_writing import CLIENTS, MODELS, SAMPLED
 from .rounds import Round
 
 
@@ -79,17 +80,22 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
         faults.append(_clause(error))
         return 0
     ids = head.columns["client_ids"]
-    file.ids = () if ids is None else ids
-    groups = [(name, False) for name in MODELS if name in there] + [("clients", True)] * ("clients" in there)
-    for group, stacked in groups:
-        for entry in file.layout.entries:
+    cohort: Sequence[int] | np.ndarray = () if ids is None else ids
+    rows = {CLIENTS: cohort, SAMPLED: () if head.sampled_ids is None else head.sampled_ids}
+    for group in (*MODELS, CLIENTS, SAMPLED):
+        file.ids = rows.get(group, ())
+        for entry in file.layout.entries if group in there else ():
             try:
-                open_entry(file, group, entry, stacked=stacked)
+                open_entry(file, group, entry, stacked=group in rows)
             except FedscopeError as error:
                 faults.append(_clause(error))
+    file.ids = cohort
     try:
         if "sketch" in there:
             read_sketch(file, len(file.ids))
+            for name in MODELS:
+                if f"{name}_sketch" in there:
+                    read_whole_sketch(file, name)
         read_state(file)
         for name in head.client_states:
             read_client_state(file, name, range(len(file.ids))[:1])

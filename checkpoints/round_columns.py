@@ -24,7 +24,7 @@ from .errors import FedscopeError, listed, nearest
 from .hdf5_gate import Stored
 from .round_models import open_entry
 from .round_reading import RoundFile
-from .rounds import Round
+from .rounds import Round, few_of
 
 # Pieces that the system is told of before they are read; bytes that are read and summed in one go.
 AHEAD, _BLOCK = 4, 2**18
@@ -132,7 +132,8 @@ def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: 
     if which != "clients":
         round_.refuse_missing(which)
     elif not round_.has_clients:
-        raise FedscopeError(f"{round_.label}: the clients of round {round_.number} were not recorded")
+        why = few_of(round_) if round_.has_sample else f"the clients of round {round_.number} were not recorded"
+        raise FedscopeError(f"{round_.label}: {why}")
     layout = round_.layout
     for layer in layers or ():
         if layer not in layout.slices:

@@ -13,6 +13,7 @@ from .errors import listed
 from .hdf5_gate import Gate
 from .metrics import from_json
 from .round_reading import RoundFile
+from .round_writing import SAMPLED, SAMPLED_IDS
 
 #: the kinds of numbers of each column, and the type it is read as
 COLUMNS: dict[str, tuple[str, type]] = {
@@ -36,6 +37,7 @@ class Head:
         has_mean: whether the state of the average over rounds holds the clients' mean.
         client_states: the names of what clients keep.
         all_client_test_error: [N], where it was measured.
+        sampled_ids: [m] int64, whose models there are where there are not those of all; None elsewhere.
     """
 
     columns: dict[str, np.ndarray | None]
@@ -43,6 +45,7 @@ class Head:
     has_mean: bool
     client_states: tuple[str, ...]
     all_client_test_error: np.ndarray | None
+    sampled_ids: np.ndarray | None
 
 
 def read_names(file: RoundFile, number: int) -> frozenset[str]:
@@ -76,6 +79,7 @@ def read_head(file: RoundFile, number: int, population: int | None) -> Head:
         has_mean="average" in states and "clients_mean" in file.names("state/average"),
         client_states=tuple(file.names("client_state")) if "client_state" in there else (),
         all_client_test_error=_errors(file, population) if "all_client_test_error" in there else None,
+        sampled_ids=_sampled(file, columns["client_ids"]) if {SAMPLED, SAMPLED_IDS} & there else None,
     )
 
 
@@ -97,6 +101,17 @@ def _errors(file: RoundFile, population: int | None) -> np.ndarray:
     return np.asarray(errors, np.float64)
 
 
+def _sampled(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
+    """Whose models were kept, where not all were: ascending ids of clients that took part."""
+    ids = np.asarray(file.array(SAMPLED_IDS, "iu"))
+    known = set() if client_ids is None else set(client_ids.tolist())
+    if ids.ndim != 1 or not len(ids) or (ids[1:] <= ids[:-1]).any() or not known.issuperset(ids.tolist()):
+        raise file.gate.damaged(
+            f"{SAMPLED_IDS} are not ascending numbers of clients that took part ({listed(ids.ravel(), 6)})"
+        )
+    return ids.astype(np.int64)
+
+
 def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
     """The sketches of a cohort's updates, [C, k].
 
@@ -107,6 +122,19 @@ def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
     if sketches.ndim != 2 or len(sketches) != clients or not sketches.shape[1]:
         raise file.gate.damaged(f"sketch has shape {sketches.shape}, not [{clients}, k], a row a client")
     return sketches
+
+
+def read_whole_sketch(file: RoundFile, name: str) -> np.ndarray:
+    """The sketch of one of a round's single models, [k].
+
+    Raises:
+        FedscopeError: damaged; of another size than those of the clients.
+    """
+    values = np.asarray(file.array(f"{name}_sketch", "f"))
+    k = file.gate.dataset("sketch", "f").shape[1:]
+    if values.shape != k:
+        raise file.gate.damaged(f"{name}_sketch has shape {values.shape}, not {k} as the clients' sketches")
+    return values
 
 
 def _refuse_another_round(file: RoundFile, number: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from .errors import FedscopeError
 from .hdf5_gate import Stored
 from .round_reading import RoundFile
-from .round_writing import decode, is_encoded
+from .round_writing import CLIENTS, SAMPLED, decode, is_encoded
 from .weights import BFLOAT16, Entry, Weights, from_bfloat16
 
 
@@ -114,7 +114,7 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
             f"{file.path}: {path} is encoded as {encoding!r:.40}, which this fedscope does not know; upgrade it: "
             "pip install --upgrade fedscope"
         )
-    if group != "clients" or entry.kind != "parameter" or not is_encoded(np.dtype(entry.dtype)):
+    if group not in (CLIENTS, SAMPLED) or entry.kind != "parameter" or not is_encoded(np.dtype(entry.dtype)):
         raise file.gate.damaged(f"{path} is said to be differences, which only float32 parameters of clients are")
     if not file.gate.has("start"):
         raise file.gate.damaged("its clients are differences from start, which is missing")

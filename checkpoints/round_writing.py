@@ -17,6 +17,8 @@ from .weights import Layout, Weights
 
 FORMAT, VERSION = "fedscope-round", 1
 MODELS = ("start", "global", "averaged")
+#: groups that have a row a client: all of the round's, or a few of them, whose ids are a dataset of their own
+CLIENTS, SAMPLED, SAMPLED_IDS = "clients", "sampled_clients", "sampled_client_ids"
 _COLUMNS = {"client_ids": "i8", "client_samples": "i8", "client_steps": "i8", "client_loss": "f8", "weights": "f8"}
 
 #: arrays, models, or mappings of them
@@ -36,6 +38,10 @@ class RoundRecord:
         metrics: numbers by column of ``metrics.csv``.
         all_client_test_error: [N], of every client of the run on its own test part; NaN of one without.
         sketch: [C, k] float32, of the clients' updates, see :func:`fedscope.checkpoints.sketches.sketch`.
+        whole_sketches: [k] float64 each, by ``start``, ``global`` and ``averaged``, of these models themselves, see
+            :func:`fedscope.checkpoints.sketches.sketch_whole`; also where a model is left out.
+        sampled: [m, P], in place of ``clients``: those of the places ``sampled_places`` [m], ascending, among
+            ``client_ids``.
     """
 
     round: int
@@ -53,6 +59,9 @@ class RoundRecord:
     metrics: Mapping[str, float | int | None] = field(default_factory=dict)
     all_client_test_error: np.ndarray | None = None
     sketch: np.ndarray | None = None
+    whole_sketches: Mapping[str, np.ndarray] = field(default_factory=dict)
+    sampled: Weights | None = None
+    sampled_places: np.ndarray | None = None
 
 
 def write_round(
@@ -68,7 +77,8 @@ def write_round(
         layout: of the run, where the record holds no model that would tell it.
     """
     models = (record.start, record.global_, record.averaged)
-    layout = layout or next((model.layout for model in (*models, record.clients) if model is not None), None)
+    others = (record.clients, record.sampled)
+    layout = layout or next((model.layout for model in (*models, *others) if model is not None), None)
     compress, sums = compression == "delta", Sums(np.asarray(record.client_ids))
     with writing(path) as file:
         columns = {name: getattr(record, name) for name in _COLUMNS}
@@ -77,12 +87,16 @@ def write_round(
             values = np.asarray(record.all_client_test_error, dtype="f8")
             sums.add(file.create_dataset("all_client_test_error", data=values), values)
         if record.sketch is not None:
-            sums.add(file.create_dataset("sketch", data=record.sketch), record.sketch)
+            write_sketches(file, record.sketch, record.whole_sketches, sums)
         for name, model in zip(MODELS, models, strict=True):
             if model is not None:
                 _write_model(file.create_group(name), model, sums)
         if record.clients is not None:
-            _write_clients(file.create_group("clients"), record.clients, record.start, compress, sums)
+            _write_clients(file.create_group(CLIENTS), record.clients, record.start, compress, sums)
+        if record.sampled is not None:
+            ids = np.asarray(record.client_ids)[record.sampled_places]
+            write_sampled_ids(file, ids, sums)
+            _write_clients(file.create_group(SAMPLED), record.sampled, record.start, compress, sums, ids)
         if record.state:
             write_state(file.create_group("state"), record.state, layout, sums)
         if record.client_state:
@@ -102,6 +116,18 @@ def write_head(file: Any, number: int, metrics: Metrics, columns: Mapping[str, n
             sums.add(file.create_dataset(name, data=values), values)
 
 
+def write_sketches(file: Any, clients: np.ndarray, whole: Mapping[str, np.ndarray], sums: Sums) -> None:
+    """Write the sketches of a round: of the clients' updates, and of its single models by name."""
+    for name, values in {"sketch": clients, **{f"{name}_sketch": values for name, values in whole.items()}}.items():
+        sums.add(file.create_dataset(name, data=values), values)
+
+
+def write_sampled_ids(file: Any, ids: np.ndarray, sums: Sums) -> None:
+    """Write whose models a round's file has, where it has not those of all."""
+    values = np.asarray(ids, "i8")
+    sums.add(file.create_dataset(SAMPLED_IDS, data=values), values)
+
+
 def _write_model(group: Any, model: Weights, sums: Sums) -> None:
     arrays = model.arrays()
     for entry in model.layout.entries:
@@ -109,12 +135,19 @@ def _write_model(group: Any, model: Weights, sums: Sums) -> None:
         sums.add(group.create_dataset(entry.name, data=values), values)
 
 
-def _write_clients(group: Any, clients: Weights, start: Weights | None, compress: bool, sums: Sums) -> None:
+def _write_clients(
+    group: Any,
+    clients: Weights,
+    start: Weights | None,
+    compress: bool,
+    sums: Sums,
+    ids: np.ndarray | None = None,
+) -> None:
     layout = clients.layout
     for entry in layout.entries:
         if entry.kind == "buffer":
             rows = clients.buffers[entry.name].reshape(len(clients), prod(entry.shape))
-            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows)
+            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows, ids)
             continue
         where = layout.slices[entry.name]
         rows = clients.parameters[:, where]
@@ -122,9 +155,9 @@ def _write_clients(group: Any, clients: Weights, start: Weights | None, compress
             coded = encode(start.parameters[where], rows)
             dataset = write_rows(group, entry.name, coded, entry.shape, "int32", compress)
             dataset.attrs["encoding"], dataset.attrs["dtype"] = "delta", "float32"
-            sums.add_rows(dataset, coded)
+            sums.add_rows(dataset, coded, ids)
         else:
-            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows)
+            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows, ids)
 
 
 def write_state(parent: Any, state: State, layout: Layout | None, sums: Sums) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError, listed
-from .round_head import Head, read_head, read_names, read_sketch
+from .round_head import Head, read_head, read_names, read_sketch, read_whole_sketch
 from .round_models import is_packed, read_client_state, read_layer, read_models, read_state
 from .round_reading import RoundFile, open_round
-from .round_writing import MODELS
+from .round_writing import CLIENTS, MODELS, SAMPLED
 from .weights import Layout, Weights
 
 
@@ -57,17 +57,18 @@ class Round:
             return read_head(file, self.number, self.population)
 
     @contextmanager
-    def open(self, *, stacked: bool = False) -> Iterator[RoundFile]:
+    def open(self, *, stacked: bool = False, group: str = CLIENTS) -> Iterator[RoundFile]:
         """Its file, for those who read rows by themselves.
 
         Args:
             stacked: whether what is read has a row a client.
+            group: whose rows these are, of all clients or of the sampled ones.
 
         Raises:
             FedscopeError: it cannot be read; it does not say who took part.
         """
         self._head  # noqa: B018 (nothing is believed of a file whose head contradicts itself)
-        ids = self.client_ids if stacked else ()
+        ids = () if not stacked else self.sampled_ids if group == SAMPLED else self.client_ids
         with open_round(self.path, self.layout) as file:
             file.ids = ids
             yield file
@@ -143,16 +144,45 @@ class Round:
             return read_sketch(file, len(self.client_ids))
 
     @property
+    def whole_sketches(self) -> tuple[str, ...]:
+        """Of which of ``start``, ``global`` and ``averaged`` there are sketches, whether or not they were recorded."""
+        return tuple(name for name in MODELS if f"{name}_sketch" in self._names)
+
+    def whole_sketch(self, which: str) -> np.ndarray:
+        """The sketch of ``start``, ``global`` or ``averaged`` itself, [k] float64; see
+        :func:`fedscope.checkpoints.sketches.sketch_whole`.
+
+        Raises:
+            FedscopeError: there is none.
+        """
+        if which not in self.whole_sketches:
+            raise FedscopeError(f"{self.label}: round {self.number} has no sketch of {which} (record.sketch was 0)")
+        with self.open() as file:
+            return read_whole_sketch(file, which)
+
+    @property
     def has_clients(self) -> bool:
-        """Whether the clients' models were recorded."""
-        return "clients" in self._names
+        """Whether the models of all clients were recorded."""
+        return CLIENTS in self._names
+
+    @property
+    def has_sample(self) -> bool:
+        """Whether the models of some clients were recorded, and not those of all (``record.clients = sample:m``)."""
+        return SAMPLED in self._names and not self.has_clients
+
+    @property
+    def sampled_ids(self) -> np.ndarray:
+        """Whose models were recorded where not all were, [m] int64, ascending; [0] elsewhere."""
+        ids = self._head.sampled_ids if self.has_sample else None
+        return np.zeros(0, np.int64) if ids is None else ids
 
     @property
     def is_packed(self) -> bool:
         """Whether its clients are stored in another form than they have in memory (``record.compression``)."""
         with self.open() as file:
             entries = self.layout.entries
-            return any(entry.stored or is_packed(file, f"clients/{entry.name}") for entry in entries)
+            group = SAMPLED if self.has_sample else CLIENTS
+            return any(entry.stored or is_packed(file, f"{group}/{entry.name}") for entry in entries)
 
     def read(self, which: str) -> Weights:
         """One model [P]: ``start``, ``global`` or ``averaged``.
@@ -167,33 +197,54 @@ class Round:
     def refuse_missing(self, which: str) -> None:
         """Make sure that ``start``, ``global`` or ``averaged`` was recorded; raises as :meth:`read`."""
         if which not in self.models:
-            have = listed([*self.models, *(["clients"] if self.has_clients else [])]) or "no model"
+            kept = ["clients"] if self.has_clients else ["a sample of the clients"] if self.has_sample else []
+            have = listed([*self.models, *kept]) or "no model"
             raise FedscopeError(f"{self.label}/{which}: round {self.number} recorded {have}")
 
     def clients(self, ids: Sequence[int] | np.ndarray | None = None) -> Weights:
         """The clients' models after local training, [C, P]: all in the order of ``client_ids``, or those asked for.
 
         Raises:
-            FedscopeError: they were not recorded; a client that did not take part (says who did).
+            FedscopeError: they were not recorded, or not those of all that are asked for (says whose were); a client
+                that did not take part (says who did).
         """
+        if self.has_sample and ids is not None:
+            return self._read_clients(SAMPLED, self._places(ids, self.sampled_ids))
         if not self.has_clients:
+            if self.has_sample:
+                raise FedscopeError(f"{self.label}: {few_of(self)}, and those of all are asked for")
             raise FedscopeError(
                 f"{self.label}: round {self.number} did not record its clients (record.clients leaves it out); "
                 "`fedscope ls` says which rounds have them"
             )
-        places = self._places(ids)
-        with self.open(stacked=True) as file:
-            return read_models(file, "clients", places)
+        return self._read_clients(CLIENTS, self._places(ids))
 
-    def _places(self, ids: Sequence[int] | np.ndarray | None) -> Sequence[int]:
+    def sampled(self) -> Weights:
+        """The models of the clients that were recorded where not all were, [m, P], in the order of ``sampled_ids``.
+
+        Raises:
+            FedscopeError: there is no sample; all clients were recorded, or none.
+        """
+        if not self.has_sample:
+            kept = "all of its clients" if self.has_clients else "no clients"
+            raise FedscopeError(f"{self.label}: round {self.number} recorded {kept}, not a sample of them")
+        return self._read_clients(SAMPLED, range(len(self.sampled_ids)))
+
+    def _read_clients(self, group: str, places: Sequence[int]) -> Weights:
+        with self.open(stacked=True, group=group) as file:
+            return read_models(file, group, places)
+
+    def _places(self, ids: Sequence[int] | np.ndarray | None, kept: np.ndarray | None = None) -> Sequence[int]:
+        """The places of clients among those that took part, or among those that were kept."""
         if ids is None:
             return range(len(self.client_ids))
-        place = {int(k): i for i, k in enumerate(self.client_ids)}
+        among = self.client_ids if kept is None else kept
+        place = {int(k): i for i, k in enumerate(among)}
         for k in ids:
             if int(k) not in place:
-                raise FedscopeError(
-                    f"{self.label}/client-{int(k)}: round {self.number} recorded clients {listed(place)}"
-                )
+                whose = f"the models of clients {listed(place)} of its {len(self.client_ids)}"
+                what = f"clients {listed(place)}" if kept is None else whose
+                raise FedscopeError(f"{self.label}/client-{int(k)}: round {self.number} recorded {what}")
         return [place[int(k)] for k in ids]
 
     def client(self, id: int) -> Weights:
@@ -237,3 +288,13 @@ class Round:
         places = self._places(ids)
         with self.open(stacked=True) as file:
             return read_client_state(file, name, places)
+
+
+def few_of(round_: Round) -> str:
+    """A clause for refusals: whose models a round kept, of how many."""
+    ids = round_.sampled_ids
+    which = f"client {ids[0]}" if len(ids) == 1 else f"clients {listed(ids, 6)}"
+    return (
+        f"round {round_.number} kept the models of {len(ids)} of its {len(round_.client_ids)} clients "
+        f"({which}; sample:{len(ids)})"
+    )

@@ -95,7 +95,7 @@ class RunWriter:
             raise FedscopeError(
                 f"{self.path}: round {record.round} cannot follow round {self.last}; write {self.last + 1}"
             )
-        for name in ("start", "clients", "global_", "averaged"):
+        for name in ("start", "clients", "sampled", "global_", "averaged"):
             model = getattr(record, name)
             if model is not None and (difference := self.run.layout.difference(model.layout)):
                 raise FedscopeError(f"{self.path}: {name.rstrip('_')} of round {record.round} misfits: {difference}")

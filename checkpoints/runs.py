@@ -13,7 +13,7 @@ from .errors import FedscopeError, spans
 from .foreign_files import read_toml
 from .metrics import read_table, to_arrays
 from .partition import Partition
-from .rounds import Round
+from .rounds import Round, few_of
 from .run_info import read_info, refuse_broken_seal
 from .weights import Layout
 
@@ -21,6 +21,10 @@ KEPT_NAME = "kept"
 #: of the last round: the states and ``averaged``; of the rounds that an average looks back at: ``global``; of clients'
 #: last participations: what they keep
 KEPT_PARTS = ("states", "globals", "clients")
+
+
+#: of rounds that keep sketches, where a question needs models
+SKETCHES_TELL = "its sketches tell lengths, angles and distances alone (fedscope updates, fedscope disperse --embed)"
 
 
 class Run:
@@ -181,9 +185,18 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         return round_
     have = rounds_with_clients(run)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
+    if round_.has_sample:
+        remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
+        raise FedscopeError(
+            f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
+            f"as {run.path}@{number}/client-{round_.sampled_ids[0]}"
+            + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
+        )
     raise FedscopeError(
         f"{run.path}@{number}: the clients of round {number} were not recorded; "
-        + (f"rounds {listed} have them" if have else "no round of this run has them: train with record.clients = 'all'")
+        + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
+        + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
     )
 
 

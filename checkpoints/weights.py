@@ -234,6 +234,12 @@ class Weights:
         """The model of the i-th client, a view."""
         return Weights(self.layout, self.parameters[i], {name: value[i] for name, value in self.buffers.items()})
 
+    def rows(self, places: np.ndarray) -> Weights:
+        """The models of some clients, [m, P], copied."""
+        return Weights(
+            self.layout, self.parameters[places], {name: value[places] for name, value in self.buffers.items()}
+        )
+
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:
     """The numbers, float32, of the bits of bfloat16, uint16: the upper half of float32's.

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
-from ..checkpoints.sketches import sketch
+from ..checkpoints.sampled_clients import drawn
+from ..checkpoints.sketches import reader, sketch, sketch_whole
 from .building import Facts
 from .config import Config
 from .randomness import cohort_size
@@ -34,24 +35,41 @@ def record_round(writer: RunWriter, record: RoundRecord, position: Position, con
 
 
 def policies(record: RoundRecord, config: Config) -> tuple[bool, bool]:
-    """Whether a round's clients and its globals are recorded; the last round's globals always are."""
+    """Whether all of a round's clients, and its globals, are recorded; the last round's globals always are."""
     rounds = config.run.rounds
-    clients, globals_ = (policy.keeps(record.round, rounds) for policy in config.record.policies())
-    return clients, globals_ or record.round == rounds
+    of_clients, of_globals = config.record.policies()
+    clients = of_clients.keeps(record.round, rounds) or of_clients.sampled >= len(record.client_ids)
+    return clients, of_globals.keeps(record.round, rounds) or record.round == rounds
+
+
+def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
+    """Which of a round's clients are recorded where some are and not all, [m]; None elsewhere."""
+    count = config.record.policies()[0].sampled
+    if record.clients is None or not 0 < count < len(record.client_ids):
+        return None
+    return drawn(len(record.client_ids), count, seed=config.data.seed, round=record.round)
 
 
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
     """The record without what the recording policy leaves out."""
     clients, globals_ = policies(record, config)
-    sketches = None
-    if config.record.sketch and record.clients is not None and record.start is not None:
-        start, rows = record.start.parameters, record.clients.parameters
-        sketches = sketch(record.clients.layout, start, rows, config.record.sketch)
+    k, sketches = config.record.sketch, None
+    whole: dict[str, np.ndarray] = {}
+    if k and record.clients is not None and record.start is not None:
+        layout = record.start.layout
+        sketches = sketch(layout, record.start.parameters, record.clients.parameters, k)
+        single = {"start": record.start, "global": record.global_, "averaged": record.averaged}
+        there = {name: reader(layout, model.parameters) for name, model in single.items() if model is not None}
+        whole = dict(zip(there, sketch_whole(layout, list(there.values()), k), strict=True))
+    some = sampled_places(record, config)
     return replace(
         record,
         sketch=sketches,
+        whole_sketches=whole,
         clients=record.clients if clients else None,
-        start=record.start if clients or globals_ else None,
+        sampled=None if some is None or record.clients is None else record.clients.rows(some),
+        sampled_places=some,
+        start=record.start if clients or globals_ or some is not None else None,
         global_=record.global_ if globals_ else None,
         averaged=record.averaged if globals_ else None,
         state=record.state if globals_ else {},
@@ -107,6 +125,6 @@ def refuse_small_disk(needed: int, out: Path) -> None:
     if needed > free:
         raise FedscopeError(
             f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
-            "clients (--set record.clients=every:10), compress (--set record.compression=delta), or --force, which "
-            f"also replaces a run in {out}"
+            "clients (--set record.clients=every:10 or sample:10), compress (--set record.compression=delta), or "
+            f"--force, which also replaces a run in {out}"
         )

@@ -19,6 +19,7 @@ from .lineage import segments
 from .methods import ServerMethod
 from .registry import method_name
 from .run_state import RunMemory, next_start
+from .sketch_checks import sketch_contradictions
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
     - ``global`` = Σ_k p_k w_k, bit for bit, where the server is FMA and the clients were recorded (parameters only);
     - ``start`` is what the round before left, bit for bit: its ``averaged`` where rounds restart from it, else its
       ``global``, looked ahead by the server; not where a branch changed the method, and not in round 1;
+    - sketches are those of the recorded models, see
+      :func:`~fedscope.training.sketch_checks.sketch_contradictions`;
     - ``averaged`` is the mean of its window's ``global``s, up to rounding, where it is the mean of the last few.
 
     What was not recorded is not compared. One model, or a block of the clients, is in memory at a time, besides two.
@@ -167,6 +170,7 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
         other = _others_than_mean(place)
         if other:
             yield f"global is not the mean of its clients with the weights p ({other:,} parameters differ)"
+    yield from sketch_contradictions(place, is_mean=method_name(config.server) == "fma")
     if round > 1 and "start" in place.models and config is _at(parts, round - 1):
         left = _left(run, round - 1, config)
         if left is not None and not _same(place.read("start"), left):

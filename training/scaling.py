@@ -145,7 +145,11 @@ def _fewer_clients(config: Config, scale: float, least: int) -> tuple[int, str]:
 
 
 def _scaled_rounds(rounds: Any, scale: float, last: int) -> Any:
-    """Rounds in small: of a list each, of ``last:N`` and ``every:N`` their N; words stay."""
+    """Rounds in small: of a list each, of ``last:N`` and ``every:N`` their N, of ``sample:m`` the clients; words stay.
+
+    >>> _scaled_rounds("sample:20", 0.25, 10), _scaled_rounds([1, 40], 0.25, 10)
+    ('sample:5', [1, 10])
+    """
     if isinstance(rounds, list | tuple):
         return sorted({min(last, _smaller(number, scale, 1)) for number in rounds})
     parts = []

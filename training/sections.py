@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from ..checkpoints import FedscopeError, Policy
+from ..checkpoints.sketches import refuse_size
 from .settings import Settings, setting
 from .splitting import parse_partition
-
-#: how many numbers a sketch may have: with fewer a cosine is off by a quarter and more
-LEAST, MOST = 16, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -99,24 +97,22 @@ class RecordConfig(Settings):
     section: ClassVar[str] = "record"
 
     clients: str | tuple[int, ...] = setting(
-        "all", 'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list'
+        "all",
+        'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list; "sample:m": m clients of every '
+        "round",
     )
     globals: str | tuple[int, ...] = setting("all", "rounds whose global models are kept, alike; the last always is")
     compression: Literal["none", "delta"] = setting("none", "delta: clients as bit-exact differences from the start")
     sketch: int = setting(
         0,
-        "k: of every client of every round k numbers, from which lengths and angles of updates are told; 0 for none",
+        "k: of every client of every round k numbers, from which lengths, angles and distances are told; 0 for none",
         least=0,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.policies()
-        if self.sketch and not LEAST <= self.sketch <= MOST:
-            raise FedscopeError(
-                f"record.sketch = {self.sketch} is no size for a sketch, whose cosines are off by 1/√k; give {LEAST} "
-                f"to {MOST:,} numbers a client, or 0 for none"
-            )
+        refuse_size(self.sketch, "record.sketch")
 
     def policies(self) -> tuple[Policy, Policy]:
         """Which rounds' clients and which rounds' globals are kept."""

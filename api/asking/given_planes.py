@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, Model, Run, parse_address, recorded_clients
+from ..checkpoints.rounds import few_of
 from .given_models import ModelLike, Posed, clients_of, names_of, runs_of
 from .given_runs import open_run, parse_rounds
 from .given_samples import describe_samples, limited
@@ -92,7 +93,16 @@ def panels_of(run: Run, path: str, rounds: str, end: str) -> list[PlaneModels]:
     """
     panels = []
     for number in parse_rounds(rounds, run.rounds, path):
-        ids = [int(k) for k in recorded_clients(run, number, start=False).client_ids]
+        round_ = run.round(number)
+        # a plane through three says nothing of the others, so that three of a sample do
+        few = round_.has_sample
+        kept = round_.sampled_ids if few else recorded_clients(run, number, start=False).client_ids
+        ids = [int(k) for k in kept]
+        if few and len(ids) < 3 <= len(round_.client_ids):
+            raise FedscopeError(
+                f"{path}@{number}: {few_of(round_)}, but a plane needs three; keep more of every round, sample:3, or "
+                "all of some rounds"
+            )
         if len(ids) < 3:
             raise FedscopeError(
                 f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; {run.larger_cohorts}"

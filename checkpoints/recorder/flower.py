@@ -29,6 +29,8 @@ def record(
     data: str | None = None,
     partition: Mapping[int, Any] | None = None,
     labels: Any = None,
+    keep: str = "all",
+    sketch: int = 0,
     resume: bool = False,
     force: bool = False,
 ) -> Strategy:
@@ -46,7 +48,7 @@ def record(
         model: the architecture: a module, a class or function without arguments that makes one, or its name
             (``cnn``, ``module:factory``). Strategies of the older kind send arrays without names, which only a module
             has.
-        data, partition, labels, resume, force: as of :class:`~fedscope.Recorder`.
+        data, partition, labels, keep, sketch, resume, force: as of :class:`~fedscope.Recorder`.
 
     Raises:
         FedscopeError: no strategy; an older one without ``model``; something is in the way at ``path``.
@@ -67,9 +69,8 @@ def record(
     if former is not None:
         former.end()
     source = f"Flower ({type(strategy).__name__})"
-    recorder = Recorder(
-        path, model=model, data=data, source=source, partition=partition, labels=labels, resume=resume, force=force
-    )
+    about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
+    recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)
     if any(word in parent.__name__ for word in _PRIVATE for parent in type(strategy).__mro__):
         warnings.warn(
             f"{type(strategy).__name__} clips models or adds noise to their mean: the run holds clients' models as "

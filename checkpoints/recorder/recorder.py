@@ -22,6 +22,7 @@ from ..run_writer import RunWriter
 from ..runs import Run
 from ..weights import Layout
 from .given_models import GivenModel, architecture, difference, given_model, numbers_of
+from .keeping import Keeping
 from .named_data import named_data, refuse_changed
 from .round_image import round_image
 from .server_check import Rule, ServerCheck, ServerStep
@@ -48,12 +49,17 @@ class Recorder:
         partition: which samples of the training split each client has, by its number; for questions about clients' own
             data and the training data of all. With ``labels``.
         labels: of the training split's samples, whole numbers from 0.
+        keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
+            clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
+            part, and with what weight, is always kept.
+        sketch: k: of every client's update k numbers, see :func:`fedscope.checkpoints.sketches.sketch`; needs
+            ``start``. 0 for none.
         resume: go on behind a run that was recorded there before; where there is none, it is a new run.
         force: replace a run that is there; nothing else is ever replaced.
 
     Raises:
         FedscopeError: something is in the way; another recorder is at work there; a run to go on with that names
-            another model, other data or another partition.
+            another model, other data or another partition; ``keep`` or ``sketch`` that are none.
 
     >>> import tempfile, numpy as np
     >>> w = {"w": np.zeros(3, np.float32)}
@@ -77,12 +83,15 @@ class Recorder:
         source: str = "a loop of its own",
         partition: Mapping[int, Any] | None = None,
         labels: Any = None,
+        keep: str = "all",
+        sketch: int = 0,
         resume: bool = False,
         force: bool = False,
     ) -> None:
         # absolute, because the program may change its folder
         self.path = Path(path).absolute()
         self._source, self._data = source, None if data is None else named_data(data)
+        self._keeping = Keeping(keep, sketch)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
         self._partition = None if partition is None else _partition(partition, labels)
@@ -139,7 +148,8 @@ class Recorder:
 
         Raises:
             FedscopeError: no clients; models that do not fit together (the client is named); a client without samples,
-                or samples without a client; the recorder is closed.
+                or samples without a client; no ``start``, of whose updates sketches are asked for; the recorder is
+                closed.
         """
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it anew with resume=True")
@@ -152,6 +162,8 @@ class Recorder:
         p = _weights(weights, counts, ids, place)
         given_numbers = _numbers(metrics or {}, place)
         cohort = [models.clients[k] for k in ids]
+        single = {"start": models.start, "global": models.global_}
+        sketches = self._keeping.sketches(models.layout, single, cohort, place)
         for k, model in zip(ids, cohort, strict=True):
             if diverged := _not_finite(model):
                 self._tell(
@@ -173,8 +185,8 @@ class Recorder:
             **({} if step is None else step.metrics()),
         }
         columns = {"client_samples": counts, "weights": p}
-        single = {"start": models.start, "global": models.global_}
-        image = round_image(number, models.layout, ids, cohort, single, columns, numbers)
+        kept = self._keeping.places(number, len(ids))
+        image = round_image(number, models.layout, ids, cohort, single, columns, numbers, kept=kept, sketches=sketches)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
         writer = self._writer

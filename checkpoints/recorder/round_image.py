@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checksums import Sums
 from ..metrics import Metrics
-from ..round_writing import write_head, write_rows
+from ..round_writing import CLIENTS, SAMPLED, write_head, write_rows, write_sampled_ids, write_sketches
 from ..weights import BFLOAT16, Entry, Layout
 from .given_models import GivenModel
 
@@ -24,6 +24,9 @@ def round_image(
     single: Mapping[str, GivenModel | None],
     columns: Mapping[str, np.ndarray | None],
     metrics: Metrics,
+    *,
+    kept: np.ndarray | None = None,
+    sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
 ) -> memoryview:
     """The bytes of a round's file; whoever gave the models may change them afterwards.
 
@@ -32,10 +35,16 @@ def round_image(
         client_ids: [C], ascending; ``clients`` are in their order.
         single: ``start`` and ``global``; None is left out.
         columns: by name, [C]; None is left out.
+        kept: the places of the clients whose models are kept, ascending; by default all of them.
+        sketches: of their updates, [C, k], and of single models by name, [k].
     """
-    sums, room = Sums(np.asarray(client_ids, np.int64)), io.BytesIO()
+    ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
+    sums = Sums(ids)
+    places = np.arange(len(ids)) if kept is None else kept
     with h5py.File(room, "w") as file:
-        write_head(file, number, metrics, {"client_ids": np.asarray(client_ids, np.int64), **columns}, sums)
+        write_head(file, number, metrics, {"client_ids": ids, **columns}, sums)
+        if sketches is not None:
+            write_sketches(file, *sketches, sums)
         for name, model in single.items():
             if model is not None:
                 group = file.create_group(name)
@@ -44,13 +53,16 @@ def round_image(
                     dataset = group.create_dataset(entry.name, data=values)
                     _say_type(dataset, entry)
                     sums.add(dataset, values)
-        group = file.create_group("clients")
-        for entry in layout.entries:
+        some = 0 < len(places) < len(ids)
+        if some:
+            write_sampled_ids(file, ids[places], sums)
+        group = file.create_group(SAMPLED if some else CLIENTS) if len(places) else None
+        for entry in layout.entries if group is not None else ():
             dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
-            rows = [client.arrays[entry.name].reshape(-1) for client in clients]
+            rows = [clients[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
             dataset = write_rows(group, entry.name, rows, entry.shape, dtype)
             _say_type(dataset, entry)
-            sums.add_rows(dataset, rows)
+            sums.add_rows(dataset, rows, ids[places])
         sums.write(file)
     return room.getbuffer()
 

@@ -34,7 +34,8 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
 @click.option(
     "--embed",
     type=click.Choice(["tsne", "pca"]),
-    help="Instead, a map of the clients' and global models of these rounds, from their exact distances.",
+    help="Instead, a map of the clients' and global models of these rounds, from their exact distances, or from "
+    "sketches where models were not kept.",
 )
 @click.option(
     "--perplexity", type=float, help="Of t-SNE, less than the number of models.  [default: 30, fewer of few models]"

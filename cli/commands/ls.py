@@ -109,6 +109,7 @@ def describe(run: Run) -> dict[str, Any]:
     return {
         **row,
         "with clients": spans(one.number for one in rounds if one.has_clients) or "none",
+        **({"sampled": sampled} if (sampled := sampled_words(rounds)) else {}),
         **(
             {"with sketches": spans(sketched)} if (sketched := [one.number for one in rounds if one.has_sketch]) else {}
         ),
@@ -119,6 +120,14 @@ def describe(run: Run) -> dict[str, Any]:
         **({"server": server} if run.is_foreign and (server := server_of(run, rounds)) else {}),
         **({"branched from": f"{branch['run']}@{branch['round']}"} if branch else {}),
     }
+
+
+def sampled_words(rounds: Sequence[Round]) -> str:
+    """Which rounds hold the models of some clients alone, and of how many; "" where none does."""
+    some = [one for one in rounds if one.has_sample]
+    counts = sorted({(len(one.sampled_ids), len(one.client_ids)) for one in some})
+    of = " or ".join(f"{kept} of {clients}" for kept, clients in counts[:3]) + (", ..." if len(counts) > 3 else "")
+    return f"{spans(one.number for one in some)} (the models of {of} clients)" if some else ""
 
 
 def server_of(run: Run, rounds: Sequence[Round]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -36,7 +37,8 @@ class Embedding(TableResult):
         spreads: (run, round, mean L2 distance of the round's clients to their mean), from the distances themselves.
         explained: shares of the variance along x and y; None with ``tsne``.
         perplexity, kl_divergence: of t-SNE, and what is left of what it minimises (nats); None with ``pca``.
-        attrs: provenance: runs, rounds, layers, seed, device, versions.
+        attrs: provenance: runs, rounds, layers, seed, device, versions; ``sketch`` is k where distances are told from
+            sketches of k numbers a model.
     """
 
     command = "disperse --embed"
@@ -65,6 +67,11 @@ class Embedding(TableResult):
     def rounds(self) -> tuple[int, ...]:
         """The rounds that are shown, of all runs, ascending."""
         return tuple(sorted({point.round for point in self.points}))
+
+    @property
+    def sketch(self) -> int:
+        """k, where distances are told from sketches of k numbers a model; 0 where they are exact."""
+        return int(self.attrs.get("sketch") or 0)
 
     def of(self, run: str, which: str | None = None) -> tuple[Array, tuple[Point, ...]]:
         """The places [m, 2] of a run's clients, or of its ``global`` or ``averaged`` over rounds, and who they are."""
@@ -136,12 +143,15 @@ class Embedding(TableResult):
         else:
             words += f"perplexity {self.perplexity:.3g}, KL divergence {self.kl_divergence:.3g} nats"
         words += f", trustworthiness {self.trustworthiness:.3f}"
+        if self.sketch:
+            words += f"; {sketch_words(self.sketch)}"
         return "\n".join([words, *map(self._distance_words, self.runs)])
 
     def findings(self) -> dict[str, Any]:
         """How many models, how good the map is, and the spreads."""
         measures = {name: getattr(self, name) for name in MEASURES}
-        return {"models": len(self.points), **measures, "spreads": self._spreads()}
+        told = {"sketch": self.sketch} if self.sketch else {}
+        return {"models": len(self.points), **measures, **told, "spreads": self._spreads()}
 
     def _spreads(self) -> list[dict[str, Any]]:
         return [{"run": run, "round": number, "mean": mean} for run, number, mean in self.spreads]
@@ -173,7 +183,20 @@ def remark(result: Embedding) -> str:
         said = f"PCA: $L_2$ distances, {100 * sum(shares):.0f} % of the variance on this plane; {trusted}"
     else:
         said = f"t-SNE of $L_2$ distances: axes have no unit; perplexity {result.perplexity:.3g}, {trusted}"
-    return f"{said}{where}"
+    told = f"; {sketch_words(result.sketch, short=True)}" if result.sketch else ""
+    return f"{said}{told}{where}"
+
+
+def sketch_words(k: int, *, short: bool = False) -> str:
+    """How far off distances are that are told from sketches: 1/√(2k) of themselves, one standard deviation.
+
+    >>> sketch_words(4096)
+    'from sketches of 4,096 numbers a model: a distance is off by 1.1 % (one standard deviation)'
+    """
+    off = f"{100 / math.sqrt(2 * k):.2g} %"
+    if short:
+        return f"from sketches of {k:,} numbers a model, distances off by {off}, one standard deviation"
+    return f"from sketches of {k:,} numbers a model: a distance is off by {off} (one standard deviation)"
 
 
 def rounds_words(result: Embedding) -> str:

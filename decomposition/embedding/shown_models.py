@@ -80,8 +80,11 @@ class Models:
         return f"{self.rounds[at].label}/{which}"
 
 
-def models_of(asked: Sequence[tuple[Run, int]]) -> Models:
+def models_of(asked: Sequence[tuple[Run, int]], *, sketched: bool = False) -> Models:
     """The recorded clients of rounds of runs, and what was recorded of the server's models.
+
+    Args:
+        sketched: all clients that took part, of whom there are sketches, and the server's models of which there are.
 
     Raises:
         FedscopeError: no round; one without clients (says which have them); runs whose models have different layouts; a
@@ -97,11 +100,12 @@ def models_of(asked: Sequence[tuple[Run, int]]) -> Models:
                 f"{first.path} and {run.path} hold models of different layouts ({difference}), between which there is "
                 "no distance; show them one by one"
             )
-        round_ = recorded_clients(run, number, start=False)
+        round_ = run.round(number) if sketched else recorded_clients(run, number, start=False)
         rounds.append(round_)
         labels = _labels(run)
         clients += [Point(run.name, number, f"client-{k}", labels.get(int(k), ())) for k in round_.client_ids]
-        recorded = [which for which in SERVER_MODELS if which in round_.models]
+        there = round_.whole_sketches if sketched else round_.models
+        recorded = [which for which in SERVER_MODELS if which in there]
         servers += [Point(run.name, number, which) for which in recorded]
         places += [(at, which) for which in recorded]
     known = [(run.name, number) for run, number in asked]

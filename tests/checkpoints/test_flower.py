@@ -18,6 +18,7 @@ import pytest
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.checkpoints.round_checks import check_round
+from fedscope.checkpoints.sketches import sketch
 
 Arrays = dict[str, np.ndarray]
 #: partitions by node, as numbers that Flower draws
@@ -238,6 +239,19 @@ def test_what_clients_sent_is_recorded_before_a_strategy_empties_it(
     assert strategy.seen == [["arrays", "metrics"]] * 9
     # and the folder is given back
     fedscope.Recorder(tmp_path / "run", resume=True).close()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_sketches_of_all_and_the_models_of_a_few(tmp_path: Path) -> None:
+    for name, kept in {"all": {}, "few": {"keep": "sample:1", "sketch": 32}}.items():
+        play(fedscope.record(Emptying(), tmp_path / name, **kept), cohort)
+    whole, few = (Run.open(tmp_path / name) for name in ("all", "few"))
+    for t in few.rounds:
+        one, other = whole.round(t), few.round(t)
+        assert (other.has_sample, len(other.sampled_ids), other.sketch().shape) == (True, 1, (3, 32))
+        same(other.sampled().row(0).arrays(), one.client(int(other.sampled_ids[0])).arrays())
+        start, clients = one.read("start").parameters, one.clients().parameters
+        np.testing.assert_array_equal(other.sketch(), sketch(few.layout, start, clients, 32))
 
 
 @pytest.mark.usefixtures("quiet")

@@ -588,7 +588,7 @@ def test_recording_loads_little(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np
         from fedscope import Recorder
-        with Recorder(sys.argv[1]) as recorder:
+        with Recorder(sys.argv[1], keep="sample:1", sketch=16) as recorder:
             w = {"w": np.zeros(3, np.float32)}
             recorder.round(start=w, clients=[w, w], samples=[1, 2], global_=w)
         from importlib.metadata import packages_distributions

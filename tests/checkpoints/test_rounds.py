@@ -157,6 +157,21 @@ def test_a_model_that_was_left_out_is_refused_with_what_there_is(tmp_path):
         round_.clients()
 
 
+@pytest.mark.parametrize("compression", ["none", "delta"])
+def test_a_sample_of_the_clients_is_read_by_their_numbers_with_their_buffers(tmp_path, compression):
+    whole, places = record(), np.array([1, 3])
+    some = replace(whole, clients=None, client_state={}, sampled=whole.clients.rows(places), sampled_places=places)
+    write_round(tmp_path / "00040.h5", some, compression)
+    round_ = Round(tmp_path / "00040.h5", LAYOUT, "runs/ima")
+    assert (round_.has_clients, round_.has_sample, round_.sampled_ids.tolist()) == (False, True, IDS[places].tolist())
+    assert same(round_.sampled(), whole.clients.rows(places))
+    for place in places:
+        assert same(round_.client(int(IDS[place])), whole.clients.row(int(place)))
+    # under its old name there is nothing, for readers that do not know of samples
+    with h5py.File(tmp_path / "00040.h5") as file:
+        assert "clients" not in file
+
+
 def test_a_client_that_did_not_take_part_is_refused_with_who_did(written):
     with pytest.raises(FedscopeError, match=r"^runs/ima@40/client-17: round 40 recorded clients 3, 8, 11, 20$"):
         written.client(17)

@@ -43,6 +43,7 @@ POLICIES: Mapping[str, tuple[str, ...]] = {
     "plain": (),
     "delta": ("--set=record.compression=delta",),
     "no-globals": ("--set=record.globals=none", "--set=record.clients=every:2"),
+    "sampled": ("--set=record.clients=sample:2", "--set=record.sketch=64", "--set=record.compression=delta"),
     # what the server sends and what clients keep must be found again, too
     "stateful": ("--client=scaffold", "--set=record.globals=none", "--set=record.clients=every:2"),
 }
