@@ -25,6 +25,7 @@ from fedscope.checkpoints import Run
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "howto" / "cluster.md"
 CLUSTER = Path(__file__).with_name("ray_cluster.py")
 #: rounds of about 0.1 s, one by one
 WORDS = ["--rounds", "30", "--participation", "0.2", "--epochs", "8", "--set", "run.engine=threads"]
@@ -285,3 +286,13 @@ def test_without_a_cluster_there_is_one_sentence(start: Any) -> None:
 def test_the_engine_is_refused_where_it_makes_no_sense(start: Any) -> None:
     said = done(start("train", "--rounds", "2", "--out", "run", "--engine", "dask"), 2)
     assert "run.engine = 'dask' is no choice: it takes one of auto, threads, device, cohort" in said
+
+
+def test_the_commands_of_the_page_run(start: Any, cluster: Any) -> None:
+    address = cluster(2).address
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks if not block.startswith("#!") for line in block.splitlines()]
+    played = [line for line in commands if line.startswith("fedscope ")]
+    assert len(played) == 3
+    for line in played:
+        done(start(*line.replace("FIRST:6379", address).split()[1:]))

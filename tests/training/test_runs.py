@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, weighted_mean
+from fedscope.landscape import Compute
 from fedscope.training import Config, Replayer, config_of, merge, preset, resume, train
 from fedscope.training.one_round import Unwatched
 from fedscope.training.training_loop import made_with
@@ -271,5 +272,5 @@ def test_changed_data_are_noticed(stop_after: Any, tmp_path: Path) -> None:
 
 def test_two_runs_of_one_second_are_told_apart() -> None:
     # `created` is what tells an analysis that its run was trained again
-    made = [made_with(config())["created"] for _ in range(20)]
+    made = [made_with(config(), Compute())["created"] for _ in range(20)]
     assert len(set(made)) == len(made)
