@@ -130,7 +130,7 @@ class RayPool:
         except exceptions.RayTaskError as error:  # errors of tasks are answers: this is about the call itself
             raise FedscopeError(f"a worker of the cluster cannot take its task: {_first_line(error.cause)}") from None
         except exceptions.RayError as error:
-            raise Lost(str(error)) from None
+            raise Lost(_last_line(error)) from None
 
     def dismiss(self, worker: Any) -> None:
         import ray
@@ -187,4 +187,12 @@ def _knock(address: str) -> None:
 
 
 def _first_line(error: Any) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    """The beginning of what is said: a line, or as many as a sentence takes."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    said = " ".join(lines) if lines[0].endswith(":") else lines[0]
+    return said[:300].rstrip(".")
+
+
+def _last_line(error: Any) -> str:
+    """The end, which of an error that was passed on names the first one."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:300].rstrip(".")

@@ -21,6 +21,8 @@ AHEAD = 8
 BATCH = 0.04
 #: losses of a worker after which its item is taken to be the reason
 LOSSES = 3
+#: workers in a row that end before they have begun, after which the reason is the same for all
+STILLBORN = 5
 #: seconds to wait for a first worker
 PATIENCE = 60.0
 
@@ -153,6 +155,7 @@ class Team:
         self._seconds: dict[str, float] = {}
         self._told: set[str] = set()
         self._alone_since = time.monotonic()
+        self._stillborn = 0
 
     def begin(self) -> list[Facts]:
         """Wait for the workers that there is room for, some seconds longer than for the first; what they are.
@@ -239,6 +242,7 @@ class Team:
                 f"{own.capability}; last bits of what is computed there may differ"
             )
         member.facts = facts
+        self._stillborn = 0
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told:
@@ -319,7 +323,12 @@ class Team:
             member = asked[ticket]
             try:
                 answer = self.pool.answer(ticket)
-            except Lost:
+            except Lost as why:
+                self._stillborn += member.facts is None
+                if self._stillborn >= STILLBORN:
+                    raise FedscopeError(
+                        f"workers of the cluster end as they begin ({why}); install fedscope on every machine, as here"
+                    ) from None
                 self._lose(member, work)
                 continue
             if isinstance(answer, Facts):

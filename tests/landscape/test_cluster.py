@@ -191,6 +191,19 @@ def test_without_any_worker_the_work_ends_with_a_sentence() -> None:
         list(Team(Pool(there=lambda n: False), patience=0.05).run(Job(Shift(), made), range(3)))
 
 
+def test_workers_that_cannot_begin_are_not_asked_for_for_ever() -> None:
+    class Barren(Pool):
+        def answer(self, ticket: Any) -> Any:
+            raise Lost("ModuleNotFoundError: No module named 'fedscope'")
+
+    pool = Barren(2)
+    with pytest.raises(
+        FedscopeError, match=r"end as they begin \(ModuleNotFoundError: No module named 'fedscope'\); i"
+    ):
+        Team(pool).describe()
+    assert pool.hired < 10
+
+
 def test_a_job_that_is_left_early_leaves_nothing_behind() -> None:
     pool = Pool(2)
     team = Team(pool)
