@@ -176,14 +176,18 @@ class Round:
         Raises:
             FedscopeError: they were not recorded; a client that did not take part (says who did).
         """
+        self.refuse_missing_clients()
+        places = self._places(ids)
+        with self.open(stacked=True) as file:
+            return read_models(file, "clients", places)
+
+    def refuse_missing_clients(self) -> None:
+        """Make sure that the clients' models were recorded; raises as :meth:`clients`."""
         if not self.has_clients:
             raise FedscopeError(
                 f"{self.label}: round {self.number} did not record its clients (record.clients leaves it out); "
                 "`fedscope ls` says which rounds have them"
             )
-        places = self._places(ids)
-        with self.open(stacked=True) as file:
-            return read_models(file, "clients", places)
 
     def _places(self, ids: Sequence[int] | np.ndarray | None) -> Sequence[int]:
         if ids is None:

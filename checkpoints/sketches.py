@@ -42,8 +42,8 @@ def sketch(layout: Layout, start: np.ndarray, clients: np.ndarray, k: int) -> np
     """
     sums = np.zeros((len(clients), k))
     for where, buckets, signs in _blocks(layout, k):
-        for own, row in zip(sums, clients, strict=True):
-            moved = np.subtract(row[where], start[where], dtype=np.float64)
+        for own, part in zip(sums, clients[:, where], strict=True):  # of rows on the disk these columns alone are read
+            moved = np.subtract(part, start[where], dtype=np.float64)
             moved *= signs
             own += np.bincount(buckets, weights=moved, minlength=k)
     return sums.astype(np.float32)

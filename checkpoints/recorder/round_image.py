@@ -48,9 +48,7 @@ def round_image(
         for entry in layout.entries:
             dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
             rows = [client.arrays[entry.name].reshape(-1) for client in clients]
-            dataset = write_rows(group, entry.name, rows, entry.shape, dtype)
-            _say_type(dataset, entry)
-            sums.add_rows(dataset, rows)
+            _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums), entry)
         sums.write(file)
     return room.getbuffer()
 
