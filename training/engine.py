@@ -17,6 +17,7 @@ from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..landscape import run_in_workers
 from ..landscape.evaluation.compute import CPU, Compute, cores, torch_threads
 from .cohort_bench import CohortBench
+from .cohort_room import MEMORY, Room
 from .cohort_training import CohortTask, updates_of
 from .local_training import LocalTask, LocalUpdate
 from .methods import ClientMethod, ClientState, State
@@ -59,7 +60,7 @@ class Trained:
     """A cohort after local training, in the order of its tasks.
 
     Attributes:
-        clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once.
+        clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once, or on the disk.
         samples, steps, loss, reach: [C], see :class:`fedscope.training.local_training.LocalUpdate`.
         message: the average of what they send beside their models, float64.
         message_size: how many numbers one client sends beside its model.
@@ -107,14 +108,16 @@ class Engine:
         tasks: Sequence[LocalTask],
         p: np.ndarray,
         progress: Callable[[int, int], None] | None = None,
+        room: Room = MEMORY,
     ) -> Trained:
         """Local training of a cohort; ``progress`` is told how many of its clients are done.
 
         Args:
             p: [C], the weights of the clients, for their messages.
+            room: where their models and what they keep are collected.
         """
         count = len(tasks)
-        models, states, messages = _Rows(count), _Rows(count), _Average()
+        models, states, messages = _Rows(count, room), _Rows(count, room), _Average()
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
         samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
         together = self.kind == "cohort" and method.vectorised and not self._narrowed.is_set()
@@ -236,8 +239,8 @@ class _Average:
 class _Rows:
     """C states of equal names, models among them, filled row by row, so that they are in memory once."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, room: Room) -> None:
+        self.count, self.room = count, room
         self.named: dict[str, Weights | np.ndarray] = {}
 
     def put(self, k: int, state: ClientState) -> None:
@@ -246,7 +249,7 @@ class _Rows:
             if isinstance(value, Weights):
                 if name not in self.named:
                     empty = {key: self._empty(buffer) for key, buffer in value.buffers.items()}
-                    self.named[name] = Weights(value.layout, self._empty(value.parameters), empty)
+                    self.named[name] = Weights(value.layout, self._vectors(value.parameters), empty)
                 rows = self.named[name]
                 assert isinstance(rows, Weights)
                 rows.parameters[k] = value.parameters
@@ -254,10 +257,13 @@ class _Rows:
                     rows.buffers[key][k] = buffer
             else:
                 if name not in self.named:
-                    self.named[name] = self._empty(value)
+                    self.named[name] = self._vectors(value) if np.ndim(value) == 1 else self._empty(value)
                 rows = self.named[name]
-                assert isinstance(rows, np.ndarray)
+                assert not isinstance(rows, Weights)
                 rows[k] = value
+
+    def _vectors(self, like: np.ndarray) -> np.ndarray:
+        return self.room.rows(self.count, like.size, like.dtype)
 
     def _empty(self, like: np.ndarray) -> np.ndarray:
         return np.empty((self.count, *np.shape(like)), np.asarray(like).dtype)
