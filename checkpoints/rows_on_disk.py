@@ -149,12 +149,20 @@ class ScratchRows(RowsOnDisk):
         left = values.data.cast("B") if values.size else memoryview(b"")
         place = (k * self.shape[1] + where.start) * self.dtype.itemsize
         while left:
-            part = os.pread(self._file.fileno(), min(len(left), 2**24), place)
-            if not part:
+            got = read_at(self._file.fileno(), left, place)
+            if not got:
                 raise FedscopeError(f"row {k} of the clients that were put aside in {self._folder} was never written")
-            left[: len(part)] = part
-            left, place = left[len(part) :], place + len(part)
+            left, place = left[got:], place + got
         return values
+
+
+def read_at(file: int, left: memoryview, place: int) -> int:
+    """Read what there is at a place of a file, straight to where it shall be; how many bytes."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [left], place)
+    part = os.pread(file, min(len(left), 2**24), place)  # not on this system
+    left[: len(part)] = part
+    return len(part)
 
 
 def cut(columns: int, width: int) -> Iterator[slice]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..landscape import run_in_workers
-from ..landscape.evaluation.compute import CPU, Compute, cores, torch_threads
+from ..landscape.evaluation.compute import AHEAD, CPU, Compute, cores, torch_threads
 from .cohort_bench import CohortBench
 from .cohort_room import MEMORY, Room
 from .cohort_training import CohortTask, updates_of
@@ -32,6 +32,8 @@ EngineName = Literal["threads", "device", "cohort"]
 TOGETHER, FEWEST = 32, 4
 #: parameters of a model for which a group's matrices, 2 x 32 models, take at most 26 MB
 SMALL = 100_000
+#: bytes of trained models that wait for a slower client, a worker, where two of them are not more
+WAITING = 2**26
 
 
 def grouped(samples: Sequence[int]) -> list[list[int]]:
@@ -190,6 +192,12 @@ class Engine:
         """Whether a group's models and gradients take so little memory that they are kept between rounds."""
         return sum(parameter.numel() for parameter in self.module.parameters()) <= SMALL
 
+    @property
+    def _ahead(self) -> int:
+        """How many clients a worker may be ahead of the eldest one that trains: their models wait in memory."""
+        size = sum(parameter.numel() * parameter.element_size() for parameter in self.module.parameters())
+        return max(2, min(AHEAD, WAITING // max(1, size)))
+
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
         """The average with p, in float64, of what the cohort's surveys give."""
         average = _Average()
@@ -206,7 +214,7 @@ class Engine:
         def make() -> Workbench:
             return Workbench(self.module, self.compute)
 
-        return run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers)
+        return run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers, ahead=self._ahead)
 
     def _alone(self, work: Callable[[LocalTask], Result], task: LocalTask, bench: Workbench, stop: Event) -> Result:
         with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):

@@ -23,6 +23,7 @@ from fedscope.checkpoints import (
     mean,
     on_disk,
     recorded_rows,
+    rows_on_disk,
     weighted_mean,
     write_round,
 )
@@ -157,15 +158,18 @@ def test_damage_is_found_whichever_way_rows_are_read(tmp_path: Path) -> None:
 
 def test_scratch_reads_nothing_else_and_any_thread_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.arange(4000, dtype=np.float64).reshape(4, 1000)
-    rows, read, real = aside(values, tmp_path), [], os.pread
+    rows, read, real = aside(values, tmp_path), [], rows_on_disk.read_at
 
-    def counted(descriptor: int, size: int, place: int) -> bytes:
-        read.append(size)
-        return real(descriptor, size, place)
+    def counted(file: int, left: memoryview, place: int) -> int:
+        read.append(real(file, left, place))
+        return read[-1]
 
-    monkeypatch.setattr(os, "pread", counted)
+    monkeypatch.setattr(rows_on_disk, "read_at", counted)
     assert np.asarray(rows[:, 10:20]).tolist() == values[:, 10:20].tolist()
     assert sum(read) == 4 * 10 * 8
+    monkeypatch.delattr(os, "preadv")  # as on systems without it
+    assert np.asarray(rows).tolist() == values.tolist()
+    monkeypatch.undo()
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda k: rows[k % 4].tobytes(), range(400)))
     assert found == [values[k % 4].tobytes() for k in range(400)]

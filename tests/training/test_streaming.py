@@ -22,6 +22,7 @@ from fedscope.checkpoints import (
     FedscopeError,
     FedscopeWarning,
     Layout,
+    Round,
     Run,
     ScratchRows,
     Weights,
@@ -48,6 +49,7 @@ from fedscope.training.methods import Cohort
 from fedscope.training.one_round import mean_buffers
 from fedscope.training.reaggregation import reaggregate, reaggregating_config
 from fedscope.training.registry import find, names
+from fedscope.training.run_state import RunMemory
 from fedscope.training.server_stepping import step
 from fedscope.training.servers.fma import FMA
 
@@ -138,8 +140,13 @@ def test_and_for_every_client_method(client: str, tmp_path: Path) -> None:
         config(model={"hidden": [5, 4]}),
         config(run={"engine": "cohort"}, data={"clients": 8}),
         config(run={"evaluate_all": "all"}, data={"client_test": 0.25}),
+        config("ditto", run={"evaluate_all": "all"}, data={"client_test": 0.25}),
+        config("fedala", run={"evaluate_all": "2"}, data={"client_test": 0.25}),
     ],
-    ids=["ima", "ima-first", "wima", "swa", "delta", "none-kept", "sketch", "many-layers", "cohort", "everybody"],
+    ids=[
+        *("ima", "ima-first", "wima", "swa", "delta", "none-kept", "sketch", "many-layers", "cohort", "everybody"),
+        *("personal", "personal-learnt"),
+    ],
 )
 def test_and_for_averages_policies_and_engines(chosen: Config, tmp_path: Path) -> None:
     train(chosen, tmp_path / "memory")
@@ -147,6 +154,45 @@ def test_and_for_averages_policies_and_engines(chosen: Config, tmp_path: Path) -
         train(chosen, tmp_path / "disk")
     assert made
     assert_same(tmp_path / "memory", tmp_path / "disk")
+
+
+def test_what_clients_kept_is_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(config("scaffold", run={"rounds": 2, "participation": 1.0}), tmp_path / "run")
+    memory_, last = RunMemory(run), dict.fromkeys(range(5), 2)
+    whole = memory_.client_states(last)
+    asked, real = [], Round.client_state
+
+    def watched(self: Round, name: str, ids: Any = None) -> Any:
+        asked.append(list(ids))
+        return real(self, name, ids)
+
+    monkeypatch.setattr(Round, "client_state", watched)
+    with streamed():
+        found = memory_.client_states(last)
+        assert not asked, "nothing is read before it is asked for"
+        for k in range(5):
+            assert sorted(found[k]) == sorted(whole[k])
+            assert len(found[k]) == len(whole[k])
+            for name, value in whole[k].items():
+                assert np.asarray(found[k][name]).tobytes() == np.asarray(value).tobytes()
+            assert "nothing" not in found[k]
+            assert found[k].get("nothing") is None
+    assert all(len(ids) == 1 for ids in asked)
+
+
+def test_models_of_large_networks_do_not_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow client does not let 16 others a worker wait in memory, where each of them is large."""
+    from fedscope.training import engine as module
+    from fedscope.training.building import build_module
+    from fedscope.training.models.mlp import MLP
+
+    small = Engine(build_module(MLP(hidden=(4,)), (1, 8, 8), 10))
+    assert small._ahead == 16
+    size = sum(value.numel() * 4 for value in small.module.parameters())
+    monkeypatch.setattr(module, "WAITING", 5 * size)
+    assert small._ahead == 5
+    monkeypatch.setattr(module, "WAITING", 1)
+    assert small._ahead == 2
 
 
 def test_buffers_are_averaged_as_in_memory(tmp_path: Path) -> None:
