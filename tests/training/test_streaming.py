@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -177,6 +178,10 @@ def test_what_clients_kept_is_read_one_by_one(tmp_path: Path, monkeypatch: pytes
                 assert np.asarray(found[k][name]).tobytes() == np.asarray(value).tobytes()
             assert "nothing" not in found[k]
             assert found[k].get("nothing") is None
+            sent = pickle.loads(pickle.dumps(found[k]))  # to a worker elsewhere
+            assert {name: sent[name].tobytes() for name in sent} == {
+                name: np.asarray(value).tobytes() for name, value in whole[k].items()
+            }
     assert all(len(ids) == 1 for ids in asked)
 
 
@@ -299,6 +304,11 @@ def test_a_server_that_holds_a_layer_says_how_much(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(memory, "free_memory", lambda: None)
     with pytest.warns(FedscopeWarning, match="holds a layer"):
         say_memory(fedsa, layout, 200, "all 200 clients")
+
+
+def test_free_memory_is_that_of_the_machine_or_unknown() -> None:
+    free = memory.free_memory()
+    assert free is None or 2**20 < free < 2**50
 
 
 def test_the_refusal_comes_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
