@@ -23,6 +23,8 @@ from .metrics import COLUMNS as COLUMNS
 from .model_files import read_file as read_file
 from .model_files import write_file as write_file
 from .partition import Partition as Partition
+from .recorded_rows import RecordedRows as RecordedRows
+from .recorded_rows import recorded_rows as recorded_rows
 from .results.arrays import Variable as Variable
 from .results.arrays import read_netcdf as read_netcdf
 from .results.arrays import write_netcdf as write_netcdf
@@ -35,6 +37,10 @@ from .round_columns import read_pieces as read_pieces
 from .round_writing import RoundRecord as RoundRecord
 from .round_writing import write_round as write_round
 from .rounds import Round as Round
+from .rows_on_disk import RowsOnDisk as RowsOnDisk
+from .rows_on_disk import ScratchRows as ScratchRows
+from .rows_on_disk import as_array as as_array
+from .rows_on_disk import on_disk as on_disk
 from .run_folders import find_run_folders as find_run_folders
 from .run_folders import find_runs as find_runs
 from .run_folders import refuse_occupied as refuse_occupied

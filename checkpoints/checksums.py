@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -87,10 +87,18 @@ class Sums:
         self, dataset: Any, rows: Sequence[np.ndarray] | np.ndarray, clients: np.ndarray | None = None
     ) -> None:
         """A dataset [C, ...], row by row; ``clients`` are the ids of the rows where it is not all of them."""
+        for _ in self.passing(dataset, rows, clients):
+            pass
+
+    def passing(
+        self, dataset: Any, rows: Iterable[np.ndarray], clients: np.ndarray | None = None
+    ) -> Iterator[np.ndarray]:
+        """The same rows, handed on: each is added while it is near the processor, and read once."""
         path, shape, dtype = dataset.name.lstrip("/"), dataset.shape[1:], dataset.dtype
         ids = self.clients if clients is None else clients
         for client, row in zip(ids.tolist(), rows, strict=True):
             self._add(path, client, checksum(path, client, np.asarray(row, dtype=dtype).reshape(shape)))
+            yield row
 
     def add_attribute(self, item: Any, name: str, value: str | int) -> None:
         """An attribute: a text, or a whole number."""

@@ -38,6 +38,17 @@ def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> We
     return Weights(layout, parameters, buffers)
 
 
+def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray]:
+    """The clients' buffers, [C, \\*shape] by name, by the places of their rows."""
+    buffers: dict[str, np.ndarray] = {}
+    for entry in file.layout.buffers:
+        stored, code = open_entry(file, "clients", entry, stacked=True)
+        buffers[entry.name] = np.empty((len(places), *entry.shape), entry.dtype)
+        for out, place in zip(buffers[entry.name].reshape(len(places), prod(entry.shape)), places, strict=True):
+            _row(file, stored, code, place, out)
+    return buffers
+
+
 def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
     """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
     entry = next(entry for entry in file.layout.parameters if entry.name == layer)

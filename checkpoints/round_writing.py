@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -147,17 +147,16 @@ def _write_clients(
     for entry in layout.entries:
         if entry.kind == "buffer":
             rows = clients.buffers[entry.name].reshape(len(clients), prod(entry.shape))
-            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows, ids)
+            write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress, sums, ids)
             continue
         where = layout.slices[entry.name]
         rows = clients.parameters[:, where]
         if compress and start is not None and is_encoded(np.dtype(entry.dtype)) and is_encoded(rows.dtype):
-            coded = encode(start.parameters[where], rows)
-            dataset = write_rows(group, entry.name, coded, entry.shape, "int32", compress)
+            coded = _Coded(start.parameters[where], rows)
+            dataset = write_rows(group, entry.name, coded, entry.shape, "int32", compress, sums, ids)
             dataset.attrs["encoding"], dataset.attrs["dtype"] = "delta", "float32"
-            sums.add_rows(dataset, coded, ids)
         else:
-            sums.add_rows(write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress), rows, ids)
+            write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress, sums, ids)
 
 
 def write_state(parent: Any, state: State, layout: Layout | None, sums: Sums) -> None:
@@ -187,7 +186,7 @@ def write_client_states(
             _write_entries(group, rows.parameters, rows.layout, sums)
             for entry in rows.layout.buffers:
                 values = rows.buffers[entry.name].reshape(len(rows), prod(entry.shape))
-                sums.add_rows(write_rows(group, entry.name, values, entry.shape, entry.dtype, False), values)
+                write_rows(group, entry.name, values, entry.shape, entry.dtype, False, sums)
         elif layout is not None and _is_vector(rows, layout, 2):
             _write_entries(_group(parent, name, "vector", sums), rows, layout, sums)
         else:
@@ -208,35 +207,58 @@ def _group(parent: Any, name: str, kind: str, sums: Sums) -> Any:
 def _write_entries(group: Any, rows: np.ndarray, layout: Layout, sums: Sums) -> None:
     for entry in layout.parameters:
         values = rows[:, layout.slices[entry.name]]
-        sums.add_rows(write_rows(group, entry.name, values, entry.shape, rows.dtype.name, False), values)
+        write_rows(group, entry.name, values, entry.shape, rows.dtype.name, False, sums)
+
+
+@dataclass(frozen=True)
+class _Coded:
+    """Clients' rows of a parameter as differences from its start, made when their turn comes."""
+
+    start: np.ndarray
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (encode(self.start, row) for row in self.rows)
 
 
 def write_rows(
     group: Any,
     name: str,
-    rows: np.ndarray | Sequence[np.ndarray],
+    rows: np.ndarray | Sequence[np.ndarray] | _Coded,
     shape: tuple[int, ...],
     dtype: str,
     compress: bool = False,
+    sums: Sums | None = None,
+    ids: np.ndarray | None = None,
 ) -> Any:
-    """One dataset [C, \\*shape] of rows [C, n], chunk (1, \\*shape), each row written straight from where it lies."""
+    """One dataset [C, \\*shape] of rows [C, n], chunk (1, \\*shape), each row written straight from where it lies.
+
+    Rows may be on the disk: one of them is in memory at a time.
+
+    Args:
+        sums: takes the rows' checksums; ids: whose rows they are, where not all clients'.
+    """
     whole = (len(rows), *shape)
     dataset: Any
     if 0 in whole:
-        return group.create_dataset(name, data=np.empty(whole, dtype))
-    if compress:
-        return group.create_dataset(
-            name,
-            data=np.asarray(rows).reshape(whole).astype(dtype, copy=False),
-            chunks=(1, *shape),
-            shuffle=True,
-            compression="gzip",
-            compression_opts=1,
-        )
-    dataset = group.create_dataset(name, shape=whole, dtype=dtype, chunks=(1, *shape))
-    for k, row in enumerate(rows):
-        # no conversion and no selection: the chunk goes from the matrix to the file
-        dataset.id.write_direct_chunk((k, *(0,) * len(shape)), np.ascontiguousarray(row, dtype=dtype))
+        dataset = group.create_dataset(name, data=np.empty(whole, dtype))
+    elif compress:
+        gzip: dict[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
+        dataset = group.create_dataset(name, shape=whole, dtype=dtype, chunks=(1, *shape), **gzip)
+    else:
+        dataset = group.create_dataset(name, shape=whole, dtype=dtype, chunks=(1, *shape))
+    for k, row in enumerate(rows if sums is None else sums.passing(dataset, rows, ids)):
+        if 0 in whole:
+            continue
+        values = np.ascontiguousarray(row, dtype=dtype)
+        if compress:
+            dataset[k] = values.reshape(shape)
+        else:
+            # no conversion and no selection: the chunk goes from the matrix to the file
+            dataset.id.write_direct_chunk((k, *(0,) * len(shape)), values)
     return dataset
 
 

@@ -210,6 +210,11 @@ class Round:
         """
         if self.has_sample and ids is not None:
             return self._read_clients(SAMPLED, self._places(ids, self.sampled_ids))
+        self.refuse_missing_clients()
+        return self._read_clients(CLIENTS, self._places(ids))
+
+    def refuse_missing_clients(self) -> None:
+        """Make sure that the models of all clients were recorded; raises as :meth:`clients`."""
         if not self.has_clients:
             if self.has_sample:
                 raise FedscopeError(f"{self.label}: {few_of(self)}, and those of all are asked for")
@@ -217,7 +222,6 @@ class Round:
                 f"{self.label}: round {self.number} did not record its clients (record.clients leaves it out); "
                 "`fedscope ls` says which rounds have them"
             )
-        return self._read_clients(CLIENTS, self._places(ids))
 
     def sampled(self) -> Weights:
         """The models of the clients that were recorded where not all were, [m, P], in the order of ``sampled_ids``.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from .errors import FedscopeError
+from .rows_on_disk import on_disk
 from .weights import Layout
 
 #: how many numbers a sketch may have: with fewer a cosine is off by a quarter and more
@@ -45,7 +46,8 @@ def sketch(layout: Layout, start: np.ndarray, clients: np.ndarray, k: int) -> np
     >>> found.shape, bool(abs((found**2).sum() / 3000 - 1) < 3 * (2 / 1024) ** 0.5)
     ((1, 1024), True)
     """
-    return sketch_updates(layout, reader(layout, start), [reader(layout, row) for row in clients], k)
+    rows = [_row_reader(layout, clients, row) for row in range(len(clients))]
+    return sketch_updates(layout, reader(layout, start), rows, k)
 
 
 def sketch_updates(layout: Layout, start: Model, clients: Sequence[Model], k: int) -> np.ndarray:
@@ -78,6 +80,19 @@ def sketch_whole(layout: Layout, models: Sequence[Model], k: int) -> np.ndarray:
 def reader(layout: Layout, vector: np.ndarray) -> Model:
     """A model that lies in a vector [P]."""
     return lambda name, part: vector[layout.slices[name]][part]
+
+
+def _row_reader(layout: Layout, clients: np.ndarray, row: int) -> Model:
+    """One of several models [C, P]; of those on the disk what is asked for is read."""
+    there = on_disk(clients)
+    if there is None:
+        return reader(layout, clients[row])
+
+    def read(name: str, part: slice) -> np.ndarray:
+        begin = layout.slices[name].start
+        return there.read(row, slice(begin + part.start, begin + part.stop))
+
+    return read
 
 
 def _sums(layout: Layout, start: Model, clients: Sequence[Model], k: int) -> np.ndarray:

@@ -213,7 +213,9 @@ class Weights:
 
     Attributes:
         layout: what stands where.
-        parameters: [P], or [C, P], in the layout's dtype.
+        parameters: [P], or [C, P], in the layout's dtype; where these would take too much memory they are
+            :class:`~fedscope.checkpoints.RowsOnDisk`, which answer to ``[k]``, ``[:, a:b]``, a loop over rows, their
+            length, shape and dtype.
         buffers: by name, [\\*shape] or [C, \\*shape], each in its own dtype.
     """
 

@@ -14,11 +14,12 @@ from .engine import Engine
 from .engine_choice import with_engine
 from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .local_training import refuse_single_samples
+from .memory import say_memory_of
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import refuse_without_classes, trained_task
 from .pretrained import with_whole_path
 from .profile import Profile
-from .recording import disk_needed, refuse_small_disk
+from .recording import disk_aside, disk_needed, refuse_small_disk
 from .registry import method_name
 from .run_state import Position, RunMemory, position_after
 from .training_loop import made_with, play, refuse_until, resolved
@@ -74,7 +75,8 @@ def branch(
     _refuse_missing(run, position, config)
     needed = disk_needed(config, federation.facts, after=round)
     if not force:
-        refuse_small_disk(needed, out)
+        refuse_small_disk(needed + disk_aside(config, federation.facts), out)
+    say_memory_of(config, federation.facts)
     info = {
         **{key: value for key, value in run.info.items() if key not in ("format", "version")},
         **made_with(config, compute),

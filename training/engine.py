@@ -17,8 +17,9 @@ from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..checkpoints.errors import listed
 from ..landscape import run_in_workers
 from ..landscape.cluster.jobs import Job
-from ..landscape.evaluation.compute import CPU, Compute
+from ..landscape.evaluation.compute import AHEAD, CPU, Compute
 from .cohort_bench import CohortBench
+from .cohort_room import MEMORY, Room
 from .cohort_training import CohortTask, updates_of
 from .local_training import LocalTask, LocalUpdate
 from .methods import ClientMethod, ClientState, State
@@ -33,6 +34,8 @@ EngineName = Literal["threads", "device", "cohort"]
 TOGETHER, FEWEST = 32, 4
 #: parameters of a model for which a group's matrices, 2 x 32 models, take at most 26 MB
 SMALL = 100_000
+#: bytes of trained models that wait for a slower client, a worker, where two of them are not more
+WAITING = 2**26
 
 
 def grouped(samples: Sequence[int]) -> list[list[int]]:
@@ -61,7 +64,7 @@ class Trained:
     """A cohort after local training, in the order of its tasks.
 
     Attributes:
-        clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once.
+        clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once, or on the disk.
         samples, steps, loss, reach: [C], see :class:`fedscope.training.local_training.LocalUpdate`.
         message: the average of what they send beside their models, float64.
         message_size: how many numbers one client sends beside its model.
@@ -111,14 +114,16 @@ class Engine:
         tasks: Sequence[LocalTask],
         p: np.ndarray,
         progress: Callable[[int, int], None] | None = None,
+        room: Room = MEMORY,
     ) -> Trained:
         """Local training of a cohort; ``progress`` is told how many of its clients are done.
 
         Args:
             p: [C], the weights of the clients, for their messages.
+            room: where their models and what they keep are collected.
         """
         count = len(tasks)
-        models, states, messages = _Rows(count), _Rows(count), _Average()
+        models, states, messages = _Rows(count, room), _Rows(count, room), _Average()
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
         samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
         together = self.kind == "cohort" and method.vectorised and not self._narrowed.is_set()
@@ -171,7 +176,7 @@ class Engine:
 
         groups = grouped([len(task.indices) for task in tasks])
         if self.compute.cluster is not None:
-            job = _job(OfGroup(method), NewBench(self.module, self.compute.here, groups=True), tasks)
+            job = self._job(OfGroup(method), tasks, groups=True)
             done = self.compute.cluster.run(job, [[tasks[k] for k in group] for group in groups])
             for group, updates in zip(groups, done, strict=True):
                 yield from zip(group, updates, strict=True)
@@ -187,6 +192,12 @@ class Engine:
         """Whether a group's models and gradients take so little memory that they are kept between rounds."""
         return sum(parameter.numel() for parameter in self.module.parameters()) <= SMALL
 
+    @property
+    def _ahead(self) -> int:
+        """How many clients a worker may be ahead of the eldest one that trains: their models wait in memory."""
+        size = sum(parameter.numel() * parameter.element_size() for parameter in self.module.parameters())
+        return max(2, min(AHEAD, WAITING // max(1, size)))
+
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
         """The average with p, in float64, of what the cohort's surveys give."""
         average = _Average()
@@ -197,9 +208,7 @@ class Engine:
     def each(self, work: Callable[[LocalTask], Result], tasks: Sequence[LocalTask]) -> Generator[Result, None, None]:
         """``work(task)`` for every task, in their order, each with its worker's bench."""
         if self.compute.cluster is not None:
-            yield from self.compute.cluster.run(
-                _job(OfOne(work), NewBench(self.module, self.compute.here), tasks), tasks
-            )
+            yield from self.compute.cluster.run(self._job(OfOne(work), tasks), tasks)
             return
 
         def on_bench(task: LocalTask, bench: Workbench, stop: Event) -> Result:
@@ -208,7 +217,13 @@ class Engine:
         def make() -> Workbench:
             return Workbench(self.module, self.compute)
 
-        yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers)
+        yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers, ahead=self._ahead)
+
+    def _job(self, work: Any, tasks: Sequence[LocalTask], *, groups: bool = False) -> Job[Any, Any]:
+        """For a cluster, whose workers keep the data."""
+        constants = [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else []
+        ahead = min(Job.ahead, self._ahead)
+        return Job(work, NewBench(self.module, self.compute.here, groups=groups), _spoken, constants, ahead)
 
     def _alone(self, work: Callable[[LocalTask], Result], task: LocalTask, bench: Workbench, stop: Event) -> Result:
         with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
@@ -274,11 +289,6 @@ class OfGroup:
         return updates_of(task, self.method.train(task))
 
 
-def _job(work: Any, place: NewBench, tasks: Sequence[LocalTask]) -> Job[Any, Any]:
-    """For a cluster, whose workers keep the data."""
-    return Job(work, place, _spoken, [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else [])
-
-
 def _spoken(item: LocalTask | list[LocalTask]) -> str:
     """``round 3, client 7``: what sentences call a task, or a group of them."""
     tasks = item if isinstance(item, list) else [item]
@@ -306,8 +316,8 @@ class _Average:
 class _Rows:
     """C states of equal names, models among them, filled row by row, so that they are in memory once."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, room: Room) -> None:
+        self.count, self.room = count, room
         self.named: dict[str, Weights | np.ndarray] = {}
 
     def put(self, k: int, state: ClientState) -> None:
@@ -316,7 +326,7 @@ class _Rows:
             if isinstance(value, Weights):
                 if name not in self.named:
                     empty = {key: self._empty(buffer) for key, buffer in value.buffers.items()}
-                    self.named[name] = Weights(value.layout, self._empty(value.parameters), empty)
+                    self.named[name] = Weights(value.layout, self._vectors(value.parameters), empty)
                 rows = self.named[name]
                 assert isinstance(rows, Weights)
                 rows.parameters[k] = value.parameters
@@ -324,10 +334,13 @@ class _Rows:
                     rows.buffers[key][k] = buffer
             else:
                 if name not in self.named:
-                    self.named[name] = self._empty(value)
+                    self.named[name] = self._vectors(value) if np.ndim(value) == 1 else self._empty(value)
                 rows = self.named[name]
-                assert isinstance(rows, np.ndarray)
+                assert not isinstance(rows, Weights)
                 rows[k] = value
+
+    def _vectors(self, like: np.ndarray) -> np.ndarray:
+        return self.room.rows(self.count, like.size, like.dtype)
 
     def _empty(self, like: np.ndarray) -> np.ndarray:
         return np.empty((self.count, *np.shape(like)), np.asarray(like).dtype)

@@ -227,6 +227,10 @@ class ServerMethod(Settings):
     counts_steps: ClassVar[bool] = False
     #: whether it reads how many clients there are in all, alike
     counts_clients: ClassVar[bool] = False
+    #: how it goes through clients that are on the disk: ``columns`` where a parameter of the result depends on that
+    #: parameter of the clients, of ``start`` and of the state alone, so that blocks of columns do; ``layers`` where it
+    #: holds a layer of all clients; ``rows`` where it goes through whole models, one at a time, perhaps many times
+    reads: ClassVar[Literal["columns", "layers", "rows"]] = "columns"
 
     weighting: Literal["samples", "uniform"] = setting("samples", "p: proportional to n_i, or equal")
 

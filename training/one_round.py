@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from ..checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
 from ..landscape.evaluation.pixels import Inputs
 from .building import Facts, facts_of
+from .cohort_room import MEMORY, Room
 from .config import Config
 from .dataset import Dataset
 from .engine import Engine
@@ -25,6 +27,7 @@ from .randomness import draw_cohort
 from .registry import method_name
 from .round_measures import ALL_MEASURED, Domains, Meter, Parts, of_all
 from .run_state import Memory, Position, next_start
+from .server_stepping import step
 
 
 class Watcher(Protocol):
@@ -52,7 +55,8 @@ class Unwatched:
 class Federation:
     """A federation ready to play rounds. :meth:`play` depends on its arguments, the memory and the configuration alone.
 
-    ``x`` and ``y`` are the training split on the engine's device, held once for all clients and workers.
+    ``x`` and ``y`` are the training split on the engine's device, held once for all clients and workers; ``room`` is
+    where a round's clients lie until it is recorded.
     """
 
     config: Config
@@ -63,6 +67,7 @@ class Federation:
     x: Inputs
     y: torch.Tensor
     judge: Judge | None = None
+    room: Room = MEMORY
 
     @classmethod
     def assemble(
@@ -156,7 +161,8 @@ class Federation:
         p, profile = self.weights(ids), self.engine.profile
         with timed(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
-            trained = self.engine.train(config.client, tasks, p, lambda done, of: watcher.client(t, done, of))
+            done = partial(watcher.client, t)
+            trained = self.engine.train(config.client, tasks, p, done, self.room)
         clients, samples = trained.clients, trained.samples
         cohort = Cohort(
             round=t,
@@ -258,14 +264,14 @@ class Federation:
             mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
             found = config.average.average(kept, t, mean, history)
             if found.weights is None:  # as without the average, to the last bit
-                served = config.server.step(server, position.start, clients, cohort)
+                served = step(config.server, server, position.start, clients, cohort)
                 target = mean
             else:
                 target = found.weights
                 served = config.server.step(server, position.start, stack([target]), _one(cohort))
             global_ = Weights(clients.layout, served.parameters, target.buffers)
             return global_, None, served, {**found.state, "clients_mean": mean}, mean
-        served = config.server.step(server, position.start, clients, cohort)
+        served = step(config.server, server, position.start, clients, cohort)
         global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         found = config.average.average(kept, t, global_, history)
         return global_, found.weights, served, found.state, global_
@@ -276,7 +282,8 @@ def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, 
 
     With the weights of a server that chooses among clients, of those that it has chosen.
     """
-    only_buffers = Weights(clients.layout, clients.parameters[:, :0], clients.buffers)
+    no_parameters = np.empty((len(clients), 0), clients.layout.dtype)
+    only_buffers = Weights(clients.layout, no_parameters, clients.buffers)
     p, largest = (cohort.p, cohort.samples) if served.p is None else (served.p, served.p)
     return weighted_mean(only_buffers, p, integer_from=int(largest.argmax())).buffers
 

@@ -38,7 +38,7 @@ class OwnModels:
     def _personal(self) -> bool:
         return self.federation.config.client.personal and self.federation.partition.test is not None
 
-    def of_cohort(self, tasks: Sequence[LocalTask]) -> Weights | list[Weights]:
+    def of_cohort(self, tasks: Sequence[LocalTask]) -> Weights | Sequence[Weights]:
         """Of the round's clients, in their order: one for all, or one each.
 
         Args:
@@ -51,7 +51,7 @@ class OwnModels:
 
         A client that did not take part in the round uses what it would use if it did not train: the deployed model, a
         personal one made of what it kept at its last participation, or fine-tuned from the deployed one. As many
-        models as the cohort has are in memory at a time.
+        models as the cohort has are in memory, or on the disk, at a time.
 
         Args:
             parts: the clients' own test parts.
@@ -73,11 +73,15 @@ class OwnModels:
         """The same of the deployed model: ``own`` where clients use no models of their own."""
         return parts.errors(np.arange(len(own)), self.deployed) if self._personal else own
 
-    def _made(self, tasks: Sequence[LocalTask]) -> list[Weights]:
-        client = self.federation.config.client
-        after = {int(k): state_of(self.states, i) for i, k in enumerate(self.cohort)}
+    def _made(self, tasks: Sequence[LocalTask]) -> Sequence[Weights]:
+        federation = self.federation
+        places = {int(k): i for i, k in enumerate(self.cohort)}
 
         def work(task: LocalTask) -> Weights:
-            return client.personalise(task, after.get(task.client, task.state))
+            place = places.get(task.client)
+            return federation.config.client.personalise(
+                task, task.state if place is None else state_of(self.states, place)
+            )
 
-        return list(self.federation.engine.each(work, [replace(task, start=self.deployed) for task in tasks]))
+        made = federation.engine.each(work, [replace(task, start=self.deployed) for task in tasks])
+        return federation.room.models(made, len(tasks))

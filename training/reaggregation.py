@@ -9,20 +9,23 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
+from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_rows
 from ..decomposition.cohort.divergence import diverged_rows
 from ..landscape import Evaluator, Samples
 from ..landscape.evaluation.compute import CPU, Compute
 from .building import config_of, data_of, module_of, partition_of
+from .cohort_room import put_aside
 from .config import Config, merge
 from .dataset import Dataset
 from .judging import judge_of
 from .lineage import began, config_at
+from .memory import say_memory
 from .methods import Cohort, State
 from .one_round import mean_buffers
 from .reaggregation_result import ModelRow, Reaggregation
 from .registry import find, method_name, names
 from .run_state import RunMemory
+from .server_stepping import step
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +112,9 @@ def reaggregate(
     No server method of this package reads what clients send beside their models. How far each client could have gone
     (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
 
+    Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
+    :func:`fedscope.training.server_stepping.step`, and one that holds a layer of all says how much that is.
+
     Args:
         configs: see :func:`reaggregating_config`.
         from_state: begin with the state that the run's server had after the round before, instead of anew from the
@@ -117,7 +123,7 @@ def reaggregate(
 
     Raises:
         FedscopeError: a round without its clients or ``start`` (says which have them), or of a single client; a state
-            that is another method's, or was not recorded.
+            that is another method's, or was not recorded; a server that holds more than there is memory.
     """
     round_ = recorded_clients(run, number, start=False)
     stepping = [config for config in configs if not config.server.forgets_start]
@@ -137,7 +143,10 @@ def reaggregate(
     # servers that forget it are given one of the clients, and a state only where there is a start
     start = round_.read("start") if "start" in round_.models else round_.client(int(round_.client_ids[0]))
     begun = [_begin(run, number, config, start, from_state) for config in configs]  # refused before clients are read
-    clients = round_.clients()
+    count, layout = len(round_.client_ids), round_.layout
+    for config in configs:
+        say_memory(config.server, layout, count, f"all {count} clients of {run.path}@{number}")
+    clients = recorded_rows(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):
@@ -148,7 +157,7 @@ def reaggregate(
             at = (measuring.module, run.partition, seed, measuring.compute)
             cohort = replace(cohort, judge=judge_of(config.server, measuring.dataset, *at))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
-            served = config.server.step(state, start, clients, cohort)
+            served = step(config.server, state, start, clients, cohort)
             weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         table = config.tables()["server"]
         members = None if served.p is None else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))

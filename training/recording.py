@@ -13,6 +13,7 @@ from ..checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_o
 from ..checkpoints.sampled_clients import drawn
 from ..checkpoints.sketches import reader, sketch, sketch_whole
 from .building import Facts
+from .cohort_room import put_aside
 from .config import Config
 from .randomness import cohort_size
 from .run_state import Position
@@ -110,6 +111,17 @@ def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
         population=config.data.clients,
         sketch=config.record.sketch,
     )
+
+
+def disk_aside(config: Config, facts: Facts) -> int:
+    """How many bytes of a round's clients are on the disk beside the run until the round is recorded."""
+    count, size, dtype = (
+        cohort_size(config.data.clients, config.run.participation),
+        facts.layout.size,
+        facts.layout.dtype,
+    )
+    matrices = 1 + config.client.vectors_kept
+    return matrices * count * size * dtype.itemsize if put_aside(count, size, dtype) else 0
 
 
 def refuse_small_disk(needed: int, out: Path) -> None:

@@ -63,7 +63,7 @@ class Parts:
         x, y = there or (samples.x.to(device), samples.y.to(device))
         return cls(x, y, tuple(parts), engine, samples.task, default_batch(engine.module, samples, device))
 
-    def errors(self, ids: Sequence[int] | np.ndarray, models: Weights | list[Weights]) -> np.ndarray:
+    def errors(self, ids: Sequence[int] | np.ndarray, models: Weights | Sequence[Weights]) -> np.ndarray:
         """The mean error on each of these parts, [K]: NaN of an empty one, and where the task has no error.
 
         Args:
@@ -86,8 +86,9 @@ class Parts:
             bench.module.eval()
             return bench
 
-        each = models if isinstance(models, list) else [models] * len(ids)
-        items = [(self.parts[int(k)], model) for k, model in zip(ids, each, strict=True)]
+        each = [models] * len(ids) if isinstance(models, Weights) else models
+        # one at a time, when a worker is free: they may be on the disk
+        items = ((self.parts[int(k)], model) for k, model in zip(ids, each, strict=True))
         return np.array(list(run_in_workers(work, items, make=make, workers=self.engine.compute.workers)))
 
 
@@ -182,7 +183,7 @@ class Meter:
         averaged: Weights | None,
         clients: Weights,
         ids: np.ndarray,
-        own: Weights | list[Weights],
+        own: Weights | Sequence[Weights],
     ) -> dict[str, float]:
         """:data:`MEASURED` by name, then the domains'.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
 from .building import Facts
+from .cohort_room import put_aside
 from .config import Config
 from .lineage import began, fresh_sections
 from .methods import Averaged, ClientState, History, State
@@ -113,9 +114,14 @@ class RunMemory:
             FedscopeError: a state that is in none of the run's files.
         """
         states: dict[int, ClientState] = {}
+        layout = self.run.layout
+        later = put_aside(len(last), layout.size, layout.dtype)
         for round in sorted(set(last.values())):
             ids = [k for k, t in last.items() if t == round]
             place = self.refuse_missing_states(round, ids)
+            if later:
+                states |= {k: KeptState(place, k) for k in ids}
+                continue
             rows = {name: place.client_state(name, ids) for name in place.client_states}
             states |= {k: state_of(rows, i) for i, k in enumerate(ids)}
         return states
@@ -129,6 +135,25 @@ class RunMemory:
             f"{self.run.path}: what client {ids[0]} kept of round {round} is in none of its files any more; train with "
             "record.clients = 'all'"
         )
+
+
+@dataclass(frozen=True)
+class KeptState(Mapping[str, "np.ndarray | Weights"]):
+    """What one client kept of a round, read whenever it is asked for, so that a cohort's is not in memory at once."""
+
+    place: Round
+    client: int
+
+    def __getitem__(self, name: str) -> np.ndarray | Weights:
+        if name not in self.place.client_states:
+            raise KeyError(name)
+        return state_of({name: self.place.client_state(name, [self.client])}, 0)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.place.client_states)
+
+    def __len__(self) -> int:
+        return len(self.place.client_states)
 
 
 def state_of(rows: Mapping[str, Weights | np.ndarray], i: int) -> ClientState:

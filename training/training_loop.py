@@ -23,16 +23,18 @@ from .building import (
     partition_of,
     refuse_tokens,
 )
+from .cohort_room import Room
 from .config import Config
 from .engine import Engine
 from .engine_choice import engine_of, with_engine
 from .lineage import branch_of, complete_history
 from .local_training import refuse_single_samples
+from .memory import say_memory_of
 from .one_round import Federation, Unwatched, Watcher
 from .own_task import learning, trained_task
 from .pretrained import first_model, refuse_other_file, with_whole_path
 from .profile import ROUND, Profile, timed
-from .recording import disk_needed, refuse_small_disk
+from .recording import disk_aside, disk_needed, refuse_small_disk
 from .recording_beside import Recording
 from .run_checks import refuse_contradictions
 from .run_state import Position, RunMemory, position_after
@@ -100,7 +102,8 @@ def train(
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not force:
-        refuse_small_disk(needed, out)
+        refuse_small_disk(needed + disk_aside(config, facts), out)
+    say_memory_of(config, facts)
     info: dict[str, Any] = {
         **made_with(config, compute),
         "layout": facts.layout.to_json(),
@@ -262,6 +265,7 @@ def play(
         FedscopeError: a client diverges (and not ``keep_going``); a full disk.
     """
     config, engine = federation.config, federation.engine
+    federation = replace(federation, room=Room(writer.path))
     beside = {"always": engine.compute.is_gpu, "never": engine.profile is not None}  # a profile's parts add up
     with Recording(writer, config, RunMemory(writer.run), watcher, **beside) as recording:
         while position.round < min(config.run.rounds, until or config.run.rounds):

@@ -60,9 +60,7 @@ def round_image(
         for entry in layout.entries if group is not None else ():
             dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
             rows = [clients[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
-            dataset = write_rows(group, entry.name, rows, entry.shape, dtype)
-            _say_type(dataset, entry)
-            sums.add_rows(dataset, rows, ids[places])
+            _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
         sums.write(file)
     return room.getbuffer()
 

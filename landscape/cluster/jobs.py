@@ -32,12 +32,14 @@ class Job(Generic[Item, Result]):
         name: what sentences call an item, ``client 7``.
         constants: what many items hold and nothing changes, the training data for example: each goes to the workers
             once.
+        ahead: results of each worker that may wait for an earlier one: they stand in memory.
     """
 
     task: Callable[[Item, Any, Event], Result]
     make: Callable[[], Any] | None = None
     name: Callable[[Item], str] = str
     constants: Sequence[Any] = ()
+    ahead: int = 8
 
 
 @dataclass(frozen=True)

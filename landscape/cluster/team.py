@@ -15,8 +15,6 @@ from .parcels import Packing, Parcel
 
 #: batches that a worker has at a time: the next one is there when it has done one
 IN_FLIGHT = 2
-#: results of each worker that may wait for an earlier one: they stand in memory
-AHEAD = 8
 #: small items go in batches of about so many seconds: a message takes about a millisecond
 BATCH = 0.04
 #: losses of a worker after which its item is taken to be the reason
@@ -288,7 +286,7 @@ class Team:
             for member in ready:
                 if member.busy >= depth:
                     continue
-                numbers = work.next(self._batch(work, context, len(ready)), wanted + AHEAD * len(ready))
+                numbers = work.next(self._batch(work, context, len(ready)), wanted + work.job.ahead * len(ready))
                 if not numbers:
                     return
                 if context and context not in member.knows:

@@ -164,6 +164,7 @@ def run_in_workers(
     make: Callable[[], Any] | None = None,
     workers: int | None = None,
     idle: list[Any] | None = None,
+    ahead: int = AHEAD,
 ) -> Generator[Result, None, None]:
     """Yield ``task(item, context, stop)`` for every item, in the order of the items, whatever the number of workers.
 
@@ -177,6 +178,7 @@ def run_in_workers(
         make: makes a worker's context, in the worker and once; without it the context is ``None``.
         workers: at most so many threads; default one a core.
         idle: contexts of earlier calls, which are used before new ones are made; afterwards this call's are there, too.
+        ahead: how many items a worker are begun at most before the eldest is done: their results wait in memory.
 
     Raises:
         the first exception of a task, after the others have stopped. When the caller leaves the loop or presses
@@ -239,7 +241,7 @@ def run_in_workers(
         for number in numbers():
             while number not in results and (more or waiting):
                 if more:
-                    jobs = AHEAD * count - len(results) - len(waiting)
+                    jobs = ahead * count - len(results) - len(waiting)
                     if unasked is not None:
                         jobs = min(jobs, unasked)
                         unasked -= jobs

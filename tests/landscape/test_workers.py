@@ -130,15 +130,16 @@ def test_leaving_the_loop_stops_the_workers(leave: type[BaseException]) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fedscope-")]
 
 
-def test_workers_do_not_run_far_ahead_of_a_slow_caller() -> None:
+@pytest.mark.parametrize(("ahead", "most"), [({}, 40), ({"ahead": 2}, 6)])
+def test_workers_do_not_run_far_ahead_of_a_slow_caller(ahead: dict[str, int], most: int) -> None:
     started: list[int] = []
 
     def task(item: int, context: Any, stop: threading.Event) -> int:
         started.append(item)
         return item
 
-    results = run_in_workers(task, itertools.count(), workers=2)
+    results = run_in_workers(task, itertools.count(), workers=2, **ahead)
     next(results)
     time.sleep(0.1)
-    assert len(started) <= 40
+    assert len(started) <= most
     results.close()  # type: ignore[attr-defined]

@@ -128,11 +128,16 @@ class FedGen(ClientMethod):
     def share(self, sent: State, exchange: Exchange) -> State:
         """The generator, trained on with the heads that came back; on the CPU, in one thread."""
         facts, cohort = exchange.facts, exchange.cohort
-        arrays = facts.layout.views(exchange.clients.parameters)
-        bias = arrays.get(f"{facts.head}.bias")
+        entries = {entry.name: entry for entry in facts.layout.parameters}
+
+        def rows(name: str) -> Tensor:
+            values = np.asarray(exchange.clients.parameters[:, facts.layout.slices[name]])
+            return torch.tensor(values.reshape(-1, *entries[name].shape))
+
+        bias = f"{facts.head}.bias"
         heads = Heads(
-            torch.tensor(arrays[f"{facts.head}.weight"]),
-            None if bias is None else torch.tensor(bias),
+            rows(f"{facts.head}.weight"),
+            rows(bias) if bias in entries else None,
             torch.tensor(cohort.label_counts, dtype=torch.float64),
         )
         draws = torch_generator(facts.seed, "generator", round=cohort.round, draw=0)

@@ -56,6 +56,7 @@ class FedSA(ServerMethod):
         "w⁺ = unweighted mean μ; where cv = σ/μ over clients is high, Σ_s α_s w̄_s over clusters s of clients",
     )
     forgets_start: ClassVar[bool] = True
+    reads: ClassVar[Literal["columns", "layers", "rows"]] = "layers"
 
     classes: int = setting(4, "C: micro-classes of a parameter's squared deviation", least=1, most=255)
     clusters: int = setting(4, "S: the most clusters of clients", least=1)

@@ -40,6 +40,7 @@ class Greedy(ServerMethod):
         "w⁺ = mean of the clients, best first, that do not raise the error of the mean on a split",
     )
     forgets_start: ClassVar[bool] = True
+    reads: ClassVar[Literal["columns", "layers", "rows"]] = "rows"
 
     split: Literal["train", "test"] = setting("train", "the split on which the soup is chosen")
     samples: int | None = setting(None, "so many of its samples, drawn once; all by default", least=1)
