@@ -84,10 +84,10 @@ def command(
     from ...training import Setup, Sweep, read_assignments, train_plan
     from ...training.config import SECTIONS
     from ...training.launching.job_settings import read_job
+    from ...training.launching.launchers import chosen_launcher
     from ...training.setup import placed, stored_tables
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import planned
-    from ...training.sweeps.sweep import chosen_launcher
 
     by = chosen_launcher(launcher, read_job(job))
     files = [word for word in keys if "=" not in word]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...checkpoints import FedscopeError, nearest
 from ...landscape.evaluation.compute import cores
 from .job import Job
-from .job_settings import JobSettings
-from .names import LAUNCHERS
+from .job_settings import JobSettings, job_settings
+from .names import LAUNCHERS, LOCAL
 from .records import Record
 
 if TYPE_CHECKING:
@@ -108,6 +108,22 @@ def launcher(name: str, settings: JobSettings | None = None) -> Launcher:
                 "cluster, or take --launcher processes"
             )
     return Slurm(settings or JobSettings())
+
+
+def chosen_launcher(name: str, job: Mapping[str, Any] | None = None) -> Launcher | None:
+    """A launcher by its name and the settings of its jobs; None for ``local``.
+
+    Raises:
+        FedscopeError: what :func:`launcher` refuses; settings of no job.
+    """
+    settings = job_settings(job or {})
+    if name != LOCAL:
+        return launcher(name, settings)
+    if job:
+        raise FedscopeError(
+            f"--job {next(iter(job))} is about jobs, and --launcher local has none; give --launcher slurm"
+        )
+    return None
 
 
 def known_launcher(name: str) -> Launcher:
@@ -261,16 +277,26 @@ def _sent(executor: Executor, jobs: Sequence[Job]) -> list[str]:
 
 @contextmanager
 def _left_alone() -> Iterator[None]:
-    """What is started here does not hear of this terminal's Ctrl-C or end: what is ignored stays so in a child."""
-    if threading.current_thread() is not threading.main_thread():  # where no signal can be set
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
+    """What is started here does not hear of this terminal's Ctrl-C or end, for what is ignored stays so in a child; and
+    it does not hold this command's output open, for which whoever reads it would wait."""
+    on_main = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be set
+    ignored = (signal.SIGINT, signal.SIGHUP) if on_main else ()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    streams = {number: os.dup(number) for number in (0, 1, 2)}
+    nothing = os.open(os.devnull, os.O_RDWR)
     try:
+        for number in streams:
+            os.dup2(nothing, number)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, kept in streams.items():
+            os.dup2(kept, number)
+            os.close(kept)
+        os.close(nothing)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
 
 
 def _began(pid: int) -> int | None:

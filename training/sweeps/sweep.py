@@ -10,9 +10,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.durable import LOCK_NAME, sweep_temporaries
-from ..launching.job_settings import job_settings
-from ..launching.launchers import Launcher
-from ..launching.launchers import launcher as launcher_of
+from ..launching.launchers import Launcher, chosen_launcher
 from ..launching.names import LOCAL
 from ..recipe_files import Cell
 from ..setup import Setup, stored_tables
@@ -130,22 +128,6 @@ def sweep(
         axes = [[{key: value} for value in values] for key, values in axes.items()]
     plan = planned(Setup(recipe, stored, scale), axes, checked_seeds(seeds), settings, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
-
-
-def chosen_launcher(name: str, job: Mapping[str, Any] | None = None) -> Launcher | None:
-    """A launcher by its name and the settings of its jobs; None for ``local``.
-
-    Raises:
-        FedscopeError: what :func:`~fedscope.training.launching.launchers.launcher` refuses; settings of no job.
-    """
-    settings = job_settings(job or {})
-    if name != LOCAL:
-        return launcher_of(name, settings)
-    if job:
-        raise FedscopeError(
-            f"--job {next(iter(job))} is about jobs, and --launcher local has none; give --launcher slurm"
-        )
-    return None
 
 
 def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None, by: Launcher | None = None) -> Sweep:
