@@ -126,7 +126,7 @@ class Blocks:
             KeyboardInterrupt: passed on; jobs go on.
         """
         blocks = [block for part in parts for block in self.of(question, base.absolute(), part)]
-        blocks[0].folder.mkdir(parents=True, exist_ok=True)
+        _jobs(base).mkdir(parents=True, exist_ok=True)
         watcher.blocks = blocks
         with WriterLock(_jobs(base)):
             ended = await_jobs(blocks, self.by, blocks[0].folder, watcher)
