@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,11 @@ from in_memory import contents
 
 from fedscope.checkpoints import Run
 from fedscope.cli.main import run
-from fedscope.training import Sweep
+from fedscope.training import Setup, Sweep
 from fedscope.training.launching.records import JOBS, Outcome, Record
+from fedscope.training.sweeps.axes import read_axes
+from fedscope.training.sweeps.by_jobs import RunOfSweep
+from fedscope.training.sweeps.plan import planned
 
 SMALL = ("--set", "data.clients=4", "--set", "model.hidden=[4]", "--set", "client.epochs=1")
 #: two processes at a time, each told that its time is over long after the tests
@@ -79,10 +82,44 @@ def test_what_is_about_jobs_is_refused_without_them(capsys: pytest.CaptureFixtur
     assert not Path("sweeps").exists()
 
 
+def test_a_run_begins_its_branches_but_not_those_that_have_jobs(tmp_path: Path) -> None:
+    """Words alone: a branch that was sent, because the other run had failed before, may be at work."""
+    plan = planned(Setup(), read_axes(["method=fma,fedavgm,ima"]), (), {"average": {}, "run": {"rounds": 6}})
+    folder = tmp_path / "sweep"
+    (folder / JOBS).mkdir(parents=True)
+    trunk, branch = plan.of("ima"), plan.of("fma")
+    assert branch.after == ("ima", 4)
+    asked: list[list[str]] = []
+
+    def do(words: Sequence[str], log: Path) -> int:
+        asked.append([*words])
+        return 0
+
+    errand = RunOfSweep(folder, trunk, None)
+    waiting = RunOfSweep(folder, branch, None)
+    assert waiting.waits_for() == "ima"
+    errand._begin(branch, {"ima": 5, "fma": None}, do)
+    assert asked == [], "it has gone on without it"
+    assert waiting.waits_for() is None, "so the branch is trained from its start, by its own job"
+    (folder / JOBS / "fma.begun").unlink()
+    Record.new("slurm", "b", 0).write(folder / JOBS, "fma")
+    errand._begin(branch, {"ima": 4, "fma": None}, do)
+    assert asked == []
+    (folder / JOBS / "fma.begun").unlink()
+    (folder / JOBS / "fma.job.json").unlink()
+    errand._begin(branch, {"ima": 4, "fma": None}, do)
+    (words,) = asked
+    assert words[:3] == ["train", "--from", f"{folder / 'runs' / 'ima'}@4"]
+    assert words[-2:] == ["--until", "5"]
+    assert waiting.waits_for() is None
+    errand._begin(branch, {"ima": 4, "fma": 5}, do)
+    assert len(asked) == 1, "once"
+
+
 # --- whoever is killed ---
 
 ROUNDS = 40
-#: some ten seconds each
+#: some seconds each
 EPOCHS = ("--set", "data.clients=4", "--set", "model.hidden=[4]", "--set", "client.epochs=100")
 WORDS = ("client.method=sgd,scaffold", "average.method=none,ima", *EPOCHS, "--set", f"run.rounds={ROUNDS}")
 
@@ -172,12 +209,11 @@ def test_a_job_that_is_killed_is_named_and_the_same_command_goes_on(reference: P
     until(lambda: len(list(folder.glob("runs/scaffold-ima/rounds/*.h5"))) > 3)
     record = Record.read(folder / JOBS, "scaffold-ima")
     assert record is not None
-    for pid, line in jobs_of(folder).items():
-        if f"{record.batch}" in line and (pid == int(record.id.partition(":")[0]) or parent(pid, record)):
-            os.kill(pid, signal.SIGKILL)
+    number = record.id.partition(":")[0]
+    for pid in [pid for pid in jobs_of(folder) if number in (str(pid), parent(pid))]:
+        os.kill(pid, signal.SIGKILL)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 2
-    number = record.id.partition(":")[0]
     log = folder / "logs" / "scaffold-ima.log"
     assert f"its job {number} was ended from outside; the same command sends another, see {log}" in err
     assert "scaffold-ima" in Sweep.open(folder).failures
@@ -188,9 +224,8 @@ def test_a_job_that_is_killed_is_named_and_the_same_command_goes_on(reference: P
     assert dict(Sweep.open(folder).failures) == {}
 
 
-def parent(pid: int, record: Record) -> bool:
-    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return stat[1] == record.id.partition(":")[0]
+def parent(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...checkpoints import FedscopeError
 from ..launching.job import Do
 from ..launching.launchers import Launcher
-from ..launching.records import JOBS
+from ..launching.records import JOBS, Record
 from ..launching.waiting import await_jobs, refuse_live_jobs
 from ..launching.worker import last_words, wait_until_free
 from .plan import Plan, Planned, read_plan
@@ -86,6 +86,9 @@ class RunOfSweep:
         mark = _begun(self.folder, branch.name)
         if mark.exists():
             return
+        if Record.read(self.folder / JOBS, branch.name) is not None:  # it may be at work now, while this one is behind
+            mark.touch()
+            return
         assert branch.after is not None, "it branches"
         here = done[branch.name] is not None or done[self.name] == branch.after[1]
         words = arguments_of(Step(branch, branch.after[1] + 1), self.folder, done) if here else None
@@ -126,6 +129,7 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, watcher: SweepWatcher 
     complete = [errand.name for errand in errands if _is_complete(errand)]
     watcher.there(complete)
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
+    keep_failures(folder, known)  # a job may have completed a run since
     await_jobs(errands, by, folder / JOBS, _Watching(plan, folder, known, watcher))
 
 
