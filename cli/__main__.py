@@ -25,6 +25,8 @@ def serve() -> None:
     run is fit to go on after any end.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, in a shell's background
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler's notice of a job's end is for the parent
+        signal.signal(number, signal.SIG_IGN)
     answers = os.dup(sys.stdout.fileno())
     asked: SimpleQueue[dict[str, Any]] = SimpleQueue()
 

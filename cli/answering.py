@@ -20,6 +20,7 @@ from .options import Output
 from .progress import progress
 
 if TYPE_CHECKING:
+    from ..asking.blocks import Blocks
     from ..asking.question import Part, Question
     from ..checkpoints.results import Claim, Result
 
@@ -31,17 +32,18 @@ ONLY = ("task",)
 SAID_ONLY = {"models_read"}
 
 
-def answer(question: Question[Any], output: Output, **drawing: Any) -> None:
+def answer(question: Question[Any], output: Output, blocks: Blocks | None = None, /, **drawing: Any) -> None:
     """Answer a question, write its files and figures, and print what was found and where it lies.
 
     Args:
+        blocks: how jobs measure what is lacking; None: this process does.
         drawing: what the figure can be asked besides its width and title.
     """
     from ..landscape.drawing.paper import save_figure
 
     base = output.out or question.folder / question.name
     anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
-    result = obtain(question, base, output)
+    result = obtain(question, base, output, blocks)
     derived = result.derive(base, again=anew and not output.redraw)
     written = [Path(f"{base}{end}") for end in question.derived]
     written += [path for path in _numbers(question, base) if path.exists()]
@@ -68,8 +70,11 @@ def tell(result: Result, written: Sequence[Path], output: Output) -> None:
         click.echo(f"  {path}")
 
 
-def obtain(question: Question[A], base: Path, output: Output) -> A:
+def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
     """The answer: read back where its files hold it, else computed and saved.
+
+    Args:
+        blocks: how jobs measure what is lacking, before it is put together here.
 
     Raises:
         FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
@@ -85,8 +90,10 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
     if not output.redraw:
         taken = [*_numbers(question, base), *pictures]
         refuse_taken(question, [main for own in by_itself for main in own], taken, output)
+    if blocks is not None and not output.redraw:
+        _have_measured(question, base, mains, output, blocks)
     results: list[Any] = []
-    for part, own in zip(question.parts, mains, strict=True):
+    for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
         kept = _kept(part, own, output, results)
         if kept is None:
             refuse_unwritable(own[0])
@@ -94,14 +101,38 @@ def obtain(question: Question[A], base: Path, output: Output) -> A:
                 kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
                     made_from = [main for other in mains if other not in by_itself for main in other]
-                    kept = _computed(part, base, [*own, *made_from], claim, results)
+                    settings: dict[str, Any] = {"before": results}
+                    if blocks is not None:
+                        settings = blocks.elsewhere(question, base, number, settings)
+                    kept = _computed(part, base, [*own, *made_from], claim, settings)
         part.release()
         results += kept
+    if blocks is not None and not output.redraw:
+        blocks.forget(question, base)
     return question.join(results)
 
 
-def _computed(part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, before: Sequence[Any]) -> list[Any]:
-    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), before))
+def _have_measured(
+    question: Question[Any], base: Path, mains: Sequence[Sequence[Path]], output: Output, blocks: Blocks
+) -> None:
+    """Have jobs measure the parts whose results do not lie there."""
+    from ..asking.blocks import Watching
+
+    lacking = []
+    for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
+        if part.read_back is None and _kept(part, own, output, [], quiet=True) is None:
+            refuse_unwritable(own[0])
+            lacking.append(number)
+        part.release()
+    if lacking:
+        with progress(f"{base}: blocks") as report:
+            blocks.measure(question, base, lacking, Watching(report, partial(click.echo, err=True)))
+
+
+def _computed(
+    part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, settings: Mapping[str, Any]
+) -> list[Any]:
+    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), **settings))
     claim.saving = True
     for main in mains:
         main.unlink(missing_ok=True)  # what --force replaces is not whole from here on

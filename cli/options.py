@@ -13,6 +13,8 @@ import click
 from ..asking.measured_on import NORMALIZATIONS, SPLITS, Source
 from ..checkpoints import FedscopeError
 from ..landscape.evaluation.compute import PRECISIONS
+from ..training.launching.job_settings import JOB_KEYS
+from ..training.launching.names import LAUNCHERS
 
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
@@ -197,6 +199,24 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         ),
     ]
     return lambda function: _gathered(function, "source", Source, options)
+
+
+def launcher_options(what: str) -> Decorator:
+    """--launcher and --job as ``launcher`` and ``job``; ``what`` jobs do."""
+    where = click.option(
+        "--launcher",
+        type=click.Choice(LAUNCHERS),
+        default=LAUNCHERS[0],
+        show_default=True,
+        help=f"Where: here, as jobs of SLURM, or as jobs that are processes of this machine; {what}.",
+    )
+    job = click.option(
+        "--job",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=f"What each job is given: {', '.join(JOB_KEYS)}; repeatable.",
+    )
+    return lambda function: where(job(function))
 
 
 #: of analyses that measure combinations of models

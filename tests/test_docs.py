@@ -69,6 +69,7 @@ SLOW = {
     "howto/what-if.md",
     "howto/check.md",
     "howto/experiments.md",
+    "howto/slurm.md",
     "howto/wima.md",
     "howto/record-own-loop.md",
     "gallery.md",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..checkpoints import Partial, versions
 from ..checkpoints.results import Kept
+
+if TYPE_CHECKING:
+    from ..landscape.evaluation.measured_once import Elsewhere
 
 #: called with (done, of)
 Report = Callable[[int, int], None]
@@ -41,6 +44,9 @@ class Work:
         preview: the base beside which a picture may be drawn meanwhile; None for none.
         tell: takes a line that is worth reading before the answer is there, such as what it costs.
         before: results of the question's earlier parts, for one that is made from them.
+        block: (i, n): only the i-th of n blocks is to be computed, and kept; there is no answer.
+        elsewhere: what other processes have kept of such blocks.
+        about: what the answer's provenance says of how it was computed.
     """
 
     keep: Path | None = None
@@ -48,6 +54,9 @@ class Work:
     preview: Path | None = None
     tell: Callable[[str], None] = untold
     before: Sequence[Any] = ()
+    block: tuple[int, int] | None = None
+    elsewhere: Sequence[Elsewhere] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> Partial:
         """What is finished of the question with these settings; those named ``loose`` are not part of it."""

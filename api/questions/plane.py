@@ -157,7 +157,7 @@ class Survey:
                         [samples for samples, _ in read],
                         landscape.span_of(models.kind, posed.models[:count], self.source.seed),
                         shown=posed.models[count:],
-                        provenance=attrs,
+                        provenance=[{**own, **work.about} for own in attrs],
                         grid=self.grid,
                         margin=self.margin,
                         ranges=None if self.range is None else (self.range[:2], self.range[2:]),
@@ -168,6 +168,8 @@ class Survey:
                         progress=report,
                         preview=preview,
                         partial=work.keep,
+                        block=work.block,
+                        elsewhere=work.elsewhere,
                     )
 
             return Ready([{**settings, **about} for _, about in read], compute)

@@ -114,6 +114,24 @@ class Partial:
         self.close()
 
 
+def kept_fingerprint(path: Path) -> dict[str, Any] | None:
+    """Which question a store answers; None where there is no store, or nothing in it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Partial(Path(folder, "a.partial"), {"grid": 51}) as store:
+    ...         store.add("7", [0.5, 0.1])
+    ...     kept_fingerprint(Path(folder, "a.partial")), kept_fingerprint(Path(folder, "b.partial"))
+    ({'grid': 51}, None)
+    """
+    try:
+        with regular(path, "the store of an interrupted analysis").open("rb") as file:
+            head = json.loads(file.readline())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    return head if isinstance(head, dict) else None
+
+
 class Kept:
     """A dataclass of plain values, arrays and such dataclasses, as what JSON holds; floats survive exactly.
 

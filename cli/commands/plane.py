@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ...asking.measured_on import Source
-from ..options import Count, Output, normalization_option, output_options, source_options
+from ..options import Count, Output, launcher_options, normalization_option, output_options, source_options
+
+#: under which the words of a command are kept until it runs
+WORDS = "fedscope.plane.words"
+
+
+class _Plane(click.Command):
+    """Keeps its words, which jobs are given too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click."""
+        ctx.meta[WORDS] = ("plane", *args)
+        return super().parse_args(ctx, args)
 
 
 @click.command(
     "plane",
+    cls=_Plane,
     epilog="Example:  fedscope plane runs/fma@58 runs/fma@59 runs/fma@60 --show runs/ima@60    "
     "Panels:  fedscope plane runs/ima --rounds 1,20,last    "
-    "A round's clients:  fedscope plane runs/ima@20 --clients",
+    "A round's clients:  fedscope plane runs/ima@20 --clients    "
+    "On a cluster:  fedscope plane runs/ima --rounds 1,20,last --launcher slurm --blocks 16",
 )
 @click.argument("models", nargs=-1, required=True, metavar="A B C | RUN [RUN ...] | RUN@ROUND")
 @click.option(
@@ -40,8 +55,22 @@ from ..options import Count, Output, normalization_option, output_options, sourc
 )
 @normalization_option
 @source_options("test", files=True, both=True)
+@launcher_options("each block of points is one")
+@click.option(
+    "--blocks", type=Count(1), default=8, show_default=True, help="With jobs: how many blocks a surface is cut into."
+)
+@click.option("--block", nargs=4, type=(int, int, int, click.Path(path_type=Path)), hidden=True)
 @output_options
-def command(models: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+def command(
+    models: tuple[str, ...],
+    source: Source,
+    output: Output,
+    launcher: str,
+    job: tuple[str, ...],
+    blocks: int,
+    block: tuple[int, int, int, Path] | None,
+    **settings: Any,
+) -> None:
     """Losses on the plane through three models; their mean is the white cross.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt. Both axes
@@ -56,4 +85,31 @@ def command(models: tuple[str, ...], source: Source, output: Output, **settings:
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
-    answer(plane.prepare(models, **settings, **measured), output)
+    question = plane.prepare(models, **settings, **measured)
+    if block is not None:  # in a job of its own
+        from ...asking.blocks import Block
+
+        Block(block[3], *block[:3]).measure(question)
+        return
+    answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]))
+
+
+def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, adaptive: bool) -> Any:
+    """How jobs measure surfaces; None where this process does."""
+    from ...checkpoints import FedscopeError
+    from ...training.launching.job_settings import read_job
+    from ...training.launching.launchers import chosen_launcher
+
+    by = chosen_launcher(launcher, read_job(job))
+    if by is None:
+        return None
+    if adaptive:
+        raise FedscopeError(
+            f"--adaptive chooses each point by those before it, so that --launcher {launcher} cannot cut its surface "
+            "into blocks; leave one of the two out"
+        )
+    from ...asking.blocks import Blocks
+
+    # jobs measure on the kind of device that puts the blocks together
+    words = (*click.get_current_context().meta[WORDS], "--device", source.compute.device)
+    return Blocks(by, count, words, Path.cwd())

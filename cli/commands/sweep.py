@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..options import Share
+from ..options import Share, launcher_options
 from ..progress import progress
 
 
@@ -39,7 +39,8 @@ class _Sweep(click.Command):
     cls=_Sweep,
     epilog="Example:  fedscope sweep method=fma,ima run.participation=0.1,0.2 --seeds 0..2 --set run.rounds=30    "
     "All of a paper's table:  fedscope sweep --recipe ima/table1-cifar10-cnn-shards2 --scale 0.1    "
-    "Look first:  fedscope sweep method=fma,ima --dry-run",
+    "Look first:  fedscope sweep method=fma,ima --dry-run    "
+    "On a cluster:  fedscope sweep method=fma,ima --seeds 0..4 --launcher slurm --job timeout_min=60",
 )
 @click.argument("keys", nargs=-1, metavar="[CONFIG] [KEY=A,B,C]...")
 @click.option(
@@ -56,6 +57,7 @@ class _Sweep(click.Command):
 @click.option(
     "--alone", is_flag=True, help="Train every run from its start, even where several have the same first rounds."
 )
+@launcher_options("each run is one")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     keys: tuple[str, ...],
@@ -67,21 +69,27 @@ def command(
     resume: Path | None,
     dry_run: bool,
     alone: bool,
+    launcher: str,
+    job: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Train a run for every combination of settings and seeds.
 
     A key is section.key of a configuration, or method; a value with commas stands in quotes, as in
     data.partition='"shards:2,250",iid'. CONFIG is a .toml. Runs are trained in a process beside this one, which ends
-    with it: one that fails is named, and the others go on. The same command, or --resume, goes on after any stop.
+    with it, or by jobs, which go on: one that fails is named, and the others go on. The same command, or --resume, goes
+    on after any stop, and finds jobs that still run.
     """
     from ...checkpoints import FedscopeError
     from ...training import Setup, Sweep, read_assignments, train_plan
     from ...training.config import SECTIONS
+    from ...training.launching.job_settings import read_job
+    from ...training.launching.launchers import chosen_launcher
     from ...training.setup import placed, stored_tables
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import planned
 
+    by = chosen_launcher(launcher, read_job(job))
     files = [word for word in keys if "=" not in word]
     if resume is not None:
         if keys or recipe or scale or seeds or assignments or out or alone:
@@ -119,9 +127,11 @@ def command(
     click.echo(f"{out}: {len(plan.runs)} runs, {plan.rounds} rounds in all", err=True)
     with progress(str(out)) as report:
         try:
-            done = train_plan(plan, out, _Watcher(report, len(plan.runs)))
+            done = train_plan(plan, out, _Watcher(report, len(plan.runs)), by)
         except KeyboardInterrupt:
-            click.echo(f"fedscope: go on with: fedscope sweep --resume {out}", err=True)
+            more = shlex.join(["--launcher", launcher, *(word for text in job for word in ("--job", text))])
+            where = f"{out} {more}" if by is not None else f"{out}"
+            click.echo(f"fedscope: go on with: fedscope sweep --resume {where}", err=True)
             raise
     complete, failures = done.runs, done.failures
     if as_json:
@@ -154,6 +164,10 @@ class _Watcher:
         self._done += 1
         state = "complete" if failure is None else f"failed: {failure}"
         click.echo(f"[{self._done}/{self._count}] {name}: {state}", err=True)
+
+    def note(self, sentence: str) -> None:
+        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
+        click.echo(f"fedscope: {sentence}", err=True)
 
 
 def _name(files: list[str], keys: tuple[str, ...]) -> str:

@@ -4,8 +4,11 @@ from."""
 from __future__ import annotations
 
 import hashlib
+import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...checkpoints import Model, Partial, Weights, versions
+from ...checkpoints import FedscopeWarning, Model, Partial, Weights, versions
+from ...checkpoints.results.unfinished import kept_fingerprint
 from .evaluator import Evaluator
 from .first_layer_groups import Spanning
 from .known_tasks import CLASSIFICATION, is_own
@@ -41,6 +45,18 @@ def coarse_to_fine(shape: Sequence[int]) -> list[int]:
     lowest = np.bitwise_or.reduce(grid, axis=0)
     step = np.where(lowest == 0, np.iinfo(np.int64).max, lowest & -lowest)
     return [int(i) for i in np.argsort(-step, kind="stable")]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A store of points that another process has measured.
+
+    Attributes:
+        path: of the store; other_processor: whether it was measured with other instructions than this one uses.
+    """
+
+    path: Path
+    other_processor: bool = False
 
 
 class Visits:
@@ -74,7 +90,7 @@ class Visits:
         watch: Callable[[Visits], None] | None = None,
     ) -> None:
         self._evaluator, self._form, self._watch = evaluator, form, watch
-        self._store = Partial(partial, fingerprint)
+        self._store, self._fingerprint = Partial(partial, fingerprint), fingerprint
         self._costs = np.ones(count) if costs is None else costs
         self._expected, self._progress = expected or float(self._costs.sum()), progress
         sets = len(evaluator.parts)
@@ -82,6 +98,31 @@ class Visits:
         self.done = np.zeros(count, dtype=bool)
         for key, (loss, error) in self._store.done.items():
             if int(key) < count:  # the same question may have been asked on two levels before
+                self._take(int(key), loss, error)
+        self._tell()
+
+    def take(self, elsewhere: Sequence[Elsewhere]) -> None:
+        """Take over points that other processes have measured.
+
+        A store of another analysis is left out, with a warning. What a module answers may differ between processors in
+        its last bits: that is no other analysis where the processors are known to differ.
+        """
+        for store in elsewhere:
+            head = kept_fingerprint(store.path)
+            own = dict(self._fingerprint)
+            if head is None:
+                continue
+            if store.other_processor:
+                head, own = ({key: value for key, value in one.items() if key != "outputs"} for one in (head, own))
+            if json.dumps(head, sort_keys=True) != json.dumps(own, sort_keys=True):
+                warnings.warn(
+                    f"{store.path} was measured with other settings, models or versions and is left out, so its points "
+                    "are measured here",
+                    FedscopeWarning,
+                    stacklevel=2,
+                )
+                continue
+            for key, (loss, error) in Partial(store.path, kept_fingerprint(store.path) or {}).done.items():
                 self._take(int(key), loss, error)
         self._tell()
 

@@ -119,17 +119,15 @@ def surfaces_of(
     """
     shape = (len(b), len(a))
     grid = slice(first, first + a.size * b.size)
-    # what comes before the grid's points is measured first, so that it is known however early one interrupts
-    models = list(range(first))
     if share is None:
-        visits.measure([*models, *(first + i for i in coarse_to_fine(shape))], spanning)
+        visits.measure(all_points(first, shape), spanning)
         return [
             Surface(loss[grid].reshape(shape), error[grid].reshape(shape), None, {})
             for loss, error in zip(visits.loss, visits.error, strict=True)
         ]
     from .adaptive import FEWEST, budget, refine
 
-    visits.measure(models)
+    visits.measure(range(first))
     surfaces: list[Surface] = []
     for s in range(len(visits.loss)):
 
@@ -159,6 +157,16 @@ def surfaces_of(
         }
         surfaces.append(Surface(made.loss, made.error, made.computed, about))
     return surfaces
+
+
+def all_points(first: int, shape: tuple[int, int]) -> list[int]:
+    """The points of a surface's visits in their order: what comes before the grid's points is measured first, so that
+    it is known however early one interrupts.
+
+    >>> all_points(1, (1, 3))
+    [0, 1, 3, 2]
+    """
+    return [*range(first), *(first + i for i in coarse_to_fine(shape))]
 
 
 def _two_levels(

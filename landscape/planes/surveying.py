@@ -16,6 +16,7 @@ from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.first_layer_groups import Spanning, replaceable_layer
 from ..evaluation.measured_once import (
+    Elsewhere,
     Progress,
     Visits,
     fingerprint,
@@ -26,7 +27,19 @@ from ..evaluation.measured_once import (
 from ..evaluation.normalization import Normalization, Points
 from ..evaluation.replica import Replica
 from ..evaluation.samples import Samples
-from .grids import FEWEST_POINTS, FEWEST_SAMPLES, PART, UPPER, Fewer, Range, expected, finest, grid_of, surfaces_of
+from .grids import (
+    FEWEST_POINTS,
+    FEWEST_SAMPLES,
+    PART,
+    UPPER,
+    Fewer,
+    Range,
+    all_points,
+    expected,
+    finest,
+    grid_of,
+    surfaces_of,
+)
 from .kinds import Span, through_models
 from .result import Plane, PlaneModel
 
@@ -52,6 +65,9 @@ class Options(TypedDict, total=False):
             which every point has been measured (of the first data set).
         partial: where finished points are kept; the same call goes on from there. The caller removes the file once
             the result is saved.
+        block: (i, n): measure every n-th point only, from the i-th on, keep them in ``partial``, and return no planes.
+            Not with ``adaptive``, where each point is chosen by those before it.
+        elsewhere: stores of blocks that others have measured: their points are taken over.
     """
 
     grid: int | tuple[int, int]
@@ -64,6 +80,8 @@ class Options(TypedDict, total=False):
     progress: Progress | None
     preview: Callable[[SoFar], None] | None
     partial: Path | None
+    block: tuple[int, int] | None
+    elsewhere: Sequence[Elsewhere]
 
 
 def plane(
@@ -180,7 +198,7 @@ def survey(
         options["preview"](lambda: so_far(visits))  # type: ignore[misc]
 
     share, size = options.get("adaptive"), len(a) * len(b)
-    count = first + size
+    count, block = first + size, options.get("block")
     rough = _fewer(module, evaluator, share, (len(b), len(a)))
     if rough is not None:
         count += size  # the same points on a part of the samples
@@ -202,7 +220,9 @@ def survey(
             combined=layer.layer if layer is not None else None,
             **({} if normalization.leaves_own else {"models_first": first}),
         ),
-        expected=first + expected((len(b), len(a)), share, len(evaluator.parts), fewer=rough is not None),
+        expected=len(range(block[0], count, block[1]))
+        if block is not None
+        else first + expected((len(b), len(a)), share, len(evaluator.parts), fewer=rough is not None),
         costs=np.repeat([1.0, 1 / PART], [first + size, count - first - size]),
         watch=watch if options.get("preview") is not None else None,
     )
@@ -220,6 +240,10 @@ def survey(
             lambda i: i >= first,
         )
 
+    if block is not None:
+        visits.measure(all_points(first, (len(b), len(a)))[block[0] :: block[1]], partial(spanning, evaluator))
+        return []
+    visits.take(options.get("elsewhere", ()))
     fewer = None if rough is None else Fewer(rough, first + size, partial(spanning, rough))
     surfaces = surfaces_of(visits, first, a, b, share, partial(spanning, evaluator), fewer)
     precise = precision_errors(module, evaluator, form, visits.loss[:, : len(exact)])

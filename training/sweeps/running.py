@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from select import select
-from signal import SIGINT
-from typing import IO, Protocol, Self, cast
+from typing import Protocol
 
-from ...checkpoints import FedscopeError, WriterLock
+from ...checkpoints import FedscopeError
+from ..launching.worker import Worker, last_words, wait_until_free
 from .plan import Plan
 from .state import failures_in, keep_failures, rounds_in, rounds_of
 from .steps import LOGS, RUNS, arguments_of, steps_of
 
 #: seconds between looks at a child's rounds
 LOOK = 0.5
-#: seconds that a child has to end by itself
-PATIENCE = 60.0
-#: seconds that a run's writer of an earlier sweep, killed amid a round, has to be gone
-GONE = 20.0
 
 
 class SweepWatcher(Protocol):
@@ -38,6 +28,9 @@ class SweepWatcher(Protocol):
     def run(self, name: str, failure: str | None) -> None:
         """A run is complete, or has failed with a sentence."""
 
+    def note(self, sentence: str) -> None:
+        """What is worth reading meanwhile."""
+
 
 class UnwatchedSweep:
     """Nobody watches."""
@@ -45,6 +38,7 @@ class UnwatchedSweep:
     def there(self, names: Sequence[str]) -> None: ...
     def rounds(self, done: int, of: int) -> None: ...
     def run(self, name: str, failure: str | None) -> None: ...
+    def note(self, sentence: str) -> None: ...
 
 
 def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -> None:
@@ -74,7 +68,7 @@ def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -
                 log = folder / LOGS / f"{name}.log"
                 elsewhere = _recorded(plan, done) - _own(plan, done, name)
                 if done[name] is not None:
-                    _wait_until_free(folder / RUNS / name)
+                    wait_until_free(folder / RUNS / name)
                 worker.begin(words, log)
                 while (status := worker.status(LOOK)) is None:
                     now = {**done, name: rounds_in(folder, name)}
@@ -93,89 +87,6 @@ def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -
             watcher.run(name, failure)
 
 
-class Worker:
-    """A process that runs one ``fedscope`` command after the other, and ends when this one does, in whatever way.
-
-    One that is killed amid a command is replaced for the next.
-
-    Args:
-        directory: that relative paths begin at; by default this process's.
-    """
-
-    def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        process = self._process
-        if process is None:
-            return
-        try:
-            if kind is not None and process.poll() is None:
-                process.send_signal(SIGINT)
-                self.status(PATIENCE)
-        finally:  # a second Ctrl-C does not wait
-            self._end(process)
-
-    @staticmethod
-    def _end(process: subprocess.Popen[bytes]) -> None:
-        with suppress(OSError):
-            cast(IO[bytes], process.stdin).close()  # ends it
-        process.wait()
-        cast(IO[bytes], process.stdout).close()
-
-    def begin(self, words: Sequence[str], log: Path) -> None:
-        """Begin ``fedscope WORDS``; what it prints goes to the end of ``log``."""
-        line = json.dumps({"words": list(words), "log": str(log.resolve())}).encode() + b"\n"
-        for _ in range(2):  # one that ended while it had nothing to do is replaced, too
-            if self._process is None or self._process.poll() is not None:
-                if self._process is not None:
-                    self._end(self._process)
-                self._process = self._started(log)
-            asked = cast(IO[bytes], self._process.stdin)
-            with suppress(BrokenPipeError):
-                asked.write(line)
-                asked.flush()
-                return
-            self._process.wait()
-
-    def _started(self, log: Path) -> subprocess.Popen[bytes]:
-        with log.open("ab") as errors:  # until it has a command of its own
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "fedscope.cli", "--serve-sweep"],
-                stdin=subprocess.PIPE,  # closed by the system when this process is gone
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=self._directory,
-                start_new_session=True,  # a Ctrl-C comes from here, once
-            )
-
-    def status(self, wait: float) -> int | None:
-        """The status with which the command has ended, minus a signal's number where one killed it; None after ``wait``
-        seconds without an end."""
-        assert self._process is not None, "a command has begun"
-        answers = cast(IO[bytes], self._process.stdout)
-        if not select([answers], [], [], wait)[0]:
-            return None
-        line = answers.readline()
-        return int(line) if line.strip() else self._process.wait() or 1
-
-
-def last_words(log: Path, status: int) -> str:
-    """The sentence with which a child ended."""
-    if status < 0:
-        return f"killed by signal {-status}, see {log}"
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    said = [line for line in lines if line.strip()]
-    return said[-1].removeprefix("fedscope: ") if said else f"ended with status {status}, see {log}"
-
-
 def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[str, str]]:
     """Of each run its last recorded round, and of those that are damaged the sentence."""
     done: dict[str, int | None] = {}
@@ -188,26 +99,15 @@ def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[st
     return done, broken
 
 
-def _wait_until_free(path: Path) -> None:
-    """Wait for a writer that has lost the sweep which it trained for, and ends; of one that stays the run will say."""
-    end = time.monotonic() + GONE
-    while time.monotonic() < end:
-        try:
-            WriterLock(path).release()
-        except FedscopeError:
-            time.sleep(0.1)
-        else:
-            return
-
-
 def _recorded(plan: Plan, done: Mapping[str, int | None]) -> int:
     """How many of a plan's rounds are recorded; a shared history counts once."""
-    return sum(_own_rounds(run.after, done[run.name]) for run in plan.runs)
+    return sum(own_rounds(run.after, done[run.name]) for run in plan.runs)
 
 
 def _own(plan: Plan, done: Mapping[str, int | None], name: str) -> int:
-    return _own_rounds(plan.of(name).after, done[name])
+    return own_rounds(plan.of(name).after, done[name])
 
 
-def _own_rounds(after: tuple[str, int] | None, done: int | None) -> int:
+def own_rounds(after: tuple[str, int] | None, done: int | None) -> int:
+    """How many of a run's recorded rounds are its own, and not of the one that it branches from."""
     return max(0, (done or 0) - (after[1] if after else 0))

@@ -70,7 +70,7 @@ def arguments_of(
         words = ["--average", average.pop("method")]
         for key, value in average.items():
             words += ["--set", f"average.{key}={word_of(value)}"]
-        return ["train", "--from", f"{trunk}@{run.after[1]}", *words, "--out", out]
+        return ["train", "--from", f"{trunk}@{run.after[1]}", *words, "--out", out, *wait]
     # a branch whose trunk has failed, or has gone on without it, is trained from its start
     words = [str(given or folder / GIVEN) if word == GIVEN else word for word in run.arguments]
     return ["train", *words, "--out", out, *wait]

@@ -10,9 +10,12 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.durable import LOCK_NAME, sweep_temporaries
+from ..launching.launchers import Launcher, chosen_launcher
+from ..launching.names import LOCAL
 from ..recipe_files import Cell
 from ..setup import Setup, stored_tables
 from .axes import checked_seeds, refuse_strange_values
+from .by_jobs import refuse_jobs, train_by_jobs
 from .plan import FILE, Plan, Planned, difference, planned, read_plan
 from .running import SweepWatcher, train_sweep
 from .state import failures_in, rounds_of
@@ -78,10 +81,13 @@ def sweep(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     share: bool = True,
     watcher: SweepWatcher | None = None,
+    launcher: str = LOCAL,
+    job: Mapping[str, Any] | None = None,
 ) -> Sweep:
     """Train a run for every combination of settings, or go on with what is there of them.
 
-    Runs are trained in a process beside this one, which ends with it. One that fails is named, and the others go on.
+    Runs are trained in a process beside this one, which ends with it, or by jobs. One that fails is named, and the
+    others go on.
 
     Args:
         axes: what is varied, as in ``{"method": ["fma", "ima"], "run.participation": [0.1, 0.2]}``; or axes of cells,
@@ -93,10 +99,13 @@ def sweep(
         settings: tables of settings of all runs.
         share: train once what several runs have in common, see
             :func:`~fedscope.training.sweeps.sharing.shared_histories`.
+        launcher: ``local``, one run after the other; ``slurm``, jobs of a cluster; ``processes``, jobs as processes of
+            this machine. Jobs go on when this call is interrupted, and the same call finds them.
+        job: what each job is given, see :class:`~fedscope.training.launching.job_settings.JobSettings`.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.sweeps.plan.planned` refuses; an ``out`` that holds something
-            else.
+            else; a launcher that is not there.
         KeyboardInterrupt: passed on; the same call goes on.
 
     >>> import tempfile
@@ -118,14 +127,17 @@ def sweep(
             refuse_strange_values(key, values)
         axes = [[{key: value} for value in values] for key, values in axes.items()]
     plan = planned(Setup(recipe, stored, scale), axes, checked_seeds(seeds), settings, share=share)
-    return train_plan(plan, out, watcher)
+    return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 
 
-def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None) -> Sweep:
+def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None, by: Launcher | None = None) -> Sweep:
     """Make a folder a sweep, or go on with the same one.
 
+    Args:
+        by: what sends jobs; without it one run is trained after the other.
+
     Raises:
-        FedscopeError: the folder holds something else, or another sweep; another process trains it.
+        FedscopeError: the folder holds something else, or another sweep; another process, or jobs, train it.
         KeyboardInterrupt: passed on; the same call goes on.
     """
     out = Path(out)
@@ -140,7 +152,11 @@ def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None)
         if not (out / FILE).exists():
             plan.write(out)
         plan.write_given(out)
-        train_sweep(plan, out, watcher)
+        if by is not None:
+            train_by_jobs(plan, out, by, watcher)
+        else:
+            refuse_jobs([run.name for run in plan.runs], out)
+            train_sweep(plan, out, watcher)
     return Sweep.open(out)
 
 

@@ -1,0 +1,182 @@
+"""A plane in blocks is the plane in one, bit for bit; what a block has measured stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedscope.asking.blocks import Block
+from fedscope.checkpoints import Partial, WriterLock
+from fedscope.checkpoints.results.unfinished import kept_fingerprint
+from fedscope.cli.main import run
+from fedscope.landscape import Plane
+from fedscope.landscape.evaluation.evaluator import Evaluator
+
+pytestmark = pytest.mark.usefixtures("here")
+
+THREE = ("runs/fma@1/client-0", "runs/fma@1/client-1", "runs/fma@2/client-2")
+WORDS = ("plane", *THREE, "--grid", "7", "--data-of", "0,1")
+JOBS = ("--launcher", "processes", "--job", "array_parallelism=2")
+#: a plane on two clients' data
+ENDS = (".client-0.nc", ".client-1.nc")
+
+
+def blocks(count: int, folder: str = "blocks") -> list[Block]:
+    """The blocks of the plane, measured by their commands."""
+    Path(folder).mkdir(exist_ok=True)
+    made = [Block(Path(folder).absolute(), 0, i, count) for i in range(count)]
+    for block in made:
+        assert run([*WORDS, "--block", "0", str(block.index), str(count), folder]) == 0
+        assert block.is_complete()
+    return made
+
+
+@pytest.mark.parametrize("count", [2, 5, 60])
+def test_the_points_of_all_blocks_are_those_of_the_plane(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 models and 49 points: each in one block, with the same numbers; some of sixty blocks have none."""
+    made = [Partial(block.points, kept_fingerprint(block.points) or {}).done for block in blocks(count)]
+    assert sorted(int(key) for done in made for key in done) == list(range(4 + 49))
+    assert max(map(len, made)) - min(map(len, made)) <= 1
+    assert run([*WORDS, "--out", "one"]) == 0
+    whole = [Plane.load(f"one{end.removesuffix('.nc')}") for end in ENDS]
+    for done in made:
+        for key, (losses, errors) in done.items():
+            if int(key) < 4:
+                expected = [(plane.models[int(key)].loss, plane.models[int(key)].error) for plane in whole]
+            else:
+                at = np.unravel_index(int(key) - 4, (7, 7))
+                expected = [(plane.loss[at], plane.error[at]) for plane in whole]
+            assert list(zip(losses, errors, strict=True)) == expected
+
+
+def test_a_plane_by_jobs_is_the_plane_in_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*WORDS, "--out", "one"]) == 0
+    measured = []
+    whole = Evaluator.evaluate
+
+    def watched(self: Evaluator, count: int, form: object, indices: object = None, spanning: object = None) -> object:
+        measured.append(count)
+        return whole(self, count, form, indices, spanning)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Evaluator, "evaluate", watched)
+    assert run([*WORDS, "--out", "jobs", *JOBS, "--blocks", "2"]) == 0
+    assert measured == [], "this process has put blocks together"
+    for end in ENDS:
+        assert Path(f"jobs{end}").read_bytes() == Path(f"one{end}").read_bytes()
+    assert not Path("jobs.jobs").exists()
+    assert not list(Path().glob("jobs*partial*"))
+    capsys.readouterr()
+    monkeypatch.setenv("PATH", "")  # where no job could be sent
+    assert run([*WORDS, "--out", "jobs", *JOBS, "--blocks", "2"]) == 0
+    assert "holds this result already" in capsys.readouterr().err
+
+
+def test_a_block_goes_on_with_what_it_has_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    (block, *_) = blocks(2)
+    expected, head = block.points.read_bytes(), block.points.read_bytes().splitlines(keepends=True)
+    block.points.write_bytes(b"".join(head[:9]) + head[9][:5])  # killed amid a line
+    (block.points.parent / "complete.json").unlink()
+    asked: list[int] = []
+    whole = Evaluator.evaluate
+
+    def watched(self: Evaluator, count: int, form: object, indices: object = None, spanning: object = None) -> object:
+        asked.extend(indices)  # type: ignore[arg-type]
+        return whole(self, count, form, indices, spanning)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Evaluator, "evaluate", watched)
+    assert run([*WORDS, "--block", "0", "0", "2", "blocks"]) == 0
+    assert len(asked) == len(head) - 9
+    assert block.points.read_bytes() == expected
+
+
+def test_two_commands_never_measure_one_block(capsys: pytest.CaptureFixture[str]) -> None:
+    (block, *_) = blocks(2)
+    with WriterLock(block.points.parent):
+        assert run([*WORDS, "--block", "0", "0", "2", "blocks"]) == 2
+    assert "is being written by process" in capsys.readouterr().err
+
+
+def merged(monkeypatch: pytest.MonkeyPatch, capability: str | None = None, **other: object) -> list[Plane]:
+    """The plane of two blocks, of which the first says another capability, or has another fingerprint."""
+    (first, *_) = made = blocks(2)
+    lines = first.points.read_text().splitlines()
+    lines[0] = json.dumps({**json.loads(lines[0]), **other})
+    point = json.loads(lines[-1])
+    point["value"][0][0] = 123.0
+    first.points.write_text("\n".join([*lines[:-1], json.dumps(point)]) + "\n")
+    if capability is not None:
+        (first.points.parent / "complete.json").write_text(json.dumps({"capability": capability}))
+    monkeypatch.setattr("fedscope.asking.blocks.Blocks.of", lambda self, question, base, part: made)
+    assert run([*WORDS, "--out", "merged", *JOBS]) == 0
+    return [Plane.load(f"merged{end.removesuffix('.nc')}") for end in ENDS]
+
+
+def test_what_a_block_has_measured_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    planes = merged(monkeypatch)
+    assert [np.count_nonzero(plane.loss == 123.0) for plane in planes] == [1, 0]
+    assert "capabilities" not in planes[0].attrs
+
+
+def test_a_block_of_another_processor_is_taken_over_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the module answers there may differ in its last bits."""
+    planes = merged(monkeypatch, "QUBITS", outputs="0" * 64)
+    assert [np.count_nonzero(plane.loss == 123.0) for plane in planes] == [1, 0]
+    assert "QUBITS" in planes[0].attrs["capabilities"]
+    assert len(planes[0].attrs["capabilities"]) == 2
+
+
+@pytest.mark.parametrize("other", [{"outputs": "0" * 64}, {"batch": 7}])
+def test_a_block_of_another_analysis_is_left_out(
+    other: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planes = merged(monkeypatch, None if "outputs" in other else "QUBITS", **other)
+    assert [np.count_nonzero(plane.loss == 123.0) for plane in planes] == [0, 0]
+    assert "was measured with other settings, models or versions and is left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--adaptive", *JOBS],
+            "--adaptive chooses each point by those before it, so that --launcher processes cann",
+        ),
+        (["--job", "qos=x"], "--job qos is about jobs, and --launcher local has none; give --launcher slurm"),
+        (["--launcher", "processes", "--job", "qs=x"], '--job qs is not a setting of jobs; did you mean "qos"?'),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*WORDS, *words, "--out", "x"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fedscope: {sentence}")
+    assert said.count("\n") == 1
+    assert not list(Path().glob("x*"))
+
+
+def test_a_block_that_always_fails_is_named_with_its_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run is gone when the jobs begin."""
+    from fedscope.asking.blocks import Blocks
+
+    ask = Blocks.measure
+
+    def without(self: Blocks, *args: object) -> None:
+        shutil.copytree("runs", "kept", symlinks=False)
+        Path("runs").unlink()
+        ask(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Blocks, "measure", without)
+    assert run([*WORDS, "--out", "x", *JOBS, "--blocks", "1"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("fedscope: 1 of 1 blocks failed, 0-1-of-1 for one: ")
+    assert "runs/fma" in said
+    (log,) = Path("x.jobs").glob("*/0-1-of-1.log")
+    assert f"the logs lie in {log.parent.absolute()}" in said
+    assert "runs/fma" in log.read_text()

@@ -1,0 +1,174 @@
+"""Training a sweep's runs by jobs, each run by one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...checkpoints import FedscopeError
+from ..launching.job import Do
+from ..launching.launchers import Launcher
+from ..launching.records import JOBS, Record
+from ..launching.waiting import await_jobs, refuse_live_jobs
+from ..launching.worker import last_words, wait_until_free
+from .plan import Plan, Planned, read_plan
+from .running import SweepWatcher, UnwatchedSweep, own_rounds
+from .state import failures_in, keep_failures, rounds_in, rounds_of
+from .steps import LOGS, RUNS, Step, arguments_of, steps_of
+
+#: behind the name of a run that branches: its first round is there, and nobody else writes to it
+_BEGUN = ".begun"
+
+
+@dataclass(frozen=True)
+class RunOfSweep:
+    """Trains one run of a sweep; on its way it begins the runs that branch from it, each at its round.
+
+    So no branch waits for its job while this run, which is trained on, loses what the branch needs of it.
+
+    Attributes:
+        folder: the sweep's; planned: the run.
+        directory: that relative paths begin at.
+    """
+
+    folder: Path
+    planned: Planned
+    directory: Path | None
+
+    @property
+    def name(self) -> str:
+        """The run's."""
+        return self.planned.name
+
+    @property
+    def log(self) -> Path:
+        """What ``fedscope train`` prints."""
+        return self.folder / LOGS / f"{self.name}.log"
+
+    def is_complete(self) -> bool:
+        """Whether all rounds are recorded; raises FedscopeError for a damaged run, or another one."""
+        return (rounds_of(self.folder, self.planned) or 0) >= self.planned.rounds
+
+    def waits_for(self) -> str | None:
+        """The run that it branches from, until that has begun it; where that one fails it is trained from its start."""
+        if self.planned.after is None or _begun(self.folder, self.name).exists():
+            return None
+        return self.planned.after[0]
+
+    def work(self, do: Do) -> str | None:
+        """Train it from where it stands."""
+        plan = read_plan(self.folder, checked=False)
+        trunk = self.planned.after[0] if self.planned.after else ""
+        near = {run.name: run for run in plan.runs if self.name in (run.name, (run.after or ("",))[0])}
+        near |= {trunk: plan.of(trunk)} if trunk else {}
+        done: dict[str, int | None] = dict.fromkeys(near)
+        for name, run in near.items():
+            try:
+                done[name] = rounds_of(self.folder, run)
+            except FedscopeError:  # of another run, whose own job says it
+                if name == self.name:
+                    raise
+        for step in steps_of(plan):
+            if step.run.name == self.name:
+                failure = self._trained(step, done, do)
+                if failure is not None:
+                    return failure
+            elif step.run.name in near and step.run.name != trunk:
+                self._begin(step.run, done, do)
+        return None
+
+    def _begin(self, branch: Planned, done: dict[str, int | None], do: Do) -> None:
+        """Train the first round of a run that branches from this one, which stands at the round for it.
+
+        Where this one has gone on without it, or it fails, its own job trains it from its start, or says why not.
+        """
+        mark = _begun(self.folder, branch.name)
+        if mark.exists():
+            return
+        if Record.read(self.folder / JOBS, branch.name) is not None:  # it may be at work now, while this one is behind
+            mark.touch()
+            return
+        assert branch.after is not None, "it branches"
+        here = done[branch.name] is not None or done[self.name] == branch.after[1]
+        words = arguments_of(Step(branch, branch.after[1] + 1), self.folder, done) if here else None
+        if words is not None:
+            if done[branch.name] is not None:
+                wait_until_free(self.folder / RUNS / branch.name)
+            do(words, self.folder / LOGS / f"{branch.name}.log")
+        mark.touch()
+
+    def _trained(self, step: Step, done: dict[str, int | None], do: Do) -> str | None:
+        words = arguments_of(step, self.folder, done)
+        if words is None:
+            return None
+        if done[self.name] is not None:
+            wait_until_free(self.folder / RUNS / self.name)
+        status = do(words, self.log)
+        done[self.name] = rounds_of(self.folder, self.planned)
+        return last_words(self.log, status) if status and (done[self.name] or 0) < step.last else None
+
+
+def _begun(folder: Path, name: str) -> Path:
+    return folder / JOBS / f"{name}{_BEGUN}"
+
+
+def train_by_jobs(plan: Plan, folder: Path, by: Launcher, watcher: SweepWatcher | None = None) -> None:
+    """Have jobs train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
+
+    Raises:
+        FedscopeError: see :func:`~fedscope.training.launching.waiting.await_jobs`.
+        KeyboardInterrupt: passed on; jobs go on, and the same call collects them.
+    """
+    watcher = watcher or UnwatchedSweep()
+    folder = folder.resolve()
+    for name in (LOGS, RUNS, JOBS):
+        (folder / name).mkdir(exist_ok=True)
+    directory = Path(str(plan.about["directory"]))
+    errands = [RunOfSweep(folder, run, directory if directory.is_dir() else None) for run in plan.runs]
+    complete = [errand.name for errand in errands if _is_complete(errand)]
+    watcher.there(complete)
+    known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
+    keep_failures(folder, known)  # a job may have completed a run since
+    await_jobs(errands, by, folder / JOBS, _Watching(plan, folder, known, watcher))
+
+
+def _is_complete(errand: RunOfSweep) -> bool:
+    try:
+        return errand.is_complete()
+    except FedscopeError:  # which the wait for jobs says
+        return False
+
+
+class _Watching:
+    """Tells a sweep's watcher what jobs do, and keeps failures."""
+
+    def __init__(self, plan: Plan, folder: Path, known: Mapping[str, str], watcher: SweepWatcher) -> None:
+        self._plan, self._folder, self._known, self._watcher = plan, folder, dict(known), watcher
+
+    def look(self) -> None:
+        """See :class:`~fedscope.training.launching.waiting.JobsWatcher`."""
+        done = sum(own_rounds(run.after, rounds_in(self._folder, run.name)) for run in self._plan.runs)
+        self._watcher.rounds(done, self._plan.rounds)
+
+    def ended(self, name: str, failure: str | None) -> None:
+        """See :class:`~fedscope.training.launching.waiting.JobsWatcher`."""
+        self._known.pop(name, None)
+        if failure is not None:
+            self._known[name] = failure
+        keep_failures(self._folder, self._known)
+        self._watcher.run(name, failure)
+
+    def note(self, sentence: str) -> None:
+        """See :class:`~fedscope.training.launching.waiting.JobsWatcher`."""
+        self._watcher.note(sentence)
+
+
+def refuse_jobs(names: Sequence[str], folder: Path) -> None:
+    """Refuse to train in this process what jobs train.
+
+    Raises:
+        FedscopeError: names the jobs.
+    """
+    if (folder / JOBS).is_dir():
+        refuse_live_jobs(names, folder / JOBS, "give the same --launcher to wait for them")
