@@ -111,6 +111,20 @@ def become_worker() -> None:
     torch.set_num_threads(1)
     # arrays come read only, because several processes share them; nothing writes into what it is given
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep what a batch frees for the next one; given back and taken again it is cleared page by page, which
+    takes a fifth of a convolutional network's training (measured). Nothing to do on other systems."""
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for option, value in ((-1, 2**31 - 1), (-3, 2**25)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD: its greatest
+        mallopt(option, value)
 
 
 class Desk:
