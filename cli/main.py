@@ -20,6 +20,7 @@ SECTIONS = {
         "data": "What a federation looks like before it is trained.",
         "ls": "List runs, or what one holds; verify it with --check.",
         "curves": "Loss, error and spread over rounds, as measured in training.",
+        "report": "One page on runs for a co-author: verdict, figures, checks.",
         "bench": "How fast this machine trains, evaluates and writes.",
         "demo": "All of it on the embedded digits, in a minute.",
     },

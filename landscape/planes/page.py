@@ -34,7 +34,12 @@ SYMBOLS_3D = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": 
 
 
 def draw_page(plane: Plane, title: str | None = None) -> str:
-    """The page as HTML with plotly.js inside, the same text for the same plane.
+    """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
+    return as_page(page_figure(plane, title), "plane")
+
+
+def page_figure(plane: Plane, title: str | None = None) -> dict[str, Any]:
+    """What is in the page's plotly figure.
 
     Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure; pointing at
     the surface tells coordinates, loss and error. Points that are not finite are holes.
@@ -124,7 +129,7 @@ def draw_page(plane: Plane, title: str | None = None) -> str:
         "legend": {"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
         "margin": {"l": 20, "r": 20, "t": 70, "b": 20},
     }
-    return as_page(laid_out(traces, layout), "plane")
+    return laid_out(traces, layout)
 
 
 def _above(plane: Plane, heights: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:

@@ -1,0 +1,136 @@
+"""Which results a report shows, in which order, and what it asks of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints import FedscopeError, Run
+from ..checkpoints.results import ArrayResult, Result
+from ..checkpoints.results.arrays import read_netcdf
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Results of one question.
+
+    Attributes:
+        module, name: of the class.
+        section: the heading under which they stand.
+        asks: what a reader asks.
+    """
+
+    module: str
+    name: str
+    section: str
+    asks: str
+
+    @property
+    def cls(self) -> type[Result]:
+        """The class, imported now."""
+        found: type[Result] = getattr(import_module(f"..{self.module}", __package__), self.name)
+        return found
+
+
+#: in the order of a reader: what the loss is made of, where the models lie, how clients differ
+KINDS = (
+    Kind(
+        "decomposition.explanation.result", "Explanation", "Factors", "What is the loss of the averaged model made of?"
+    ),
+    Kind("decomposition.factors.result", "Decomposition", "Factors", "What is the loss of the averaged model made of?"),
+    Kind("decomposition.subsets.result", "Subsets", "Factors", "How many models does the average need?"),
+    Kind("training.windows.result", "WindowMeans", "Factors", "How many rounds does the average need?"),
+    Kind("decomposition.theory.result", "Theory", "Factors", "Do Lemma 1 and Theorem 2 show?"),
+    Kind("landscape.planes.result", "Plane", "Surfaces", "Where do the models lie on the loss surface?"),
+    Kind("landscape.lines.result", "Line", "Surfaces", "What lies between two models?"),
+    Kind("landscape.lines.result", "Connectivity", "Surfaces", "What lies between the clients?"),
+    Kind("landscape.curvature.result", "Sharpness", "Surfaces", "How flat is it around the models?"),
+    Kind("decomposition.cka.result", "ClientCKA", "Similarity", "Do clients answer alike?"),
+    Kind("decomposition.cka.model_result", "ModelCKA", "Similarity", "Do models answer alike?"),
+    Kind("decomposition.updates.result", "ClientUpdates", "Dispersion", "Do the clients' updates cancel?"),
+    Kind("decomposition.dispersion.result", "Dispersion", "Dispersion", "Where do clients differ?"),
+    Kind("decomposition.embedding.result", "Embedding", "Dispersion", "How do the models lie to each other?"),
+    Kind("decomposition.parameters.result", "Parameters", "Dispersion", "How do single parameters scatter?"),
+    Kind("decomposition.parameters.result", "ParameterMap", "Dispersion", "Which parameters scatter alike?"),
+    Kind("decomposition.synergy.result", "Synergy", "Dispersion", "Which parameters do clients disagree about?"),
+    Kind("decomposition.forgetting.result", "Forgetting", "Clients", "What do clients forget?"),
+    Kind("decomposition.client_data.result", "ClientData", "Clients", "Which data do clients have?"),
+    Kind("training.reaggregation_result", "Reaggregation", "Servers", "What would another server have made of it?"),
+)
+#: in the order of the page
+SECTIONS = tuple(dict.fromkeys(kind.section for kind in KINDS))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result beside a run.
+
+    Attributes:
+        base: its path without an extension, relative to the run's folder.
+    """
+
+    kind: Kind
+    base: Path
+    result: Result
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside a run.
+
+    Attributes:
+        results: in the order of the page.
+        left_out: files that are not shown, and why, a clause each.
+    """
+
+    results: tuple[Found, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def beside(run: Run) -> Beside:
+    """The results in ``RUN/figures`` that were made of this run as it is.
+
+    One that is damaged, of a newer fedscope, or of a run that has stood in the same folder before is left out, and said
+    to be.
+    """
+    folder, found, left_out = run.path / "figures", list[Found](), dict[str, str]()
+    formats = {path: _format_of(path, left_out) for path in sorted(folder.glob("*.nc"))}
+    for kind in KINDS:
+        end = kind.cls.suffixes[-1]
+        for path in sorted(folder.glob(f"*{end}")):
+            if issubclass(kind.cls, ArrayResult) and formats[path] != f"fedscope-{kind.cls.kind}":
+                continue
+            base, name = path.with_name(path.name.removesuffix(end)), path.name
+            try:
+                result = kind.cls.load(base)
+            except FedscopeError as error:
+                left_out[name] = str(error)
+                continue
+            if not is_of(run, result.attrs):
+                left_out[name] = "it is of another run, or of one that has stood in this folder before"
+                continue
+            found.append(Found(kind, base.relative_to(run.path), result))
+    # a page on the factors holds their decomposition
+    explained = {one.base for one in found if one.kind.name == "Explanation"}
+    shown = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
+    return Beside(tuple(shown), left_out)
+
+
+def _format_of(path: Path, left_out: dict[str, str]) -> str | None:
+    """What a file of arrays says that it is; one that cannot be read is left out."""
+    try:
+        return str(read_netcdf(path)[1].get("format"))
+    except FedscopeError as error:
+        left_out[path.name] = str(error)
+        return None
+
+
+def is_of(run: Run, attrs: Mapping[str, Any]) -> bool:
+    """Whether a result was made of this run: as far as it says, of one that was made at the same moment."""
+    said = attrs.get("run")
+    runs = said if isinstance(said, list) else [said]
+    moments = [one["created"] for one in runs if isinstance(one, dict) and one.get("created")]
+    return not moments or run.info.get("created") in moments

@@ -1,0 +1,39 @@
+"""``fedscope report``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..options import Base
+
+
+@click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=Base(), metavar="BASE", help="Where: BASE.html (default: RUN/figures/report).")
+@click.option("--title", help="The page's heading (default: the runs' names).")
+@click.option("--force", is_flag=True, help="Replace a file in the way that is no report.")
+@click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+def command(runs: tuple[Path, ...], out: Path | None, title: str | None, force: bool, as_json: bool) -> None:
+    """Writes one HTML page on runs that a co-author can open: what they are worth, and every result beside them.
+
+    Shows what lies in RUN/figures, computes nothing but the checks of the files, and says what was not asked yet. Needs
+    no network and no other file.
+    """
+    from ...reporting.report import refuse_other_file
+    from ...reporting.report import report as make
+    from ..progress import progress
+
+    path = Path(f"{out or Path(runs[0]) / 'figures' / 'report'}.html")
+    refuse_other_file(path, force)
+    with progress("report") as told:
+        made = make(list(runs), title=title, progress=lambda what, done, of: told(done, of))
+    made.save(path, force=force)
+    if as_json:
+        click.echo(json.dumps({"results": made.results, "faults": made.faults, "files": [str(path)]}))
+        return
+    shown = "1 result" if made.results == 1 else f"{made.results} results"
+    faults = "sound" if not made.faults else f"{made.faults} fault{'s' if made.faults > 1 else ''} found"
+    click.echo(f"{path}: {shown}, {faults}")

@@ -1,0 +1,229 @@
+"""The report of runs: what it says is what the runs' files say, and the page needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import FedscopeError, Run
+from fedscope.cli.main import run as fedscope
+from fedscope.reporting.clients import clients_of
+from fedscope.reporting.kinds import beside
+from fedscope.reporting.report import report
+from fedscope.training import Config, train
+from fedscope.training.run_checks import check_run
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+
+class Page(HTMLParser):
+    """A page's tags, and the text of each element that has an id or is one of some kinds."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self._in = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        self._in = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "script":
+            self.scripts.append(data)
+        elif self._in != "style":
+            self.text.append(data)
+
+    def of(self, tag: str) -> list[dict[str, str]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def trained(out: Path, **sections: Any) -> Run:
+    tables: dict[str, Any] = {
+        "data": {"clients": 6, "partition": "dirichlet:0.5"},
+        "model": {"hidden": [8]},
+        "run": {"rounds": 3, "participation": 0.5},
+        **sections,
+    }
+    return train(Config.read(tables), out, keep_going=True)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Two runs; of the first a plane, updates and a decomposition lie beside it."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("one", "two"):
+        trained(folder / name, client={"lr": 0.05 if name == "one" else 0.02})
+    for words in (
+        ["plane", "one@3", "--clients", "--grid", "5"],
+        ["updates", "one"],
+        ["decompose", "one", "--rounds", "last", "--draws", "local:2"],
+    ):
+        where = str(folder / words[1].partition("@")[0])
+        assert fedscope([words[0], where + words[1].removeprefix("one"), *words[2:]]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(asked: Path, tmp_path: Path) -> Path:
+    shutil.copytree(asked, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def test_the_page_needs_nothing_but_itself(runs: Path) -> None:
+    html = report(runs / "one").html
+    page = Page(html)
+    assert report(runs / "one").html == html
+    assert len(html) < 6_000_000
+    policy = next(own["content"] for own in page.of("meta") if own.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src ")
+    run, data = [], []
+    for attrs, text in zip(page.of("script"), page.scripts, strict=True):
+        assert "src" not in attrs
+        (data if attrs.get("type") == "application/json" else run).append(text)
+    hashes = {base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in run}
+    assert set(re.findall(r"'sha256-([^']+)'", policy)) == hashes
+    assert len(data) == 1
+    assert {trace["type"] for trace in json.loads(data[0])["data"]} >= {"surface", "contour"}
+    assert not page.of("link")
+    assert all(own["src"].startswith("data:image/png;base64,") and len(own["alt"]) > 40 for own in page.of("img"))
+    assert len(page.of("img")) >= 4
+    assert len(page.of("h1")) == 1
+
+
+def test_it_says_what_the_files_say(runs: Path) -> None:
+    run = Run.open(runs / "one")
+    page = Page(report(run).html)
+    sums = check_run(run.path).checksums
+    assert f"Yes: 3 rounds are there, {sums:,} checksums hold" in page.words
+    metrics = run.round(3).metrics
+    own, clients, spread = (metrics[name] for name in ("test_error", "client_error_mean", "client_error_std"))
+    assert own is not None
+    assert clients is not None
+    assert spread is not None
+    beside_it = f"{100 * own:.1f} % beside {100 * clients:.1f} ± {100 * spread:.1f} %"
+    said = f"in round 3 the average of the clients errs on {beside_it}"
+    assert said in page.words
+    verdict = "Yes" if clients - own > spread else "No" if own - clients > spread else "Too close to say"
+    assert f"{verdict}: {said}" in page.words
+    for found in beside(run).results:
+        for line in found.result.summary().splitlines():
+            assert " ".join(line.split()) in page.words
+    for path in [runs / "one" / "run.json", *(runs / "one" / "rounds").glob("*.h5")]:
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in page.words
+    assert (runs / "one" / "config.toml").read_text().split("\n")[1] in "".join(page.text)
+    assert "All clients' models of rounds 1-3." in page.words
+    assert "fedscope cka RUN --rounds last compares what clients answer." in page.words
+
+
+def test_the_clients_are_those_of_the_rounds(runs: Path) -> None:
+    run = Run.open(runs / "one")
+    found = {one.id: one for one in clients_of(run)}
+    ids = [int(k) for t in run.rounds for k in run.round(t).client_ids]
+    assert {k: one.rounds for k, one in found.items()} == {k: ids.count(k) for k in ids}
+    assert run.partition is not None
+    for k, one in found.items():
+        last = run.round(one.last)
+        at = last.client_ids.tolist().index(k)
+        assert one.loss == float(last.client_loss[at])
+        assert one.samples == len(run.partition.clients[k])
+        counts = run.partition.label_counts[k]
+        assert one.classes[0] == (int(counts.argmax()), counts.max() / counts.sum())
+        weights = [
+            run.round(t).weights[run.round(t).client_ids.tolist().index(k)]
+            for t in run.rounds
+            if k in run.round(t).client_ids
+        ]
+        assert one.weight == pytest.approx(np.mean(weights), rel=1e-15)
+
+
+def test_a_damaged_file_and_diverged_clients_come_first(runs: Path, tmp_path: Path) -> None:
+    path = runs / "two" / "rounds" / "00002.h5"
+    with h5py.File(path, "r+") as file:
+        file["global/fc1.weight"][0, 0] += 1
+    made = report(runs / "two")
+    assert made.faults > 0
+    assert "No: rounds/00002.h5: global/fc1.weight is not what was written" in Page(made.html).words
+    lost = trained(tmp_path / "lost", client={"lr": 1e30})
+    words = Page(report(lost).html).words
+    pattern = r"No: (client \d+|\d clients) diverged \(the training loss is not finite in round [1-3-]+\)"
+    assert re.search(pattern, words)
+
+
+def test_results_of_another_run_are_left_out_and_said_to_be(runs: Path) -> None:
+    shutil.copytree(runs / "one" / "figures", runs / "two" / "figures")
+    (runs / "one" / "figures" / "updates-all.nc").write_bytes(b"no result")
+    found = beside(Run.open(runs / "two"))
+    assert not found.results
+    assert set(found.left_out.values()) == {"it is of another run, or of one that has stood in this folder before"}
+    assert "left out: updates-all.nc" in Page(report(runs / "one").html).words
+
+
+def test_two_runs_stand_side_by_side(runs: Path) -> None:
+    page = Page(report([runs / "one", runs / "two"]).html)
+    assert page.words.count("Is the run sound?") == 2
+    assert "Report on one and two" in page.words
+    assert "one: Where do the models lie on the loss surface?" in page.words
+
+
+def test_names_are_words_and_never_markup(runs: Path) -> None:
+    name = "<script>alert(1)</script>"
+    (runs / "one").rename(runs / "a<b>c")
+    html = report(runs / "a<b>c", title=name).html
+    assert name not in html
+    assert "<b>c" not in html.replace("&lt;b&gt;c", "")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    data = html.partition('type="application/json"')[2].partition("</script>")[0]
+    assert "</" not in data.replace("<\\/", "")
+
+
+def test_the_command_writes_over_reports_and_nothing_else(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, page = str(runs / "one"), tmp_path / "page.html"
+    assert fedscope(["report", one, "--out", str(page)]) == 0
+    assert f"{page}: 3 results, sound" in capsys.readouterr().out
+    first = page.read_bytes()
+    assert fedscope(["report", one, "--out", str(tmp_path / "page"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"results": 3, "faults": 0, "files": [str(page)]}
+    assert page.read_bytes() == first
+    page.write_text("<html>mine</html>")
+    assert fedscope(["report", one, "--out", str(page)]) == 2
+    assert (
+        f"{page} is in the way, and is no report; give another --out, or --force to replace it"
+        in capsys.readouterr().err
+    )
+    assert page.read_text() == "<html>mine</html>"
+    assert fedscope(["report", one, "--out", str(page), "--force"]) == 0
+    assert page.read_bytes() == first
+    for words, said in (
+        ([str(tmp_path / "nowhere")], "nowhere does not exist"),
+        ([one, one], "2 of the runs are called 'one'"),
+    ):
+        assert fedscope(["report", *words, "--out", str(tmp_path / "other")]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_no_runs_are_refused() -> None:
+    with pytest.raises(FedscopeError, match="a report is about runs, and none is given; give RUN, or several"):
+        report([])
