@@ -64,6 +64,10 @@ from .questions.theory import theory as theory
 from .questions.updates import updates as updates
 from .questions.wima import wima as wima
 
+# what they say together
+from .reporting.report import Report as Report
+from .reporting.report import report as report
+
 # models in motion
 from .training import Comparison as Comparison
 from .training import Curves as Curves

@@ -60,6 +60,7 @@ SLOW = {
     "howto/landscape.md",
     "howto/sharpness.md",
     "howto/explain.md",
+    "howto/report.md",
     "howto/cka.md",
     "howto/theory.md",
     "howto/dispersion.md",

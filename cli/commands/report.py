@@ -14,13 +14,16 @@ from ..options import Base
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=Base(), metavar="BASE", help="Where: BASE.html (default: RUN/figures/report).")
 @click.option("--title", help="The page's heading (default: the runs' names).")
+@click.option("--compute", is_flag=True, help="Ask first what was not asked yet; says how long that takes.")
 @click.option("--force", is_flag=True, help="Replace a file in the way that is no report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
-def command(runs: tuple[Path, ...], out: Path | None, title: str | None, force: bool, as_json: bool) -> None:
+def command(
+    runs: tuple[Path, ...], out: Path | None, title: str | None, compute: bool, force: bool, as_json: bool
+) -> None:
     """Writes one HTML page on runs that a co-author can open: what they are worth, and every result beside them.
 
-    Shows what lies in RUN/figures, computes nothing but the checks of the files, and says what was not asked yet. Needs
-    no network and no other file.
+    Shows what lies in RUN/figures, and says what was not asked yet; --compute asks it. The page needs no network and
+    no other file.
     """
     from ...reporting.report import refuse_other_file
     from ...reporting.report import report as make
@@ -28,6 +31,9 @@ def command(runs: tuple[Path, ...], out: Path | None, title: str | None, force: 
 
     path = Path(f"{out or Path(runs[0]) / 'figures' / 'report'}.html")
     refuse_other_file(path, force)
+    if compute:
+        for run in runs:
+            _answered(run)
     with progress("report") as told:
         made = make(list(runs), title=title, progress=lambda what, done, of: told(done, of))
     made.save(path, force=force)
@@ -37,3 +43,29 @@ def command(runs: tuple[Path, ...], out: Path | None, title: str | None, force: 
     shown = "1 result" if made.results == 1 else f"{made.results} results"
     faults = "sound" if not made.faults else f"{made.faults} fault{'s' if made.faults > 1 else ''} found"
     click.echo(f"{path}: {shown}, {faults}")
+
+
+def _answered(path: Path) -> None:
+    """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
+    from ...asking.given_runs import open_run
+    from ...checkpoints import FedscopeError
+    from ...reporting.kinds import beside
+    from ...reporting.lacking import lacking, seconds
+    from ..answering import obtain
+    from ..options import Output
+
+    run = open_run(path)
+    asked, refused = lacking(run, beside(run))
+    for words, why in refused.items():
+        click.echo(f"fedscope: not asked: fedscope {words}: {why}", err=True)
+    if not asked:
+        return
+    took = seconds(run, asked)
+    about = f"{took / 60:.0f} minutes" if took > 90 else f"{max(1, took):.0f} s"
+    click.echo(f"{run.name}: {len(asked)} question{'s' if len(asked) > 1 else ''}, about {about}", err=True)
+    for one in asked:
+        click.echo(f"$ fedscope {one.words}", err=True)
+        try:
+            obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
+        except FedscopeError as error:
+            click.echo(f"fedscope: not answered: {error}", err=True)

@@ -227,3 +227,41 @@ def test_the_command_writes_over_reports_and_nothing_else(
 def test_no_runs_are_refused() -> None:
     with pytest.raises(FedscopeError, match="a report is about runs, and none is given; give RUN, or several"):
         report([])
+
+
+def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedscope.reporting.lacking import lacking
+
+    run = Run.open(runs / "two")
+    asked, refused = lacking(run, beside(run))
+    assert [one.words.partition(" ")[0] for one in asked] == ["explain", "plane", "subsets", "cka", "updates"]
+    assert not refused
+    assert fedscope(["report", str(runs / "two"), "--compute", "--out", str(tmp_path / "page")]) == 0
+    said = capsys.readouterr()
+    assert re.search(r"^two: 5 questions, about \d+ s$", said.err, re.MULTILINE)
+    assert "5 results, sound" in said.out
+    assert {one.kind.name for one in beside(run).results} == {
+        *("Explanation", "Plane", "Subsets", "ClientCKA", "ClientUpdates"),
+    }
+    words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
+    assert "statements below:" in words
+    assert lacking(run, beside(run)) == ([], {})
+
+
+def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedscope import Recorder
+
+    first = Run.open(runs / "one").round(1)
+    clients = {int(k): first.client(int(k)).arrays() for k in first.client_ids}
+    with Recorder(tmp_path / "loop", source="a loop") as recorder:
+        recorder.round(start=first.read("start").arrays(), clients=clients, global_=first.read("global").arrays())
+    assert fedscope(["report", str(tmp_path / "loop"), "--compute", "--out", str(tmp_path / "page")]) == 0
+    said = capsys.readouterr().err
+    assert "names neither architecture nor data; give --model and --data" in said
+    words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
+    assert "recorded by a loop" in words
+    assert "Not known: the clients' models were not measured while it was trained." in words
+    assert "Nothing was measured on test data while it was trained." in words
+    assert "none: another program trained this run" in words

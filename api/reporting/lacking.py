@@ -1,0 +1,120 @@
+"""The questions that a report would like answered of a run, and how long those take that nobody has asked yet."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..asking.question import Question
+from ..checkpoints import FedscopeError, Run
+from .kinds import Beside
+
+#: points a side of the surface
+GRID = 25
+#: seconds that a question takes besides: opening, drawing
+EACH = 2.0
+#: draws of the cohort in a decomposition
+DRAWS = 4
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A question that was not asked yet.
+
+    Attributes:
+        words: of the command line that asks the same.
+        kinds: of whose results one is enough.
+        question: ready to be answered.
+        evaluations: how many times a model is measured on the data; replays: how many rounds of the run are trained.
+    """
+
+    words: str
+    kinds: tuple[str, ...]
+    question: Question[Any]
+    evaluations: int
+    replays: int = 0
+
+
+def lacking(run: Run, results: Beside) -> tuple[list[Lacking], dict[str, str]]:
+    """What to ask of a run, and by the words of the others why they cannot be asked.
+
+    Of runs that fedscope trained the factors come from replays (``local:4``), of others from the recorded models alone.
+    """
+    from ..questions.cka import cka
+    from ..questions.explain import explain
+    from ..questions.plane import plane
+    from ..questions.subsets import subsets
+    from ..questions.updates import updates
+
+    last = max((number for number in run.rounds if run.round(number).has_clients), default=run.rounds[-1])
+    cohort, at = len(run.round(last).client_ids), f"{run.path}@{last}"
+    draws = f"local:{DRAWS}" if run.config is not None else "none"
+    some = min(10, len(run.rounds))
+    wanted: tuple[tuple[str, tuple[str, ...], Callable[[], Question[Any]], int, int], ...] = (
+        (
+            f"explain {run.path} --draws {draws}",
+            ("Explanation",),
+            lambda: explain.prepare(run, draws=draws),
+            some * cohort * (DRAWS if run.config is not None else 1),
+            some * (DRAWS - 1) if run.config is not None else 0,
+        ),
+        (
+            f"plane {at} --clients --grid {GRID}",
+            ("Plane",),
+            lambda: plane.prepare(at, clients=True, grid=GRID),
+            GRID**2 + cohort,
+            0,
+        ),
+        (
+            f"subsets {run.path} --rounds {last}",
+            ("Subsets",),
+            lambda: subsets.prepare(run, rounds=last),
+            20 * cohort,
+            0,
+        ),
+        (f"cka {run.path} --rounds {last}", ("ClientCKA",), lambda: cka.prepare(run, rounds=last), 2 * cohort, 0),
+        (f"updates {run.path}", ("ClientUpdates",), lambda: updates.prepare(run), 0, 0),
+    )
+    there = {one.kind.name for one in results.results}
+    found, refused = list[Lacking](), dict[str, str]()
+    for words, kinds, prepare, evaluations, replays in wanted:
+        if there & set(kinds):
+            continue
+        try:
+            found.append(Lacking(words, kinds, prepare(), evaluations, replays))
+        except FedscopeError as error:
+            refused[words] = str(error)
+    return found, refused
+
+
+def seconds(run: Run, asked: Sequence[Lacking]) -> float:
+    """About how long questions take: the rounds that are trained again as long as they took when the run was made,
+    models as long as one takes now on the samples that are asked of, on all cores, and each question for itself."""
+    took = [float(own["seconds"] or 0) for t in run.rounds if "seconds" in (own := run.round(t).metrics)]
+    training = sum(one.replays for one in asked) * (statistics.median(took) if took else 0.0)
+    measuring = _one_evaluation(run) if any(one.evaluations for one in asked) else {}
+    models = sum(one.evaluations * measuring.get("train" if one.replays else "test", 0.0) for one in asked)
+    return training + models + EACH * len(asked)
+
+
+def _one_evaluation(run: Run) -> dict[str, float]:
+    """Seconds that a model takes on a split, with every core at work on others; nothing where that cannot be said."""
+    from ..asking.given_samples import dataset_of, module_for
+    from ..asking.measured_on import Source
+    from ..landscape import Evaluator, cores
+
+    try:
+        source = Source("test")
+        dataset = dataset_of([run], source)
+        samples = dataset.samples("test")
+        evaluator = Evaluator(module_for(run, source, dataset), samples)
+        weights = run.round("last").read("global")
+    except FedscopeError:
+        return {}
+    began = time.perf_counter()
+    evaluator.models([weights] * cores())
+    one = (time.perf_counter() - began) / cores()
+    return {"test": one, "train": one * len(dataset.y_train) / len(samples.y)}
