@@ -23,7 +23,7 @@ h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--lin
 h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
 p { margin: .3rem 0; }
 .soft, caption, figcaption, footer { color: var(--soft); font-size: .88em; }
-nav a { margin-right: .9em; }
+nav a { margin-right: .9em; display: inline-block; }
 a { color: inherit; }
 .verdict { list-style: none; padding: 0; margin: .6rem 0; }
 .verdict li { padding: .5rem .7rem; margin: 0 0 .45rem; background: var(--card); border-left: .3rem solid #767676; }
@@ -86,7 +86,9 @@ const draw = entries => entries.filter(entry => entry.isIntersecting).forEach(en
   const figure = JSON.parse(document.getElementById(entry.target.dataset.figure).textContent);
   if (entry.target.clientWidth < 600) {  // the surface alone: its contours stand in the picture below
     figure.data = figure.data.filter(trace => trace.scene);
-    figure.layout.scene.domain = {x: [0, 1], y: [0, 1]};
+    const scene = figure.layout.scene, eye = scene.camera.eye;
+    scene.domain = {x: [0, 1], y: [0, 1]};
+    scene.camera = {eye: {x: 1.2 * eye.x, y: 1.2 * eye.y, z: 1.2 * eye.z}};
     delete figure.layout.xaxis;
     delete figure.layout.yaxis;
     figure.data.forEach(trace => { trace.showscale = false; });

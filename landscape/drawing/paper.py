@@ -132,8 +132,15 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
     return tuple(written)
 
 
-def as_page(figure: Any, name: str) -> str:
-    """A plotly figure, or what is in one, as a page with plotly.js inside, the same text for the same figure."""
+_PAGE = "<style>body { margin: 0; font-family: system-ui, sans-serif; }</style>\n"
+
+
+def as_page(figure: Any, name: str, narrow: str = "") -> str:
+    """A plotly figure, or what is in one, as a page with plotly.js inside, the same text for the same figure.
+
+    Args:
+        narrow: a script that lays it out for a narrow window, run once it is drawn.
+    """
     from plotly.io import to_html
 
     # a fixed name in place of a random one keeps the page the same
@@ -143,10 +150,15 @@ def as_page(figure: Any, name: str) -> str:
         full_html=True,
         div_id=name,
         default_height="92vh",
-        config={"displaylogo": False},
+        config={"displaylogo": False, "responsive": True},
+        post_script=narrow or None,
         validate=False,
     )
-    return html
+    text = figure["layout"]["title"]["text"]  # escaped already, with a line of remarks
+    title = text.partition("<br>")[0]
+    head = f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n{_PAGE}'
+    # of the first tags alone: plotly.js says such words, too
+    return html.replace("<html>", '<html lang="en">', 1).replace("</head>", f"{head}</head>", 1)
 
 
 def laid_out(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,36 @@ SURFACE_SHARE, GAP = 0.5264, 0.06
 SYMBOLS_3D = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
 
 
+# In a narrow window the contours stand below the surface. There is no room for the remark, which stands below the
+# printed figure, nor for the colour bar, which says what the surface's height does. Wider, the layout comes back.
+_NARROW = """
+const place = document.getElementById("plane"), narrow = window.matchMedia("(max-width: 700px)");
+const wide = JSON.parse(JSON.stringify(place.layout));
+const lay = () => {
+  const layout = JSON.parse(JSON.stringify(wide));
+  if (narrow.matches) {
+    layout.title = {...layout.title, text: layout.title.text.split("<br>")[0], font: {size: 15}};
+    layout.scene.domain = {x: [0, 1], y: [0.5, 1]};
+    const eye = layout.scene.camera.eye;
+    layout.scene.camera = {eye: {x: 1.2 * eye.x, y: 1.2 * eye.y, z: 1.2 * eye.z}};
+    layout.xaxis.domain = [0.12, 0.98];
+    layout.yaxis.domain = [0.1, 0.46];
+    layout.legend = {...layout.legend, y: 0.0, font: {size: 11}};
+    layout.margin = {l: 10, r: 10, t: 50, b: 10};
+    layout.height = Math.max(860, window.innerHeight);
+  } else {
+    layout.height = undefined;
+  }
+  Plotly.react(place, place.data.map((trace, i) => i ? trace : {...trace, showscale: !narrow.matches}), layout);
+};
+narrow.addEventListener("change", lay);
+if (narrow.matches) lay();
+"""
+
+
 def draw_page(plane: Plane, title: str | None = None) -> str:
     """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
-    return as_page(page_figure(plane, title), "plane")
+    return as_page(page_figure(plane, title), "plane", _NARROW)
 
 
 def page_figure(plane: Plane, title: str | None = None) -> dict[str, Any]:

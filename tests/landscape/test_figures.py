@@ -216,6 +216,10 @@ def test_the_page_is_whole_and_the_same_twice() -> None:
     page = plane.page("Title")
     assert page == plane.page("Title")
     assert "plotly.js" in page
+    head = page.partition("</head>")[0]
+    assert '<html lang="en">' in head
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in head
+    assert "<title>Title</title>" in head
     assert 'src="http' not in page, "nothing is fetched"
     assert "client-8: loss" in page
     assert "1 of 441 points not finite (holes)" in page
