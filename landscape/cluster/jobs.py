@@ -143,7 +143,7 @@ class Desk:
         return Facts.here()
 
     def learn(self, context: str, content: bytes, beside: Sequence[Any]) -> Outcome:
-        """Make a context; of several at most :data:`CONTEXTS` are kept."""
+        """Make a context; the last :data:`CONTEXTS` that were learnt are kept, on which who asks relies."""
         return self._done(lambda: self._made(context, opened(content, beside)))
 
     def _made(self, context: str, make: Callable[[], Any]) -> None:

@@ -6,14 +6,14 @@ import random
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
@@ -59,7 +59,11 @@ class Pool:
         return (worker, "facts", None)
 
     def learn(self, worker: int, context: str, make: Parcel) -> Any:
-        return (worker, "learn", (context, make.content, make.beside))
+        if worker not in self.alive:
+            return (worker, "learn", None)
+        # at once, as a worker does whether or not its answer is asked for
+        arrays = [self.stored[number] for number in make.beside]
+        return (worker, "learn", self._desks[worker].learn(context, make.content, arrays))
 
     def work(self, worker: int, context: str, batch: Parcel) -> Any:
         self.given.append(worker)
@@ -76,10 +80,10 @@ class Pool:
             raise Lost("gone")
         if kind == "facts":
             return self.facts_of(worker)
+        if kind == "learn":
+            return what
         context, content, beside = what
         arrays = [self.stored[number] for number in beside]
-        if kind == "learn":
-            return self._desks[worker].learn(context, content, arrays)
         self.batches += 1
         if self.fate(self.batches, opened(content, arrays)[1]):
             self.alive.discard(worker)
@@ -164,6 +168,7 @@ def test_errors_are_the_tasks_own_and_warnings_are_told_once() -> None:
         got.extend(team.run(Job(failing), range(10)))
     assert got == list(range(len(got)))
     assert len(got) <= 3
+    assert not team.pool.packing._under_way
     with pytest.warns(FedscopeWarning, match=r"^halved the batches$") as told:
         assert list(team.run(Job(warning), range(4))) == [0, 1, 2, 3]
     assert len(told) == 1
@@ -218,6 +223,20 @@ def test_a_job_that_is_left_early_leaves_nothing_behind() -> None:
 
 def len_of(item: list[Any], context: Any, stop: Event) -> int:
     return len(item[0])
+
+
+#: partials are equal where they are the same
+_MAKES = [partial(int, 1000 * context) for context in range(7)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(contexts=st.lists(st.integers(0, 6), max_size=25), lost=st.sets(st.integers(1, 25), max_size=2))
+@example(contexts=[0, 1, 2, 3, 0, 4, 0], lost=set())
+def test_a_worker_knows_the_context_of_what_it_is_given(contexts: list[int], lost: set[int]) -> None:
+    team = Team(Pool(2, fate=lambda n, batch: n in lost))
+    for number, context in enumerate(contexts):  # of some jobs a worker gets nothing
+        items = range(1 + number % 3)
+        assert list(team.run(Job(Shift(0), _MAKES[context]), items)) == [item + 1000 * context for item in items]
 
 
 def test_constants_are_stored_once_and_other_arrays_as_long_as_they_are_under_way() -> None:
