@@ -181,9 +181,23 @@ def _knock(address: str) -> None:
     Raises:
         OSError: nobody does.
     """
-    host, separator, port = address.rpartition(":")
+    host, separator, port = (_current() if address == "auto" else address).rpartition(":")
     if separator and port.isdecimal():
         create_connection((host.strip("[]"), int(port)), timeout=SEARCH).close()
+
+
+def _current() -> str:
+    """Where Ray would look for ``auto``: it notes clusters in a file, and one of them may have ended.
+
+    Raises:
+        ConnectionError: there is none.
+    """
+    try:
+        from ray._private.services import get_ray_address_from_environment
+
+        return str(get_ray_address_from_environment("auto", None))
+    except (ImportError, TypeError):  # another version has it elsewhere, and tries for itself
+        return ""
 
 
 def _first_line(error: Any) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +24,7 @@ from fedscope.landscape.cluster.jobs import Desk, Facts, Job
 from fedscope.landscape.cluster.named import cluster_named
 from fedscope.landscape.cluster.parcels import LARGE, Packing, Parcel, opened
 from fedscope.landscape.cluster.team import LOSSES, Lost, Team
+from fedscope.landscape.vision import torchvision_part
 
 
 @dataclass
@@ -174,6 +178,31 @@ def test_errors_are_the_tasks_own_and_warnings_are_told_once() -> None:
     assert len(told) == 1
 
 
+def test_what_cannot_be_made_is_said_each_time_that_it_is_asked_for() -> None:
+    team = Team(Pool())
+    for _ in range(2):
+        with pytest.raises(FedscopeError, match=r"^no bench here$"):
+            list(team.run(Job(Shift(), unmade), range(10)))
+    assert list(team.run(Job(Shift(), made), range(4))) == list(range(1100, 1104))
+
+
+def unmade() -> None:
+    raise FedscopeError("no bench here")
+
+
+def test_networks_of_torchvision_arrive_where_its_compiled_part_does_not_load() -> None:
+    """A worker begins without torchvision, whose import fails beside a torch of another build."""
+    module = torchvision_part("models.resnet").resnet18(num_classes=3)
+    with Packing(lambda array: array).held("net", module) as parcel:
+        said = pickle.dumps((parcel.content, parcel.beside))
+    code = (
+        "import pickle, sys; from fedscope.landscape.cluster.parcels import opened; "
+        "print(type(opened(*pickle.load(sys.stdin.buffer))).__module__)"
+    )
+    opened_there = subprocess.run([sys.executable, "-P", "-c", code], input=said, capture_output=True)
+    assert opened_there.stdout.strip() == b"torchvision.models.resnet", opened_there.stderr.decode()
+
+
 def test_workers_of_another_version_are_refused_and_of_another_processor_told() -> None:
     here = Facts.here()
     fedscope, torch_, python = here.versions
@@ -278,16 +307,21 @@ def test_tensors_arrive_as_they_lay_in_memory(
 
 
 def test_engines_that_are_no_cluster_are_refused() -> None:
-    for engine in ("ray:", "ray:0", "dask"):
+    counts, places = ("0", "00", "-1", "two"), ("node1", "//node1:10001", "http://node1:8265")
+    for engine in ("ray:", "dask", *(f"ray:{where}" for where in (*counts, *places))):
         with pytest.raises(
             FedscopeError, match=r"is no cluster; give ray, ray:2 \(so many workers on this machine\) or"
         ):
             cluster_named(engine)
 
 
-def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
+def test_an_address_of_the_environment_is_named_where_it_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://node1:8265")
+    with pytest.raises(FedscopeError, match=r"^RAY_ADDRESS = 'http://node1:8265' is no cluster; give ray, ray:2"):
+        cluster_named("ray")
 
+
+def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(FedscopeError, match=r'pip install "fedscope\[ray\]", or leave --engine out$'):
         cluster_named("ray:2")
