@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from socket import create_connection, gaierror
+from socket import create_connection
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -58,14 +58,20 @@ class RayPool:
             from ..evaluation.compute import cores
 
             how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
-        before = signal.getsignal(signal.SIGTERM)
         try:
             _knock(self.address)
-            ray.init(address=self.address, **how)
-        except (ConnectionError, TimeoutError, gaierror) as error:
+        except OSError as error:
             raise FedscopeError(
                 f"there is no Ray cluster at {self.address} ({_first_line(error)}); start one with ray start --head, "
                 "or give --engine ray for this machine alone"
+            ) from None
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(address=self.address, **how)
+        except (ConnectionError, TimeoutError) as error:
+            raise FedscopeError(
+                f"what listens at {self.address} does not let this command in ({_first_line(error)}); give the "
+                "cluster's RAY_AUTH_MODE and RAY_AUTH_TOKEN here too, and the port that ray start --head names"
             ) from None
         except (RuntimeError, ValueError, OSError) as error:
             raise FedscopeError(f"Ray cannot be used at {self.address}: {_first_line(error)}") from None
