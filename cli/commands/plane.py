@@ -102,7 +102,16 @@ def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, 
 
     by = chosen_launcher(launcher, read_job(job))
     if by is None:
+        if click.get_current_context().get_parameter_source("blocks") is click.core.ParameterSource.COMMANDLINE:
+            raise FedscopeError(
+                f"--blocks {count} is about jobs, and --launcher local has none; give --launcher slurm or processes"
+            )
         return None
+    if source.engine != "threads":
+        raise FedscopeError(
+            f"--launcher {launcher} has jobs measure the points, and --engine {source.engine} the workers of a "
+            "cluster; leave one of the two out"
+        )
     if adaptive:
         raise FedscopeError(
             f"--adaptive chooses each point by those before it, so that --launcher {launcher} cannot cut its surface "

@@ -12,6 +12,8 @@ import click
 
 from ..options import Share
 
+#: what ``run.engine`` takes
+ENGINES = ("auto", "threads", "device", "cohort")
 #: flags that are another name for a key of the configuration
 _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, or a published set such as cifar10."),
@@ -71,7 +73,7 @@ def _flags(function: Any) -> Any:
 @click.option(
     "--engine",
     metavar="NAME",
-    help="auto, threads, device or cohort; or ray, ray:ADDRESS: the same numbers by the workers of a cluster.",
+    help="auto, threads, device or cohort; or ray, ray:HOST:6379: the same numbers by the workers of a cluster.",
 )
 @click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
 @click.option(
@@ -105,7 +107,7 @@ def command(
     CONFIG is a .toml, a run's config.toml for example, --recipe a paper's set-up; flags and --set count more than what
     stands there.
     """
-    from ...checkpoints import FedscopeError
+    from ...checkpoints import FedscopeError, nearest
     from ...landscape.cluster.named import is_cluster
     from ...training import Setup, canonical_method, merge, preset, read_assignments
     from ...training import resume as resume_run
@@ -118,6 +120,11 @@ def command(
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     cluster = engine if engine is not None and is_cluster(engine) else None
+    if engine is not None and cluster is None and engine not in ENGINES:
+        raise FedscopeError(
+            f"--engine {engine} is unknown{nearest(engine, (*ENGINES, 'ray'))}; give {', '.join(ENGINES)}, or for the "
+            "workers of a cluster ray, ray:2 or ray:HOST:6379"
+        )
     given += [f"run.engine={engine}"] if engine is not None and cluster is None else []
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
     how: dict[str, Any] = {"keep_going": keep_going, "engine": cluster, "task": own, "until": until}

@@ -143,13 +143,13 @@ class Desk:
         return Facts.here()
 
     def learn(self, context: str, content: bytes, beside: Sequence[Any]) -> Outcome:
-        """Make a context; of several at most :data:`CONTEXTS` are kept."""
-        return self._done(lambda: self._made(context, opened(content, beside)))
-
-    def _made(self, context: str, make: Callable[[], Any]) -> None:
-        self._known[context] = make()
+        """Make a context; the last :data:`CONTEXTS` that were learnt are kept, on which who asks relies."""
+        made: list[Any] = []
+        outcome = self._done(lambda: made.append(opened(content, beside)()))
+        self._known[context] = made[0] if made else outcome
         while len(self._known) > CONTEXTS:
             self._known.popitem(last=False)
+        return outcome
 
     def work(self, context: str, content: bytes, beside: Sequence[Any]) -> list[Outcome]:
         """What comes of a task with some items, in their order; an error ends them.
@@ -159,6 +159,8 @@ class Desk:
             content: the task and the items.
         """
         own = self._known[context] if context else None
+        if isinstance(own, Outcome):  # the error with which it could not be made
+            return [own]
         task, items = opened(content, beside)
         outcomes: list[Outcome] = []
         for item in items:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ from ...checkpoints import FedscopeError
 if TYPE_CHECKING:
     from .team import Team
 
-_FORMS = "ray, ray:2 (so many workers on this machine) or ray:ADDRESS (a cluster)"
+_FORMS = "ray, ray:2 (so many workers on this machine) or ray:HOST:6379 (a cluster), or threads for none"
+#: what Ray takes beside a number of workers; its own ray://HOST:10001 is a client's, and http://HOST:8265 a page
+_ADDRESS = re.compile(r"auto|local|(\[[^]/\s]+\]|[^]/:\s]+):[0-9]+")
 
 
 def is_cluster(engine: str) -> bool:
@@ -35,8 +38,13 @@ def cluster_named(engine: str) -> Team:
     from .team import Team
 
     kind, separator, where = engine.partition(":")
-    if kind != "ray" or (separator and not where) or where == "0":
+    if kind != "ray" or (separator and not where):
         raise FedscopeError(f"engine {engine!r} is no cluster; give {_FORMS}")
-    if where.isdecimal():
+    if re.fullmatch("[0-9]*[1-9][0-9]*", where):
         return Team(RayPool("local", int(where)))
-    return Team(RayPool(where or os.environ.get("RAY_ADDRESS") or "local"))
+    known = os.environ.get("RAY_ADDRESS", "")
+    address = where or known or "local"
+    if not _ADDRESS.fullmatch(address):
+        what = f"engine {engine!r}" if where else f"RAY_ADDRESS = {known!r}"
+        raise FedscopeError(f"{what} is no cluster; give {_FORMS}")
+    return Team(RayPool(address))

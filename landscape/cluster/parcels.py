@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from ..vision import torchvision_part
 
 #: bytes from which on an array travels beside the object
 LARGE = 1 << 16
@@ -129,6 +132,12 @@ def opened(content: bytes, beside: Sequence[Any]) -> Any:
 
 class _Unpickler(pickle.Unpickler):
     beside: Sequence[Any]
+
+    def find_class(self, module: str, name: str) -> Any:
+        whole, _, part = module.partition(".")
+        if whole == "torchvision" and module not in sys.modules:  # as whoever packed it has imported it
+            torchvision_part(part or "models")
+        return super().find_class(module, name)
 
     def persistent_load(self, pid: _Place) -> Any:
         number, strides = pid

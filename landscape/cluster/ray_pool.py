@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from socket import create_connection, gaierror
+from socket import create_connection
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -58,14 +58,20 @@ class RayPool:
             from ..evaluation.compute import cores
 
             how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
-        before = signal.getsignal(signal.SIGTERM)
         try:
             _knock(self.address)
-            ray.init(address=self.address, **how)
-        except (ConnectionError, TimeoutError, gaierror) as error:
+        except OSError as error:
             raise FedscopeError(
                 f"there is no Ray cluster at {self.address} ({_first_line(error)}); start one with ray start --head, "
                 "or give --engine ray for this machine alone"
+            ) from None
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(address=self.address, **how)
+        except (ConnectionError, TimeoutError) as error:
+            raise FedscopeError(
+                f"what listens at {self.address} does not let this command in ({_first_line(error)}); give the "
+                "cluster's RAY_AUTH_MODE and RAY_AUTH_TOKEN here too, and the port that ray start --head names"
             ) from None
         except (RuntimeError, ValueError, OSError) as error:
             raise FedscopeError(f"Ray cannot be used at {self.address}: {_first_line(error)}") from None
@@ -181,9 +187,23 @@ def _knock(address: str) -> None:
     Raises:
         OSError: nobody does.
     """
-    host, separator, port = address.rpartition(":")
+    host, separator, port = (_current() if address == "auto" else address).rpartition(":")
     if separator and port.isdecimal():
         create_connection((host.strip("[]"), int(port)), timeout=SEARCH).close()
+
+
+def _current() -> str:
+    """Where Ray would look for ``auto``: it notes clusters in a file, and one of them may have ended.
+
+    Raises:
+        ConnectionError: there is none.
+    """
+    try:
+        from ray._private.services import get_ray_address_from_environment
+
+        return str(get_ray_address_from_environment("auto", None))
+    except (ImportError, TypeError):  # another version has it elsewhere, and tries for itself
+        return ""
 
 
 def _first_line(error: Any) -> str:

@@ -81,12 +81,13 @@ class _Duty:
 
 @dataclass
 class _Member:
-    """A worker, what it knows, and its duties, of which it does the first."""
+    """A worker, what it knows (the last contexts that it has learnt: its desk forgets the same), and its duties, of
+    which it does the first."""
 
     worker: Any
     arriving: Any
     facts: Facts | None = None
-    knows: set[str] = field(default_factory=set)
+    knows: deque[str] = field(default_factory=lambda: deque(maxlen=CONTEXTS))
     duties: deque[_Duty] = field(default_factory=deque)
 
     @property
@@ -276,8 +277,6 @@ class Team:
                 _, (old, _) = self._contexts.popitem(last=False)
                 self.pool.packing.release(old)
                 self._seconds.pop(old, None)
-                for member in self._members:
-                    member.knows.discard(old)
         self._contexts.move_to_end(job.make)
         return self._contexts[job.make][0]
 
@@ -294,7 +293,7 @@ class Team:
                 if context and context not in member.knows:
                     make = next(parcel for name, parcel in self._contexts.values() if name == context)
                     member.duties.append(_Duty(self.pool.learn(member.worker, context, make), []))
-                    member.knows.add(context)
+                    member.knows.append(context)
                 name = self._named("batch")
                 content = (work.job.task, [work.items[number] for number in numbers])
                 ticket = self.pool.work(member.worker, context, self.pool.packing.pack(name, content))
@@ -335,6 +334,7 @@ class Team:
                 self._arrived(member, answer)
                 continue
             duty = member.duties.popleft()
+            self.pool.packing.release(duty.parcel)
             assert work is not None
             if not duty.numbers:
                 if answer.failed:
@@ -344,7 +344,6 @@ class Team:
             for number, outcome in zip(duty.numbers, answer, strict=False):  # an error is the last one
                 work.results[number] = self._taken(outcome)
                 self._seconds[context] = outcome.seconds
-            self.pool.packing.release(duty.parcel)
         if any(member.facts for member in self._members):
             self._alone_since = time.monotonic()
         elif time.monotonic() - self._alone_since > self.patience:

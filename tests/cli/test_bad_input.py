@@ -61,6 +61,7 @@ CASES = [
     ("train --set window=3", "write section.key=value"),
     ("train --rounds ten", "run.rounds = 'ten' has the wrong type: it takes a whole number"),
     ("train --rounds 0", "run.rounds = 0 is out of range: it must be at least 1"),
+    ("train --engine Ray --out new", '--engine Ray is unknown; did you mean "ray"?; give auto, threads, device'),
     ("train --partition shards:100 --out new", "needs 5000 shards, but there are only 1437 training samples"),
     ("train --participation 0", "run.participation = 0 is out of range: it must be greater than 0"),
     ("train --lr -1", "client.lr = -1 is out of range"),

@@ -180,3 +180,24 @@ def test_a_block_that_always_fails_is_named_with_its_log(
     (log,) = Path("x.jobs").glob("*/0-1-of-1.log")
     assert f"the logs lie in {log.parent.absolute()}" in said
     assert "runs/fma" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ("--blocks", "2"),
+            "--blocks 2 is about jobs, and --launcher local has none; give --launcher slurm or processes",
+        ),
+        (
+            (*JOBS, "--engine", "ray:2"),
+            "--launcher processes has jobs measure the points, and --engine ray:2 the workers",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*WORDS, "--out", "none", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(Path().glob("none*"))

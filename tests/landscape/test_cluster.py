@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
@@ -21,6 +24,7 @@ from fedscope.landscape.cluster.jobs import Desk, Facts, Job
 from fedscope.landscape.cluster.named import cluster_named
 from fedscope.landscape.cluster.parcels import LARGE, Packing, Parcel, opened
 from fedscope.landscape.cluster.team import LOSSES, Lost, Team
+from fedscope.landscape.vision import torchvision_part
 
 
 @dataclass
@@ -59,7 +63,11 @@ class Pool:
         return (worker, "facts", None)
 
     def learn(self, worker: int, context: str, make: Parcel) -> Any:
-        return (worker, "learn", (context, make.content, make.beside))
+        if worker not in self.alive:
+            return (worker, "learn", None)
+        # at once, as a worker does whether or not its answer is asked for
+        arrays = [self.stored[number] for number in make.beside]
+        return (worker, "learn", self._desks[worker].learn(context, make.content, arrays))
 
     def work(self, worker: int, context: str, batch: Parcel) -> Any:
         self.given.append(worker)
@@ -76,10 +84,10 @@ class Pool:
             raise Lost("gone")
         if kind == "facts":
             return self.facts_of(worker)
+        if kind == "learn":
+            return what
         context, content, beside = what
         arrays = [self.stored[number] for number in beside]
-        if kind == "learn":
-            return self._desks[worker].learn(context, content, arrays)
         self.batches += 1
         if self.fate(self.batches, opened(content, arrays)[1]):
             self.alive.discard(worker)
@@ -186,9 +194,35 @@ def test_errors_are_the_tasks_own_and_warnings_are_told_once() -> None:
         got.extend(team.run(Job(failing), range(10)))
     assert got == list(range(len(got)))
     assert len(got) <= 3
+    assert not team.pool.packing._under_way
     with pytest.warns(FedscopeWarning, match=r"^halved the batches$") as told:
         assert list(team.run(Job(warning), range(4))) == [0, 1, 2, 3]
     assert len(told) == 1
+
+
+def test_what_cannot_be_made_is_said_each_time_that_it_is_asked_for() -> None:
+    team = Team(Pool())
+    for _ in range(2):
+        with pytest.raises(FedscopeError, match=r"^no bench here$"):
+            list(team.run(Job(Shift(), unmade), range(10)))
+    assert list(team.run(Job(Shift(), made), range(4))) == list(range(1100, 1104))
+
+
+def unmade() -> None:
+    raise FedscopeError("no bench here")
+
+
+def test_networks_of_torchvision_arrive_where_its_compiled_part_does_not_load() -> None:
+    """A worker begins without torchvision, whose import fails beside a torch of another build."""
+    module = torchvision_part("models.resnet").resnet18(num_classes=3)
+    with Packing(lambda array: array).held("net", module) as parcel:
+        said = pickle.dumps((parcel.content, parcel.beside))
+    code = (
+        "import pickle, sys; from fedscope.landscape.cluster.parcels import opened; "
+        "print(type(opened(*pickle.load(sys.stdin.buffer))).__module__)"
+    )
+    opened_there = subprocess.run([sys.executable, "-P", "-c", code], input=said, capture_output=True)
+    assert opened_there.stdout.strip() == b"torchvision.models.resnet", opened_there.stderr.decode()
 
 
 def test_workers_of_another_version_are_refused_and_of_another_processor_told() -> None:
@@ -242,6 +276,20 @@ def len_of(item: list[Any], context: Any, stop: Event) -> int:
     return len(item[0])
 
 
+#: partials are equal where they are the same
+_MAKES = [partial(int, 1000 * context) for context in range(7)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(contexts=st.lists(st.integers(0, 6), max_size=25), lost=st.sets(st.integers(1, 25), max_size=2))
+@example(contexts=[0, 1, 2, 3, 0, 4, 0], lost=set())
+def test_a_worker_knows_the_context_of_what_it_is_given(contexts: list[int], lost: set[int]) -> None:
+    team = Team(Pool(2, fate=lambda n, batch: n in lost))
+    for number, context in enumerate(contexts):  # of some jobs a worker gets nothing
+        items = range(1 + number % 3)
+        assert list(team.run(Job(Shift(0), _MAKES[context]), items)) == [item + 1000 * context for item in items]
+
+
 def test_constants_are_stored_once_and_other_arrays_as_long_as_they_are_under_way() -> None:
     pool = Pool(2)
     team = Team(pool)
@@ -281,16 +329,21 @@ def test_tensors_arrive_as_they_lay_in_memory(
 
 
 def test_engines_that_are_no_cluster_are_refused() -> None:
-    for engine in ("ray:", "ray:0", "dask"):
+    counts, places = ("0", "00", "-1", "two"), ("node1", "//node1:10001", "http://node1:8265")
+    for engine in ("ray:", "dask", *(f"ray:{where}" for where in (*counts, *places))):
         with pytest.raises(
             FedscopeError, match=r"is no cluster; give ray, ray:2 \(so many workers on this machine\) or"
         ):
             cluster_named(engine)
 
 
-def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
+def test_an_address_of_the_environment_is_named_where_it_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://node1:8265")
+    with pytest.raises(FedscopeError, match=r"^RAY_ADDRESS = 'http://node1:8265' is no cluster; give ray, ray:2"):
+        cluster_named("ray")
 
+
+def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(FedscopeError, match=r'pip install "fedscope\[ray\]", or leave --engine out$'):
         cluster_named("ray:2")

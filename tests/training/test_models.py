@@ -15,13 +15,13 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.landscape import Replica
+from fedscope.landscape.vision import torchvision_part
 from fedscope.training import Config, build_module, load_data, model_settings, resume, train
 from fedscope.training.building import Facts, find_head, initial_model
 from fedscope.training.clients.sgd import SGD
 from fedscope.training.local_training import LocalTask, batches
 from fedscope.training.methods import Pace
 from fedscope.training.registry import find, names
-from fedscope.training.vision import torchvision_part
 from fedscope.training.workbench import Workbench, features_and_logits
 
 #: as the papers print them, or as their layers give them; of images and classes

@@ -285,7 +285,9 @@ def test_without_a_cluster_there_is_one_sentence(start: Any) -> None:
 
 def test_the_engine_is_refused_where_it_makes_no_sense(start: Any) -> None:
     said = done(start("train", "--rounds", "2", "--out", "run", "--engine", "dask"), 2)
-    assert "run.engine = 'dask' is no choice: it takes one of auto, threads, device, cohort" in said
+    assert (
+        "--engine dask is unknown; give auto, threads, device, cohort, or for the workers of a cluster ray, ray" in said
+    )
 
 
 def test_the_commands_of_the_page_run(start: Any, cluster: Any) -> None:

@@ -186,8 +186,8 @@ def test_the_command_dies_and_the_same_command_goes_on_with_its_jobs(
     before = {name: Record.read(folder / JOBS, name) for name in ("sgd-ima", "scaffold-ima")}
     (os.killpg if reaches == "all" else os.kill)(process.pid, how)
     _, err = process.communicate(timeout=60) if how != signal.SIGKILL else (None, "")
-    assert process.wait(60) == (130 if how == signal.SIGINT else -how)
-    if how == signal.SIGINT:
+    assert process.wait(60) == (-how if how == signal.SIGKILL else 128 + how)
+    if how != signal.SIGKILL:
         assert re.search("2 jobs go on by themselves; the same command collects what they do, and this ends", err), err
         assert f"fedscope: go on with: fedscope sweep --resume {folder} --launcher processes --job array_par" in err
     survive = (how, reaches) != (signal.SIGKILL, "all")

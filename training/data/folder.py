@@ -11,10 +11,10 @@ import numpy as np
 from ...checkpoints import FedscopeError, expanded, regular
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
+from ...landscape.vision import torchvision_part
 from ..dataset import Dataset
 from ..layouts.cache import Decoded, Room, decoded_once
 from ..layouts.images import read_images
-from ..vision import torchvision_part
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:

@@ -27,8 +27,8 @@ class MobileNetV2GN(GroupNormed):
         """Layers ``features.0`` to ``features.18`` and ``classifier.1``."""
         from torch import nn
 
+        from ...landscape.vision import torchvision_part
         from ..architectures import image_shape
-        from ..vision import torchvision_part
 
         depth, _, _ = image_shape(self, shape, 32)
         make = torchvision_part("models.mobilenetv2").MobileNetV2

@@ -37,8 +37,8 @@ class ViTB16(Architecture):
         """Layers ``conv_proj``, ``encoder.layers.encoder_layer_0`` to ``_11``, ``encoder.ln`` and ``heads.head``."""
         from torch import nn
 
+        from ...landscape.vision import torchvision_part
         from ..architectures import image_shape
-        from ..vision import torchvision_part
 
         depth, height, width = image_shape(self, shape, 1 if self.side else PATCH)
         if self.side:

@@ -9,9 +9,9 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...landscape.vision import torchvision_part
 from ..architectures import Architecture, image_shape
 from ..settings import setting
-from ..vision import torchvision_part
 
 Norm = Callable[[int], nn.Module]
 #: from channels before, channels after and stride to what a block adds where its shape changes
