@@ -26,7 +26,7 @@ SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-mod
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers gpu gpu-wheels lint types format docs bench clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers gpu gpu-wheels lint types format docs bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -91,6 +91,16 @@ docs: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(VENV)/bin/python "$$benchmark"; done
+
+## dist: build sdist and wheel into dist/ and compare both with the checkout; TAG=v0.1.0 says which version they must be
+dist: $(VENV)/.dependencies
+	@rm -rf build dist fedscope.egg-info
+	$(RUN) -m build --no-isolation
+	@rm -rf build fedscope.egg-info
+	$(RUN) tests/distributions.py dist $(if $(TAG),--tag $(TAG))
+	@rm -rf build fedscope.egg-info
+	@if $(RUN) -c 'import twine' 2>/dev/null; then $(RUN) -m twine check --strict dist/*; \
+		else echo 'twine is not here, so what an index makes of the description was not checked'; fi
 
 clean:
 	rm -rf $(VENV) build dist site fedscope.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -98,6 +98,12 @@ fedscope train --from runs/fedprox@4 --method fma --rounds 8 --out runs/branch
 A method that the history was not made with starts as new, and the command says so. Formulas, choices where a paper is \
 silent, and sources stand in each method's docstring; its settings in [Settings](reference/settings.md).
 
+Why an average of models is good is asked with the decomposition of Zhou et al. ("Understanding and Improving Model \
+Averaging in Federated Learning on Heterogeneous Data", IEEE TMC 2024), the federated form of the \
+bias-variance-covariance-locality decomposition of weight averaging, which came first in DiWA (Ramé et al., "Diverse \
+Weight Averaging for Out-of-Distribution Generalization", NeurIPS 2022, arXiv 2205.09739): \
+[Read the decomposition](howto/decomposition.md).
+
 Notation: w the model sent out, θ a client's model, Δ_i = θ_i − w, p_i = n_i/Σn, K_i local steps of size η, g a \
 mini-batch gradient (weight decay wd included; ∇L without it), C the cohort, N all clients. P parameters of the \
 model, H of its head. *Down* and *up*: what one client receives and sends in a round beside the model's P (FedBABU: \

@@ -1,0 +1,114 @@
+"""The notebooks run from top to bottom in an empty folder, and keep no outputs.
+
+Their code cells are run in order as one program, each with its last expression shown as a notebook would show it; so
+no kernel is needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "notebooks"
+BOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+#: those that take longer than a few seconds
+SLOW = {"ima-and-fma"}
+#: what a notebook does with a cell's last value
+SHOW = """
+def show(value):
+    for kind in ("_repr_html_", "_repr_png_"):
+        made = getattr(value, kind, lambda: None)()
+        if made:
+            print(f"shown: {type(value).__name__}, {len(made)}")
+            return
+    print(repr(value))
+"""
+
+
+def cells(name: str, kind: str) -> list[str]:
+    """The sources of a notebook's cells of a kind."""
+    return ["".join(cell["source"]) for cell in book(name)["cells"] if cell["cell_type"] == kind]
+
+
+def book(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return read
+
+
+def program(name: str) -> str:
+    """The code cells of a notebook as one program."""
+    return "\n".join([SHOW, *map(shown, cells(name, "code"))])
+
+
+def shown(cell: str) -> str:
+    """A cell that shows its last expression.
+
+    >>> print(shown("a = 1\\na"))
+    a = 1
+    show(a)
+    """
+    body = ast.parse(cell).body
+    if body and isinstance(body[-1], ast.Expr) and not isinstance(body[-1].value, ast.Call):
+        body[-1].value = ast.Call(ast.Name("show", ast.Load()), [body[-1].value], [])
+    return ast.unparse(body)
+
+
+def test_a_cell_shows_its_last_expression() -> None:
+    assert shown("a = 1\na") == "a = 1\nshow(a)"
+    assert shown("print(1)") == "print(1)"
+    assert shown("a = 1") == "a = 1"
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in BOOKS])
+def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
+    script = tmp_path / "cells.py"
+    script.write_text(program(name), encoding="utf-8")
+    work = tmp_path / "work"
+    work.mkdir()
+    # a thread a core for networks this small takes ten times as long where the cores are busy
+    done = subprocess.run(
+        [sys.executable, "-P", str(script)],
+        cwd=work,
+        env={**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{name}.ipynb:\n{done.stdout}{done.stderr}"
+    asked = [cell.strip().splitlines()[-1] for cell in cells(name, "code")]
+    answers = [line for line in asked if re.fullmatch(r"\w+", line)]
+    assert len(re.findall(r"^shown: ", done.stdout, re.MULTILINE)) == len(answers) >= 3, done.stdout
+
+
+def test_there_are_three_and_the_index_names_them() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert BOOKS == ["flower-run", "ima-and-fma", "own-checkpoints"]
+    assert set(BOOKS) >= SLOW
+    assert [name for name in BOOKS if f"](notebooks/{name}.ipynb)" not in index] == []
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_a_notebook_keeps_no_outputs_and_begins_with_a_title(name: str) -> None:
+    read = book(name)
+    assert (read["nbformat"], read["nbformat_minor"]) == (4, 5)
+    code = [cell for cell in read["cells"] if cell["cell_type"] == "code"]
+    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+    assert len({cell["id"] for cell in read["cells"]}) == len(read["cells"])
+    assert read["cells"][0]["cell_type"] == "markdown"
+    assert cells(name, "markdown")[0].startswith("# ")
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_its_links_lead_somewhere(name: str) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", "\n".join(cells(name, "markdown")))
+    assert targets
+    assert [target for target in targets if not (FOLDER / target.partition("#")[0]).is_file()] == []
