@@ -206,8 +206,6 @@ class Team:
             for member in self._members:  # of a job that has ended early: nobody asks for what is being done
                 for duty in member.duties:
                     self.pool.packing.release(duty.parcel)
-                    if not duty.numbers:  # whether it was learnt is not known
-                        member.knows.discard(context)
                 member.duties.clear()
 
     def close(self) -> None:
@@ -337,8 +335,6 @@ class Team:
             self.pool.packing.release(duty.parcel)
             assert work is not None
             if not duty.numbers:
-                if answer.failed:
-                    member.knows.discard(context)
                 self._taken(answer)
                 continue
             for number, outcome in zip(duty.numbers, answer, strict=False):  # an error is the last one

@@ -165,28 +165,6 @@ def test_an_item_that_ends_its_workers_is_named_and_no_other_is() -> None:
     assert list(team.run(Job(Shift(), made), range(7))) == list(range(1100, 1107))
 
 
-def test_a_context_that_could_not_be_made_is_made_again() -> None:
-    team, tries = Team(Pool(1)), iter([True, False])
-
-    class Make:
-        def __reduce__(self) -> Any:
-            return made_or_not, (next(tries),)
-
-    make: Any = Make()
-    with pytest.raises(FedscopeError, match=r"^no room$"):
-        list(team.run(Job(Shift(), make), range(3)))
-    team._contexts.clear()  # a fedscope that packs it again
-    assert list(team.run(Job(Shift(), make), range(3))) == [1100, 1101, 1102]
-
-
-def made_or_not(fails: bool) -> Any:
-    return refusing if fails else made
-
-
-def refusing() -> int:
-    raise FedscopeError("no room")
-
-
 def test_errors_are_the_tasks_own_and_warnings_are_told_once() -> None:
     team = Team(Pool())
     got: list[int] = []
