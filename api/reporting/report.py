@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import BytesIO
@@ -20,7 +20,7 @@ from ..training.run_checks import Soundness, check_run
 from .clients import Client, clients_of
 from .html import LIVE, MARK, SORTING, page, paragraphs, picture, table
 from .kinds import SECTIONS, Beside, Found, beside
-from .verdict import verdict
+from .verdict import soundness, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,11 +41,13 @@ class Report:
         html: the page.
         results: how many results it shows.
         faults: how many faults the runs' checks found.
+        broken: by run why it is not sound, a sentence each; sound ones are left out.
     """
 
     html: str
     results: int
     faults: int
+    broken: Mapping[str, str]
 
     def save(self, path: Path | str, *, force: bool = False) -> Path:
         """Write it; an earlier report there is replaced.
@@ -133,6 +135,11 @@ def report(
         page(name, "\n".join(part for part in parts if part), [*live.scripts(), SORTING]),
         sum(len(own.results) for own in results),
         sum(len(sound.faults) for sound in checks),
+        {
+            run.name: said.answer
+            for run, one in zip(opened, checks, strict=True)
+            if (said := soundness(run, one)).tone == "bad"
+        },
     )
 
 

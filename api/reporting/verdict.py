@@ -54,10 +54,10 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
         return Sentence(asks, f"No: {name}: {what}{more}.", "bad")
     lost = diverged(run)
     if lost:
-        rounds = spans(sorted(lost))
+        rounds = _rounds(sorted(lost))
         clients = sorted({k for own in lost.values() for k in own})
         whose = f"client {clients[0]}" if len(clients) == 1 else f"{len(clients)} clients"
-        return Sentence(asks, f"No: {whose} diverged (the training loss is not finite in round {rounds}).", "bad")
+        return Sentence(asks, f"No: {whose} diverged (the training loss is not finite in {rounds}).", "bad")
     planned = (run.config or {}).get("run", {}).get("rounds")
     short = "" if planned in (None, sound.rounds) else f" of {planned}"
     sums = f"{sound.checksums:,} checksums hold" if sound.checksums else "it has no checksums"

@@ -38,11 +38,13 @@ def command(
         made = make(list(runs), title=title, progress=lambda what, done, of: told(done, of))
     made.save(path, force=force)
     if as_json:
-        click.echo(json.dumps({"results": made.results, "faults": made.faults, "files": [str(path)]}))
+        said = {"results": made.results, "faults": made.faults, "broken": dict(made.broken), "files": [str(path)]}
+        click.echo(json.dumps(said))
         return
     shown = "1 result" if made.results == 1 else f"{made.results} results"
-    faults = "sound" if not made.faults else f"{made.faults} fault{'s' if made.faults > 1 else ''} found"
-    click.echo(f"{path}: {shown}, {faults}")
+    click.echo(f"{path}: {shown}{'' if made.broken else ', sound'}")
+    for name, why in made.broken.items():
+        click.echo(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
 def _answered(path: Path) -> None:

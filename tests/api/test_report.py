@@ -157,7 +157,9 @@ def test_the_clients_are_those_of_the_rounds(runs: Path) -> None:
         assert one.weight == pytest.approx(np.mean(weights), rel=1e-15)
 
 
-def test_a_damaged_file_and_diverged_clients_come_first(runs: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_and_diverged_clients_come_first(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = runs / "two" / "rounds" / "00002.h5"
     with h5py.File(path, "r+") as file:
         file["global/fc1.weight"][0, 0] += 1
@@ -165,8 +167,12 @@ def test_a_damaged_file_and_diverged_clients_come_first(runs: Path, tmp_path: Pa
     assert made.faults > 0
     assert "No: rounds/00002.h5: global/fc1.weight is not what was written" in Page(made.html).words
     lost = trained(tmp_path / "lost", client={"lr": 1e30})
-    words = Page(report(lost).html).words
-    pattern = r"No: (client \d+|\d clients) diverged \(the training loss is not finite in round [1-3-]+\)"
+    unsound = report(lost)
+    words = Page(unsound.html).words
+    assert unsound.faults == 0
+    assert fedscope(["report", str(lost.path), "--out", str(tmp_path / "page")]) == 0
+    assert f"  lost is not sound: {unsound.broken['lost'].removeprefix('No: ')}" in capsys.readouterr().out
+    pattern = r"No: (client \d+|\d clients) diverged \(the training loss is not finite in rounds? [1-3-]+\)"
     assert re.search(pattern, words)
 
 
@@ -205,7 +211,9 @@ def test_the_command_writes_over_reports_and_nothing_else(
     assert f"{page}: 3 results, sound" in capsys.readouterr().out
     first = page.read_bytes()
     assert fedscope(["report", one, "--out", str(tmp_path / "page"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"results": 3, "faults": 0, "files": [str(page)]}
+    assert json.loads(capsys.readouterr().out) == {
+        **{"results": 3, "faults": 0, "broken": {}, "files": [str(page)]},
+    }
     assert page.read_bytes() == first
     page.write_text("<html>mine</html>")
     assert fedscope(["report", one, "--out", str(page)]) == 2
