@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
@@ -26,14 +25,26 @@ def is_cluster(engine: str) -> bool:
     return engine.partition(":")[0] == "ray"
 
 
-@cache  # Ray has one connection a process, and its workers are kept from question to question
+#: Ray has one connection a process, and its workers are kept from question to question
+_TEAMS: dict[str, Team] = {}
+
+
 def cluster_named(engine: str) -> Team:
     """``ray``: the cluster of ``RAY_ADDRESS``, or where that is not set a worker a core of this machine; ``ray:2``; or
-    ``ray:ADDRESS``.
+    ``ray:ADDRESS``. Workers of another name end.
 
     Raises:
         FedscopeError: another name; Ray is not installed; no cluster is there.
     """
+    if engine not in _TEAMS:
+        _TEAMS[engine] = _team(engine)
+    for other, team in _TEAMS.items():  # whose workers have the cores that this one's need
+        if other != engine:
+            team.close()
+    return _TEAMS[engine]
+
+
+def _team(engine: str) -> Team:
     from .ray_pool import RayPool
     from .team import Team
 

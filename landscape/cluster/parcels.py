@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,25 +60,36 @@ class Packing:
 
     def __init__(self, store: Callable[[Any], Any], pickler: type[pickle.Pickler] = pickle.Pickler) -> None:
         self._store, self._pickler = store, pickler
-        self._stored: dict[int, tuple[Any, Any]] = {}  # the array itself, or its number might be given to another
+        # with the array itself, or its number might be given to another; a constant's is forgotten when it ends
+        self._stored: dict[int, tuple[Any, Any]] = {}
         self._holders: dict[int, int] = {}
         self._under_way: dict[Any, list[int]] = {}
-        self._constant: dict[int, Any] = {}
+        self._constant: dict[int, weakref.ref[Any]] = {}
 
     def keep(self, objects: Iterable[Any]) -> None:
-        """From now on the arrays in these are constant: once stored, they stay so."""
-        constant = self._constant
+        """From now on the arrays in these are constant: once stored, they stay so as long as somebody holds them."""
+        constant, remember = self._constant, self._remember
 
         class Looking(self._pickler):  # type: ignore[name-defined,misc]
             def persistent_id(self, obj: Any) -> int | None:
                 if not _is_large(obj):
                     return None
-                constant[id(obj)] = obj
+                if id(obj) not in constant:
+                    remember(obj)
                 return 0
 
         for one in objects:
             if id(one) not in constant:
                 Looking(io.BytesIO(), protocol=pickle.HIGHEST_PROTOCOL).dump(one)
+
+    def _remember(self, one: Any) -> None:
+        key = id(one)
+
+        def forget(_: Any) -> None:
+            self._constant.pop(key, None)
+            self._stored.pop(key, None)
+
+        self._constant[key] = weakref.ref(one, forget)
 
     def pack(self, name: Any, content: Any) -> Parcel:
         """Pack an object, whose arrays stay stored until :meth:`release` of that name."""
@@ -92,7 +104,8 @@ class Packing:
                 return None
             strides = (tuple(one.shape), one.stride()) if isinstance(one, Tensor) else None
             if key not in self._stored:
-                self._stored[key] = one, self._store(one if strides is None else _flat(one))
+                reference = self._store(one if strides is None else _flat(one))
+                self._stored[key] = None if key in self._constant else one, reference
             references.append(self._stored[key][1])
             found[key] = len(references) - 1, strides
             return found[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,8 @@ from .team import Lost
 
 #: seconds to look for a cluster
 SEARCH = 10
+#: where this process has joined Ray
+_joined: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,9 @@ class RayPool:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         # Ray listens on all of the machine's addresses, and runs what it is sent
-        if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
+        open_to_all = self.address == "local" and "RAY_AUTH_MODE" not in os.environ
+        too_late = open_to_all and "ray" in sys.modules
+        if open_to_all and not too_late:
             os.environ["RAY_AUTH_MODE"] = "token"
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         try:
@@ -52,7 +57,17 @@ class RayPool:
                 'the engine ray needs Ray, which is not installed; pip install "fedscope[ray]", or leave --engine out'
             ) from None
         if ray.is_initialized():
+            if _joined and _joined[-1] != self.address:
+                raise FedscopeError(
+                    f"this process works with Ray at {_joined[-1]} already, and takes no other; use {self.address} in "
+                    "a process of its own"
+                )
             return
+        if too_late:
+            raise FedscopeError(
+                "Ray was imported before it could be given a token, so that all of the network could send it work; set "
+                "RAY_AUTH_MODE=token in the environment, or call ray.init first"
+            )
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self.address == "local":
             from ..evaluation.compute import cores
@@ -78,6 +93,7 @@ class RayPool:
         finally:
             if current_thread() is main_thread():  # Ray has put a handler of its own there
                 signal.signal(signal.SIGTERM, before)
+        _joined.append(self.address)
 
     @property
     def size(self) -> int:

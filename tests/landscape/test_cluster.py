@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import subprocess
@@ -10,7 +11,9 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from socket import socket
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,9 +23,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.landscape.cluster import named, ray_pool
 from fedscope.landscape.cluster.jobs import Desk, Facts, Job
 from fedscope.landscape.cluster.named import cluster_named
 from fedscope.landscape.cluster.parcels import LARGE, Packing, Parcel, opened
+from fedscope.landscape.cluster.ray_pool import RayPool
 from fedscope.landscape.cluster.team import LOSSES, Lost, Team
 from fedscope.landscape.vision import torchvision_part
 
@@ -278,6 +283,8 @@ def test_constants_are_stored_once_and_other_arrays_as_long_as_they_are_under_wa
     assert [type(array).__name__ for array in pool.stored.values()].count("ndarray") == len(pool.stored)
     assert sum(array.nbytes == 4 * LARGE for array in pool.stored.values()) == 1
     assert len(pool.packing._stored) == 1  # the constant
+    del data
+    assert not pool.packing._stored  # nor are those of one training kept beside those of the next
 
 
 @settings(max_examples=60, deadline=None)
@@ -325,3 +332,45 @@ def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(FedscopeError, match=r'pip install "fedscope\[ray\]", or leave --engine out$'):
         cluster_named("ray:2")
+
+
+def test_a_ray_that_can_have_no_token_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with pytest.raises(FedscopeError, match=r"^Ray was imported before .* set RAY_AUTH_MODE=token in the en"):
+        RayPool("local", 2)
+    assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_a_cluster_that_has_ended_and_one_that_lets_nobody_in_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**how: object) -> None:
+        raise ConnectionError("Failed to connect")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=refuse))
+    with socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(FedscopeError, match=r"does not let this command in .* RAY_AUTH_TOKEN here too"):
+            RayPool(address)
+    with pytest.raises(FedscopeError, match=rf"^there is no Ray cluster at {address} "):
+        RayPool(address)
+
+
+def test_one_process_has_one_team_and_one_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named, "_TEAMS", {})
+    monkeypatch.setattr(named, "_team", lambda engine: Team(Pool(2)))
+    first = cluster_named("ray:2")
+    assert list(first.run(Job(Shift(), made), range(3))) == [1100, 1101, 1102]
+    assert cluster_named("ray:2") is first
+    assert first.pool.alive  # type: ignore[attr-defined]
+    other = cluster_named("ray")
+    assert not first.pool.alive  # type: ignore[attr-defined]
+    assert list(other.run(Job(Shift(), made), range(3))) == [1100, 1101, 1102]
+    assert list(cluster_named("ray:2").run(Job(Shift(), made), range(3))) == [1100, 1101, 1102]
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setattr(ray_pool, "_joined", ["local"])
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    RayPool("local", 3)
+    with pytest.raises(FedscopeError, match=r"^this process works with Ray at local already, and takes no other; use"):
+        RayPool("n:1")
