@@ -259,7 +259,14 @@ def refuse_unwritable(file: Path) -> None:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write a web page."""
+    """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
+    from ..landscape.drawing.paper import apart
+
+    page, name, library = apart(page)
+    beside = path.parent / name
+    if library and not (beside.exists() and beside.stat().st_size == len(library)):
+        with write_durably(beside) as temporary:
+            temporary.write_bytes(library)
     with write_durably(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path

@@ -161,6 +161,25 @@ def as_page(figure: Any, name: str, narrow: str = "") -> str:
     return html.replace("<html>", '<html lang="en">', 1).replace("</head>", f"{head}</head>", 1)
 
 
+def apart(page: str) -> tuple[str, str, bytes]:
+    """A page that takes plotly.js from a file beside it, that file's name, and what is in it; a page without it as it
+    is, with nothing beside it.
+
+    >>> apart("<p>words</p>")
+    ('<p>words</p>', '', b'')
+    """
+    if "Plotly.newPlot" not in page:
+        return page, "", b""
+    from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+    library, name = str(get_plotlyjs()), f"plotly-{get_plotlyjs_version()}.min.js"
+    before, found, after = page.partition(library)
+    begin = "<script>"
+    if not found or not before.endswith(begin):
+        return page, "", b""
+    return f'{before.removesuffix(begin)}<script src="{name}">{after}', name, library.encode()
+
+
 def laid_out(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:
     """What is in a plotly figure of these traces, on white paper: plotly itself takes ten times as long, of which most
     goes into copies of its template. Nobody looks whether the words of ``layout`` are plotly's; a test does.

@@ -91,7 +91,9 @@ def test_the_function_and_the_command_give_the_same_numbers_and_files(
     here, said = asked_once(name)
     monkeypatch.chdir(here)
     files = said.pop("files")
-    assert sorted(files) == sorted(path.name for path in here.iterdir() if path.name != "runs")
+    # what draws pages lies beside them, once a folder
+    there = [path.name for path in here.iterdir() if path.name != "runs" and not path.match("plotly-*.min.js")]
+    assert sorted(files) == sorted(there)
     result = FROM_PYTHON[name]()
     assert result.numbers() == said
     assert json.loads(json.dumps(result.numbers(), allow_nan=False)) == result.numbers(), "plain JSON types"

@@ -249,6 +249,12 @@ def test_panels_over_rounds_and_runs(runs: Path, capsys: pytest.CaptureFixture[s
         "p.round-5.basin.csv", "p.round-5.html", "p.round-5.nc",
     ]  # fmt: skip
     assert out.count("from the minimum of the plane") == 3
+    (library,) = Path().glob("plotly-*.min.js")
+    for page in Path().glob("p.*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert f'<script src="{library.name}"></script>' in text
+        assert page.stat().st_size < 200_000
+    assert "Plotly" in library.read_text(encoding="utf-8")
     with Path("p.round-1.basin.csv").open() as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
     stored = Plane.load("p.round-1.nc")
