@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checkpoints import Run
+from ..checkpoints import FedscopeError, Round, Run
 
 #: classes that are named of a client
 NAMED = 3
@@ -34,16 +34,28 @@ class Client:
     classes: tuple[tuple[int, float], ...] = ()
 
 
+def readable(run: Run) -> list[Round]:
+    """The rounds whose files say who took part; what is wrong with the others is the check's to say."""
+    found = []
+    for number in run.rounds:
+        round_ = run.round(number)
+        try:
+            round_.client_ids  # noqa: B018 (read now)
+        except FedscopeError:
+            continue
+        found.append(round_)
+    return found
+
+
 def clients_of(run: Run) -> Sequence[Client]:
     """Those that took part, by their numbers. Reads the rounds' columns, no models."""
     rows: dict[int, list[tuple[int, int | None, float, float | None]]] = {}
-    for number in run.rounds:
-        round_ = run.round(number)
+    for round_ in readable(run):
         count = len(round_.client_ids)
         samples = round_.client_samples.tolist() if round_.has("client_samples") else [None] * count
         loss = round_.client_loss.tolist() if round_.has("client_loss") else [None] * count
         for k, *row in zip(round_.client_ids.tolist(), samples, round_.weights.tolist(), loss, strict=True):
-            rows.setdefault(k, []).append((number, *row))
+            rows.setdefault(k, []).append((round_.number, *row))
     return [
         Client(
             id=k,

@@ -84,10 +84,13 @@ class Beside:
     Attributes:
         results: in the order of the page.
         left_out: files that are not shown, and why, a clause each.
+        closures: by the base of a decomposition how far its factors are from the loss that they add up to, at most and
+            relative; of those within a page on the factors, too.
     """
 
     results: tuple[Found, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    closures: Mapping[str, float] = field(default_factory=dict)
 
 
 def beside(run: Run) -> Beside:
@@ -116,7 +119,13 @@ def beside(run: Run) -> Beside:
     # a page on the factors holds their decomposition
     explained = {one.base for one in found if one.kind.name == "Explanation"}
     shown = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
-    return Beside(tuple(shown), left_out)
+    closures = {str(one.base): _closure(one.result) for one in found if one.kind.name == "Decomposition"}
+    return Beside(tuple(shown), left_out, closures)
+
+
+def _closure(decomposition: Result) -> float:
+    errors = [abs(row.get("closure_error") or 0.0) for row in decomposition.numbers()["rounds"]]
+    return max(errors, default=0.0)
 
 
 def _format_of(path: Path, left_out: dict[str, str]) -> str | None:

@@ -102,7 +102,7 @@ def report(
     given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     if not given:
         raise FedscopeError("a report is about runs, and none is given; give RUN, or several")
-    opened = [open_run(one) for one in given]
+    opened = [open_run(one, "") for one in given]
     refuse_one_name(opened)
     for run in opened:
         run.round("last")  # says that there is none
@@ -339,9 +339,8 @@ def _checked(run: Run, sound: Soundness, own: Beside, *, several: bool) -> str:
         *((f"left out: {name}", why) for name, why in own.left_out.items()),
     ]
     closures = [
-        (f"{one.base}", f"the factors add up to {float(worst):.0e} of the loss")
-        for one in own.results
-        if (worst := one.result.attrs.get("closure")) is not None
+        (f"closure of {base}", f"the factors add up to the loss, but for {worst:.0e} of it at most")
+        for base, worst in own.closures.items()
     ]
     name = f"<h3>{escape(run.name)}</h3>" if several else ""
     return name + table(("check", "found"), [*rows, *closures], text=[0, 1])

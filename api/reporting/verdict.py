@@ -13,6 +13,7 @@ from ..decomposition.explanation.result import Explanation
 from ..decomposition.factors.result import Decomposition
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
+from .clients import readable
 from .kinds import Beside
 
 #: how far a client's error may be above its model's before averaging is said to have helped, in deviations over clients
@@ -69,13 +70,12 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
 def diverged(run: Run) -> dict[int, list[int]]:
     """By round the clients whose training loss is not finite."""
     found: dict[int, list[int]] = {}
-    for number in run.rounds:
-        round_ = run.round(number)
+    for round_ in readable(run):
         if not round_.has("client_loss"):
             continue
         own = round_.client_ids[~np.isfinite(round_.client_loss)].tolist()
         if own:
-            found[number] = own
+            found[round_.number] = own
     return found
 
 
@@ -139,7 +139,7 @@ def composition(results: Beside) -> list[Sentence]:
 
 def recorded(run: Run) -> Sentence:
     """Of which rounds the clients were kept, because that bounds what can be asked."""
-    rounds = [run.round(number) for number in run.rounds]
+    rounds = readable(run)
     whole = [one.number for one in rounds if one.has_clients]
     some = [one.number for one in rounds if one.has_sample]
     sketched = [one.number for one in rounds if one.has_sketch]

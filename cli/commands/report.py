@@ -56,7 +56,7 @@ def _answered(path: Path) -> None:
     from ..answering import obtain
     from ..options import Output
 
-    run = open_run(path)
+    run = open_run(path, "")
     asked, refused = lacking(run, beside(run))
     for words, why in refused.items():
         click.echo(f"fedscope: not asked: fedscope {words}: {why}", err=True)

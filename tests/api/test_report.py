@@ -133,6 +133,10 @@ def test_it_says_what_the_files_say(runs: Path) -> None:
         assert hashlib.sha256(path.read_bytes()).hexdigest() in page.words
     assert (runs / "one" / "config.toml").read_text().split("\n")[1] in "".join(page.text)
     assert "All clients' models of rounds 1-3." in page.words
+    (decomposed,) = [one.result for one in beside(run).results if one.kind.name == "Decomposition"]
+    worst = max(abs(row["closure_error"]) for row in decomposed.numbers()["rounds"])
+    assert 0 < worst < 1e-6
+    assert f"the factors add up to the loss, but for {worst:.0e} of it at most" in page.words
     assert "fedscope cka RUN --rounds last compares what clients answer." in page.words
 
 
@@ -174,6 +178,17 @@ def test_a_damaged_file_and_diverged_clients_come_first(
     assert f"  lost is not sound: {unsound.broken['lost'].removeprefix('No: ')}" in capsys.readouterr().out
     pattern = r"No: (client \d+|\d clients) diverged \(the training loss is not finite in rounds? [1-3-]+\)"
     assert re.search(pattern, words)
+
+
+def test_a_round_that_cannot_be_read_is_a_fault_of_the_page_and_not_its_end(runs: Path) -> None:
+    path = runs / "two" / "rounds" / "00001.h5"
+    path.write_bytes(path.read_bytes()[:900])
+    run = Run.open(runs / "two")
+    words = Page(report(run).html).words
+    assert "No: rounds/00001.h5:" in words
+    assert "All clients' models of rounds 2-3." in words
+    kept = {int(k) for t in (2, 3) for k in run.round(t).client_ids}
+    assert {one.id for one in clients_of(run)} == kept
 
 
 def test_results_of_another_run_are_left_out_and_said_to_be(runs: Path) -> None:
@@ -227,6 +242,7 @@ def test_the_command_writes_over_reports_and_nothing_else(
     for words, said in (
         ([str(tmp_path / "nowhere")], "nowhere does not exist"),
         ([one, one], "2 of the runs are called 'one'"),
+        ([f"{one}@2"], f"{one}@2 names a model, but a whole run is asked for; give {one}\n"),
     ):
         assert fedscope(["report", *words, "--out", str(tmp_path / "other")]) == 2
         assert said in capsys.readouterr().err
