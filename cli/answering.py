@@ -48,7 +48,8 @@ def answer(question: Question[Any], output: Output, blocks: Blocks | None = None
     written = [Path(f"{base}{end}") for end in question.derived]
     written += [path for path in _numbers(question, base) if path.exists()]
     written += [path for path in derived if path not in written]
-    figures, pages = result.figures(output.inches, output.title, **drawing), result.pages(output.title)
+    figures = result.figures(output.inches, output.title, **drawing)
+    pages = result.pages(output.title, **drawing)
     written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
     for end, figure in figures.items():
         written += save_figure(figure, f"{base}{end}")

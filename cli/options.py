@@ -237,6 +237,33 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _gathered(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 
 
+def surface_options(*, panels: bool) -> Decorator:
+    """--cmap, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own name."""
+    from ..landscape.planes.colours import SHARED
+
+    limits = "Ends of the {} scale{}, to compare figures  [default: of what is drawn]."
+    options: list[Decorator] = [
+        click.option(
+            "--cmap", default="viridis", show_default=True, help="Colour map of surfaces, by its name in matplotlib."
+        ),
+        click.option(
+            "--loss-limits", type=float, nargs=2, metavar="LOW HIGH", help=limits.format("loss's", " in nats")
+        ),
+        click.option(
+            "--error-limits", type=float, nargs=2, metavar="LOW HIGH", help=limits.format("error's", " in per cent")
+        ),
+    ]
+    if panels:
+        options.append(choice("--scale", SHARED, "Which panels share a colour scale: all, those of a row, or none."))
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same of results without a figure."""
     return _gathered(function, "output", Output, [_OUT, _FORCE, _JSON])

@@ -37,7 +37,7 @@ def draw_curves(
     """A panel a measure, one colour a run.
 
     Where a run averages over rounds, the line of its test loss and error is the averaged model's from the first
-    averaged round on (filled dot), and that of its ``global`` goes on thin behind it. A mean over clients has a band of
+    averaged round on (filled dot), and that of its ``global`` goes on, thin and dark. A mean over clients has a band of
     one deviation. The clients' mean error on the test set is dotted: in the panel of the test error with its band, in
     that of the error on their own test parts without. What has a panel of its own is drawn there alone,
     and of more than four runs there are no bands over clients.
@@ -105,8 +105,16 @@ def _draw(
     # where nothing is averaged yet the two are one; they part a round before the dot, or a window before it
     x, y = _smooth(curve.round, _shown(measure, curve.values[measure.column]), smoothing)
     own = slice(max(int(np.searchsorted(x, begin)) - 1 - smoothing, 0), None)
-    axes.plot(x[own], y[own], color=look["color"], linewidth=0.8, alpha=0.6, zorder=2.5)
+    axes.plot(x[own], y[own], color=_darker(look["color"]), linewidth=0.6, zorder=3.5)
     return marks | {"dot", "global"}
+
+
+def _darker(colour: str) -> tuple[float, float, float]:
+    """Seen in front of a line of ``colour``."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return red / 2, green / 2, blue / 2
 
 
 def _target(axes: Axes, curves: Curves, measure: Measure) -> set[str]:
@@ -170,7 +178,7 @@ def _handles(curves: Curves, marks: set[str]) -> list[Any]:
     grey = "0.4"
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
-        "global": Line2D([], [], color=grey, linewidth=0.8, alpha=0.6, label="its global"),
+        "global": Line2D([], [], color=_darker(grey), linewidth=0.6, label="its global"),
         "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
         "clients alone": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients"),
         "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),

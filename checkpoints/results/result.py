@@ -81,8 +81,9 @@ class Result(ABC):
         """All figures by what stands behind the base in their names; ``drawing`` is what this figure can be asked."""
         return {"": self.figure(width, title, **drawing)}
 
-    def pages(self, title: str | None = None) -> dict[str, str]:
-        """Web pages by what stands behind the base in their names; most results have none."""
+    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
+        """Web pages by what stands behind the base in their names; most results have none. ``drawing`` is as of
+        :meth:`figures`."""
         return {}
 
     @abstractmethod
@@ -177,9 +178,10 @@ class Collection(Result, Generic[R]):
         """Every part's sentence, a line each."""
         return "\n".join(part.summary() for part in self)
 
-    def pages(self, title: str | None = None) -> dict[str, str]:
+    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """Every part's pages."""
-        return {f"{end}{more}": page for end, part in self.parts.items() for more, page in part.pages(title).items()}
+        pages = {end: part.pages(title, **drawing) for end, part in self.parts.items()}
+        return {f"{end}{more}": page for end, own in pages.items() for more, page in own.items()}
 
 
 def plain(value: Any) -> Any:

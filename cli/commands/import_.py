@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from ..options import Output, output_options
+from ..options import Output, output_options, surface_options
 
 #: options that models have and surfaces have not, and the other way round
 _OF_MODELS = ("start", "global_", "samples", "model", "data")
-_OF_SURFACES = ("split", "width", "title", "redraw")
+_COLOURS = ("cmap", "loss_limits", "error_limits")
+_OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
 
 @click.command(
@@ -44,8 +45,9 @@ _OF_SURFACES = ("split", "width", "title", "redraw")
     type=click.Choice(["train", "test"]),
     help="Surfaces: which losses (default: the only ones; of both, test of an .h5 and train of a plane.npz).",
 )
+@surface_options(panels=False)
 @output_options
-def command(files: tuple[str, ...], output: Output, split: str | None, **models: Any) -> None:
+def command(files: tuple[str, ...], output: Output, split: str | None, **given: Any) -> None:
     """Make a run of models that another program has trained, or draw a surface that it has computed.
 
     MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz) become the clients of a new run's one round, numbered
@@ -58,6 +60,7 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **models:
     from ...checkpoints import FedscopeError
     from ...questions.imported import is_surface
 
+    models = {name: value for name, value in given.items() if name not in _COLOURS}
     surfaces = [file for file in files if is_surface(file)]
     if surfaces and len(files) > 1:
         other = next((file for file in files if file not in surfaces), None)
@@ -67,7 +70,7 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **models:
         )
     if surfaces or not _are_models(files, output, models):
         _refuse(_OF_MODELS, f"is for models, and {files[0]} is none; leave it out")
-        _surface(files[0], split, output)
+        _surface(files[0], split, output, {name: given[name] for name in _COLOURS})
     else:
         _refuse(_OF_SURFACES, f"is for a surface, and {files[0]} is none; leave it out")
         _models(files, output, models)
@@ -80,8 +83,9 @@ def _refuse(names: Sequence[str], why: str) -> None:
     asked = click.get_current_context()
     for name in names:
         if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            value = "" if asked.params[name] is True else f" {asked.params[name]}"
-            raise FedscopeError(f"--{name.rstrip('_')}{value} {why}")
+            given = asked.params[name]
+            value = "" if given is True else f" {' '.join(map(str, given)) if isinstance(given, tuple) else given}"
+            raise FedscopeError(f"--{name.rstrip('_').replace('_', '-')}{value} {why}")
 
 
 def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> bool:
@@ -94,9 +98,10 @@ def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) 
     return several or asked or (output.out is not None and Path(files[0]).suffix.lower() in SUFFIXES)
 
 
-def _surface(file: str, split: str | None, output: Output) -> None:
+def _surface(file: str, split: str | None, output: Output, drawing: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
+    from ...landscape.planes.colours import Colours
     from ...questions.imported import imported
     from ..answering import answer
 
@@ -107,7 +112,7 @@ def _surface(file: str, split: str | None, output: Output) -> None:
             f"{target} holds no imported surface but a plane that fedscope has computed; draw it again with the "
             "command that made it, or give another --out"
         )
-    answer(question, output)
+    answer(question, output, **vars(Colours(**drawing)))
 
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:

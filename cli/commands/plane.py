@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from ...asking.measured_on import Source
-from ..options import Count, Output, launcher_options, normalization_option, output_options, source_options
+from ..options import (
+    Count,
+    Output,
+    launcher_options,
+    normalization_option,
+    output_options,
+    source_options,
+    surface_options,
+)
 
 #: under which the words of a command are kept until it runs
 WORDS = "fedscope.plane.words"
@@ -60,6 +68,7 @@ class _Plane(click.Command):
     "--blocks", type=Count(1), default=8, show_default=True, help="With jobs: how many blocks a surface is cut into."
 )
 @click.option("--block", nargs=4, type=(int, int, int, click.Path(path_type=Path)), hidden=True)
+@surface_options(panels=True)
 @output_options
 def command(
     models: tuple[str, ...],
@@ -69,6 +78,10 @@ def command(
     job: tuple[str, ...],
     blocks: int,
     block: tuple[int, int, int, Path] | None,
+    cmap: str,
+    loss_limits: tuple[float, float] | None,
+    error_limits: tuple[float, float] | None,
+    scale: str,
     **settings: Any,
 ) -> None:
     """Losses on the plane through three models; their mean is the white cross.
@@ -79,9 +92,12 @@ def command(
     With --rounds: three clients and their mean in each of these rounds, and the last three global models. With
     --clients, --trajectory or --random: planes near many models, or round one.
     """
+    from ...checkpoints import FedscopeError
+    from ...landscape.planes.colours import Colours
     from ...questions.plane import plane
     from ..answering import answer
 
+    colours = Colours(cmap, loss_limits, error_limits)
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
@@ -91,7 +107,12 @@ def command(
 
         Block(block[3], *block[:3]).measure(question)
         return
-    answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]))
+    drawing = vars(colours)
+    if len(question.ends) > 1:
+        drawing = {**drawing, "scale": scale}
+    elif scale != "figure":
+        raise FedscopeError(f"--scale {scale} is about figures of several planes, and this one has one; leave it out")
+    answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]), **drawing)
 
 
 def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, adaptive: bool) -> Any:

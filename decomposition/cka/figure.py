@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_columns, room_for
+from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_columns, room_beside, room_for
 from ...landscape.drawing.paper import (
     CHARACTER,
     COLOURS,
@@ -82,9 +82,10 @@ def draw_clients(
     curves, high = len(drawn - {"maps"}), CURVES if "maps" in drawn else ALONE
     scale = scale_of([similarity.cka for rounds in shown for similarity in rounds])
     with paper_style(width):
-        side = _side(width, columns)
         named = [[[str(k) for k in similarity.client_ids] for similarity in rounds] for rounds in shown]
-        ids = max(room_for(names, side) for row in named for names in row)
+        every = [names for row in named for names in row]
+        beside, side = _beside(every, width, columns)
+        ids = max(room_for(names, side) for names in every)
         remark = wrapped(_remark(results, drawn), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL if "maps" in drawn else 0
@@ -93,16 +94,16 @@ def draw_clients(
         for r, (result, rounds) in enumerate(zip(results, shown, strict=True) if "maps" in drawn else ()):
             down = top + r * row + TITLE
             for c, similarity in enumerate(rounds):
-                left = LEFT + c * (side + BETWEEN)
+                left = LEFT + beside + c * (side + BETWEEN + beside)
                 axes = sheet.axes(left, down, side, side)
                 image = _heat_map(axes, similarity.cka, scale, side)
                 axes.set_title(f"round {similarity.round}", fontsize=SMALL, pad=3)
                 if room_for(named[r][c], side):
-                    name_columns(axes, named[r][c], side)
+                    name_columns(axes, named[r][c], side, rows=beside > 0)
                 sheet.text(left + side / 2, down + side + ids + 0.03, "client", ha="center", va="top", size=SMALL)
             name = shortened(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
             sheet.text(0.13, down + side / 2, name, ha="center", rotation=90, size=SMALL)
-            _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN) - BETWEEN + GAP, down, side)
+            _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN + beside) - BETWEEN + GAP, down, side)
         lowest = below - BELOW
         across = min(width - AXIS - ENDS, (width - AXIS - NAMES) / (1 + AWAY))
         if "error" in drawn:
@@ -152,9 +153,18 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
     return [rounds[i] for i in sorted({0, len(rounds) - 1} | middle)]
 
 
-def _side(width: float, columns: int) -> float:
-    """Of a map, where there are so many side by side."""
-    room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1)
+def _beside(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
+    """What the names of rows take beside each map, in inches, and the side of a map then; 0 where they would leave too
+    little for names below."""
+    alone = _side(width, columns)
+    beside = max((room_beside(names, alone) for names in named), default=0.0)
+    side = _side(width, columns, beside)
+    return (beside, side) if all(room_for(names, side) for names in named if room_for(names, alone)) else (0.0, alone)
+
+
+def _side(width: float, columns: int, beside: float = 0.0) -> float:
+    """Of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
+    room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1) - beside * columns
     return min(room / columns, WIDEST * width / 3.5)
 
 

@@ -129,7 +129,7 @@ class Embedding(TableResult):
 
         return draw_page(self, title)
 
-    def pages(self, title: str | None = None) -> dict[str, str]:
+    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """The page lies beside it."""
         return {".embedding": self.page(title)}
 

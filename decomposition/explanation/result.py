@@ -132,7 +132,7 @@ class Explanation(Result):
         """The decomposition's."""
         return self.decomposition.figure(width, title)
 
-    def pages(self, title: str | None = None) -> dict[str, str]:
+    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """The page with its figure."""
         picture = BytesIO()
         self.figure(title=title).savefig(picture, format="png", dpi=300)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .result import Decomposition, RunFactors
 
 # Inches. Margins are fixed and not fitted, so that panels of figures of one width lie on each other.
-LEFT, RIGHT, TOP, GAP, COLUMN_GAP, XLABEL, EDGE = 0.5, 0.8, 0.36, 0.27, 0.12, 0.4, 0.06
+LEFT, RIGHT, TOP, GAP, COLUMN_GAP, XLABEL, EDGE = 0.62, 0.8, 0.36, 0.27, 0.12, 0.4, 0.06
 HEIGHTS = {"large": 1.45, "small": 0.95, "clients": 1.1, "distance": 0.75, "error": 0.75}
 # Without the others a panel is at least so high.
 ALONE = 1.1
@@ -50,10 +50,14 @@ TITLES = {
     "cross-entropy": ("factors of the cross-entropy (nats)", "cross-entropy (nats)"),
     "zero-one": ("factors of the 0-1 loss (share of samples)", "0-1 loss (share)"),
     "small": ("the small ones, enlarged and side by side", "small ones, enlarged"),
-    "clients": ("each client alone; lines: p-weighted means", "each client alone"),
-    "distance": ("distance of clients to their average (L2)", "distance to average"),
-    "error": ("measured test error (%)", "test error (%)"),
+    "clients": ("dots: clients; lines: p-weighted means", "dots: clients"),
+    "distance": ("distance of clients to their average", "distance to average"),
+    "error": ("measured test error", "test error"),
 }
+# What stands at the axes of values: the unit, or of what has none the loss.
+UNITS = {"squared": "squared error", "cross-entropy": "nats", "zero-one": "share", "distance": "$L_2$", "error": "%"}
+# From that label to the panel's edge, in inches, and what is free at the left of narrow columns, which have none.
+UNIT_AWAY, SLIM = 0.48, 0.5
 
 
 # What is asked for by a name, and what results without it have not.
@@ -93,8 +97,9 @@ def draw_factors(
     }
     heights, columns = _heights(panels, exists), len(result.runs)
     first = next(iter(heights))
-    right = max(RIGHT, (LABEL + 0.06 * (width - LEFT) / columns) / (1 + 0.06 / columns))
-    wide = (width - LEFT - right - COLUMN_GAP * (columns - 1)) / columns
+    left, right, wide = _across(width, columns, LEFT)
+    if not (named := wide >= NARROW):
+        left, right, wide = _across(width, columns, SLIM)
     with paper_style(width):
         # 0.53 em is a generous mean width of a character, so no line is too long.
         note = textwrap.wrap(
@@ -105,7 +110,7 @@ def draw_factors(
         height = top + sum(heights.values()) + GAP * (len(heights) - 1)
         height += XLABEL + NOTE_LINE * len(note) + 0.06
         sheet = Sheet(width, height)
-        axes = _axes(sheet, heights, columns, top, wide)
+        axes = _axes(sheet, heights, columns, (left, top), wide)
         for column, run in enumerate(result.runs):
             if "large" in heights:
                 draw_factor_lines(axes["large", column], run.rounds, [*large, "fma_loss"])
@@ -122,7 +127,9 @@ def draw_factors(
         if "small" in heights:
             symmetric_log([axes["small", column] for column in range(columns)])
         _furnish(axes, heights, headings, wide)
-        _entitle(axes, heights, result.loss, width, width - LEFT - right)
+        for name in heights if named else ():
+            axes[name, 0].set_ylabel(UNITS.get(name, UNITS[result.loss]), fontsize=SMALL)
+        _entitle(axes, heights, result.loss, width, left, right)
         for name, high in heights.items():
             say_where_empty([axes[name, column] for column in range(columns)], wide)
             # Last, because labels stand where the lines end, which the limits decide.
@@ -134,6 +141,12 @@ def draw_factors(
         for row, line in enumerate(reversed(note)):
             sheet.text(EDGE, height - 0.05 - NOTE_LINE * row, line, fontsize=NOTE_SIZE, va="bottom", color="0.25")
     return sheet.figure
+
+
+def _across(width: float, columns: int, left: float) -> tuple[float, float, float]:
+    """What is free left and right of the columns, and how wide each is."""
+    right = max(RIGHT, (LABEL + 0.06 * (width - left) / columns) / (1 + 0.06 / columns))
+    return left, right, (width - left - right - COLUMN_GAP * (columns - 1)) / columns
 
 
 def heading(run: RunFactors) -> str:
@@ -185,16 +198,17 @@ def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, floa
 
 
 def _axes(
-    sheet: Sheet, heights: Mapping[str, float], columns: int, top: float, wide: float
+    sheet: Sheet, heights: Mapping[str, float], columns: int, corner: tuple[float, float], wide: float
 ) -> dict[tuple[str, int], Axes]:
     """A panel for each name and run; rows share their values, columns their rounds."""
     axes: dict[tuple[str, int], Axes] = {}
     first = next(iter(heights))
+    begin, top = corner
     for name, high in heights.items():
         for column in range(columns):
-            left = LEFT + column * (wide + COLUMN_GAP)
+            left = begin + column * (wide + COLUMN_GAP)
             shared: dict[str, Any] = {"sharex": axes.get((first, column)), "sharey": axes.get((name, 0))}
-            axes[name, column] = sheet.axes(left, top, wide, high, label=f"{name} {column}", **shared)
+            axes[name, column] = sheet.axes(left, top, wide, high, ylabel=UNIT_AWAY, label=f"{name} {column}", **shared)
         top += high + GAP
     return axes
 
@@ -224,12 +238,15 @@ def _furnish(
         low.text(middle, -0.19 / heights[last], "round", ha="center", va="top", transform=low.transAxes)
 
 
-def _entitle(axes: Mapping[tuple[str, int], Axes], panels: Iterable[str], loss: str, width: float, room: float) -> None:
+def _entitle(
+    axes: Mapping[tuple[str, int], Axes], panels: Iterable[str], loss: str, width: float, left: float, right: float
+) -> None:
     """Titles of the panels, over the columns alone: beside them stand the labels of the lines."""
+    room = width - left - right
     for name in panels:
         full, short = TITLES[loss if name == "large" else name]
         font: dict[str, Any] = {"fontsize": SMALL}
         words = full if _inches(full, font) <= room else short
         title = axes[name, 0].set_title(words, loc="left", pad=3, **font)
         if (excess := _inches(words, font) - room) > 0:  # begins above the numbers
-            title.set_x(-min(excess, LEFT - EDGE) / (axes[name, 0].get_position().width * width))
+            title.set_x(-min(excess, left - EDGE) / (axes[name, 0].get_position().width * width))

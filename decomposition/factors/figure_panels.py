@@ -50,8 +50,8 @@ TINY = 0.05
 CLOUD: dict[str, Any] = {
     "linestyle": "none",
     "marker": "o",
-    "markersize": 1.6,
-    "alpha": 0.45,
+    "markersize": 2.2,
+    "alpha": 0.7,
     "markeredgewidth": 0,
     "label": "_client",
 }

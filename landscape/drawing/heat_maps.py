@@ -91,6 +91,12 @@ def room_for(names: Sequence[str], side: float) -> float:
     return 0.13 if _level(names, side) else 0.05 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
+def room_beside(names: Sequence[str], side: float) -> float:
+    """How wide names beside the rows of a map of ``side`` inches are; 0 where they do not fit."""
+    size = _size(names, side)
+    return 0.03 + max(map(len, names)) * CHARACTER * size / SMALL if size >= LEGIBLE else 0.0
+
+
 def name_columns(axes: Axes, names: Sequence[str], side: float, *, rows: bool = False) -> None:
     """Names below the columns of a map, upright where they are long, and beside its rows if asked."""
     size = _size(names, side)

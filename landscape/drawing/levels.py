@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 #: By how much a band's excess grows over the one below, and how few and how many bands there may be.
 RATIO, FEWEST, MOST = 1.4, 10, 32
+#: how many there are between limits of the user's own
+BANDS = 20
 
 
 def levels(values: np.ndarray, least: float, *, fewest: int = FEWEST, step: float = 0.0) -> tuple[np.ndarray, bool]:
@@ -24,14 +28,63 @@ def levels(values: np.ndarray, least: float, *, fewest: int = FEWEST, step: floa
     return np.concatenate([[least], least + np.geomspace(start, end, bands)]), top > end * (1 + 1e-9)
 
 
+def within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
+    """Edges of bands from ``low`` to ``high``, whatever lies there: equal limits are equal scales. No band is
+    thinner than ``step``, or there are two.
+
+    >>> within(0.0, 2.0).size, within(0.0, 2.0)[[0, -1]].tolist()
+    (21, [0.0, 2.0])
+    """
+    # the second band is the thinnest
+    thinnest = max((high - low) / RATIO ** (BANDS - 1), min(step / (RATIO - 1), (high - low) / 2))
+    bands = round(1 + math.log((high - low) / thinnest) / math.log(RATIO))
+    return np.concatenate([[low], low + np.geomspace(thinnest, high - low, bands)])
+
+
+def rounded(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
+    """The same bands with round numbers between them: each edge but the first moves by a fifth of the thinner band
+    beside it at most, and the last one only upwards, so that nothing lies above it that did not.
+
+    Args:
+        last: leave the last one as it is, too.
+
+    >>> rounded(np.array([0.1233, 0.1239, 0.1262, 0.1347, 0.1498])).tolist()
+    [0.1233, 0.124, 0.126, 0.135, 0.15]
+    """
+    moved = edges.copy()
+    for i in range(1, len(edges) - (1 if last else 0)):
+        gap = np.diff(edges)[i - 1 : i + 1].min() / 5
+        low, high = edges[i] - (gap if i < len(edges) - 1 else 0.0), edges[i] + gap
+        moved[i] = _roundest(float(low), float(edges[i]), float(high))
+    return moved
+
+
+def _roundest(low: float, value: float, high: float) -> float:
+    """The number of the fewest digits from ``low`` to ``high``, and of several the nearest to ``value``."""
+    if not value or not low < high:
+        return value
+    power = math.floor(math.log10(max(abs(low), abs(high))))
+    for digits in range(16):
+        unit = 10.0 ** (power - digits)
+        steps = round(value / unit)
+        near = [float(f"{k * unit:.15g}") for k in (steps - 1, steps, steps + 1)]
+        found = [number for number in near if low <= number <= high]
+        if found:
+            return min(found, key=lambda number: abs(number - value))
+    return value
+
+
 def depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Where values lie between the levels, counted in levels; above the last one it goes on as before it.
 
     >>> depth(np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 3.0, 5.0, 9.0])).tolist()
     [0.0, 0.5, 1.0, 3.0]
     """
-    excess = values - edges[0]
-    start, ratio = edges[1] - edges[0], (edges[-1] - edges[0]) / (edges[-2] - edges[0])
+    excess, bounds = values - edges[0], edges[1:] - edges[0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(excess > start, 1 + np.log(excess / start) / np.log(ratio), excess / start)
+        logs = np.log(excess / bounds[0]), np.log(bounds / bounds[0])
+        inside = 1 + np.interp(logs[0], logs[1], np.arange(len(bounds)))
+        last = logs[1][-1] - logs[1][-2] if len(bounds) > 1 else np.log(RATIO)
+        beyond = len(bounds) + (logs[0] - logs[1][-1]) / last
+        found = np.select([excess <= bounds[0], excess <= bounds[-1]], [excess / bounds[0], inside], beyond)
     return np.where(np.isfinite(found), found, np.nan)

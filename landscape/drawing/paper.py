@@ -132,7 +132,8 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
     return tuple(written)
 
 
-_PAGE = "<style>body { margin: 0; font-family: system-ui, sans-serif; }</style>\n"
+# the gutter: plotly measures the width before a bar to scroll with takes some of it
+_PAGE = "<style>html { scrollbar-gutter: stable; } body { margin: 0; font-family: system-ui, sans-serif; }</style>\n"
 
 
 def as_page(figure: Any, name: str, narrow: str = "") -> str:

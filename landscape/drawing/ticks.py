@@ -68,10 +68,10 @@ def label_ends(ax: Axes, height: float) -> None:
         _, at = (ax.transScale + ax.transLimits).transform((0.0, values[finite[-1]]))
         places.append((float(at), label, str(line.get_color())))
     places.sort(key=lambda place: place[0])
-    sizes = [(label.count("\n") + 1) * SMALL * 1.12 / 72 / height for _, label, _ in places]
+    sizes = [(1.12 + 1.2 * label.count("\n")) * SMALL / 72 / height for _, label, _ in places]
     for (at, label, color), y in zip(places, spread([at for at, _, _ in places], sizes), strict=True):
         ax.plot([1.01, 1.05], [at, y], transform=ax.transAxes, color=color, linewidth=0.5, clip_on=False, label="_tie")
-        ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=0.95, transform=ax.transAxes)
+        ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=1.0, transform=ax.transAxes)
 
 
 def label_points(

@@ -99,9 +99,9 @@ class Basin:
         >>> roles = [(2.0, "anchor"), (2.0, "anchor"), (2.0, "anchor"), (0.5, "mean")]
         >>> models = [BasinModel("m", 0, 0, 0, d, 0, 1, 0.5, role) for d, role in roles]
         >>> Basin(0, 0, 0.5, False, tuple(models), (100.0, 120.0, 140.0)).sentence()
-        'the mean lies 0.5 from the minimum of the plane (loss 0.5), the three 2 on average, round it'
+        'the mean lies 0.5 from the minimum of the plane (loss 0.5), the three 2 on average, around it'
         """
-        where = "round it" if self.ringed else "on one side of it"
+        where = "around it" if self.ringed else "on one side of it"
         edge = ", at the edge of the range" if self.on_edge else ""
         return (
             f"the mean lies {self.mean.distance:.2g} from the minimum of the plane (loss {self.loss:.3g}{edge}), "
@@ -109,11 +109,13 @@ class Basin:
         )
 
     def caption(self) -> str:
-        """The same in a line that fits below a figure."""
-        where = "round it" if self.ringed else "on one side"
-        edge = " at the edge" if self.on_edge else ""
-        mean = f"mean {self.mean.distance:.2g} from the minimum{edge}"
-        return f"{mean}, {self._who()} {self.anchor_distance:.2g}, {where}"
+        """The same for the remarks below a figure, whose table has the minimum's loss."""
+        where = "all around it" if self.ringed else "all on one side of it"
+        edge = " (at the edge of the range)" if self.on_edge else ""
+        return (
+            f"distance to the minimum{edge}: the mean {self.mean.distance:.2g}; {self._who()} "
+            f"{self.anchor_distance:.2g} on average, {where}"
+        )
 
     def _who(self) -> str:
         return "the three" if len(self.anchors) == 3 else f"the {len(self.anchors)} clients"

@@ -8,22 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ..drawing.paper import SMALL, paper_style, shortened
 from ..drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from .basins import basin_of
-from .marks import draw_table, keys_of, mark, rows_of, table_height
+from .colours import Colours
+from .marks import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane
-from .surface import (
-    DISTANCE,
-    Scale,
-    axis_labels,
-    bar_room,
-    colour_bar,
-    fill,
-    is_metric,
-    quantities,
-    remarks,
-    scale_of,
-    tick_room,
-    ticks,
-)
+from .scales import BAR_LABEL, Scale, bar_room, colour_bar, scale_of
+from .surface import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,14 +25,15 @@ LABEL = 0.24  # of the room for tick labels at the left of panels what their com
 LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
 NARROW = 3.2  # a figure in which two panels have no room for their titles
 WIDEST = 5.0  # of a panel that stands alone
+SMALLEST = 0.6  # of several panels; rather fewer stand side by side
 
 
-def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Figure:
+def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colours: Colours | None = None) -> Figure:
     """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
     with paper_style(width):
         names = quantities([plane]) if width >= 6 else ["loss"]
         cell = width / len(names) if len(names) > 1 else min(width, WIDEST)
-        scales = {name: scale_of([plane], name) for name in names}
+        scales = {name: scale_of([plane], name, colours) for name in names}
         margin = tick_room([plane], 2.0)
         size = cell - margin - BAR_GAP - BAR - bar_room(scales.values(), 2.0)
         wide, high = _extent(plane, size)
@@ -64,6 +54,8 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None) -> Fi
             scale = scales[name]
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=True)
+            if name == "loss":
+                mark_minimum(axes, basin)
             ticks(axes, wide, high)
             across, up = axis_labels(plane)
             axes.set_xlabel(_fitting(across, wide))
@@ -93,48 +85,65 @@ def draw_panels(
     title: str | None = None,
     *,
     rows: Sequence[str] = (),
+    colours: Colours | None = None,
+    scale: str = "figure",
 ) -> Figure:
-    """Columns of panels, each plane's loss above its error, one colour scale for all losses and one for all errors.
+    """Columns of panels, each plane's loss above its error.
 
     Args:
         planes: a row of planes, or several rows (a run each).
         titles: of the panels, likewise.
         width: in inches; below 3.2 every panel has a row, up to 4 two stand side by side, from 6 on a whole row does.
         rows: what each row is, written above it.
+        colours: of the surfaces.
+        scale: which panels share a colour scale, one for losses and one for errors: all of the ``figure``, those of a
+            ``row``, or none (``panel``).
     """
     one_row = isinstance(planes[0], Plane)
     grid: Any = [planes] if one_row else planes
     names: Any = [titles] if one_row else titles
     everything = [plane for row in grid for plane in row]
-    columns = max(len(row) for row in grid)
-    columns = min(columns, 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2)))
-    strips = [
-        (rows[i] if rows and start == 0 else "", row[start : start + columns], heads[start : start + columns])
-        for i, (row, heads) in enumerate(zip(grid, names, strict=True))
-        for start in range(0, len(row), columns)
-    ]
+    quantity = quantities(everything)
+    scales = _scales(grid, quantity, colours, scale)
+    every = [own for row in scales for one in row for own in one.values()]
     with paper_style(width):
-        scales = {name: scale_of(everything, name) for name in quantities(everything)}
-        margin = tick_room(everything, 1.0)
-        room = width - margin - BAR_GAP - BAR - bar_room(scales.values(), 1.0)
-        inner = [plane for row in grid for place, plane in enumerate(row) if place % columns]
-        # which holds the tick labels of the panel after it; those depend on how high a panel is
-        gap = max(GAP, tick_room(inner, (room - GAP * (columns - 1)) / columns) - LABEL)
-        size = (room - gap * (columns - 1)) / columns
+        margin, bar = tick_room(everything, 1.0), BAR_GAP + BAR + bar_room(every, 1.0)
+        columns = max(len(row) for row in grid)
+        most = 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2))
+        columns = min(columns, most)
+        while True:
+            inner = [plane for row in grid for place, plane in enumerate(row) if place % columns]
+            # which holds the tick labels of the panel after it; those depend on how high a panel is
+            gap = max(GAP, tick_room(inner, (width - margin - bar - GAP * (columns - 1)) / columns) - LABEL)
+            gap += bar - BAR_LABEL if scale == "panel" else 0
+            size = (width - margin - bar - gap * (columns - 1)) / columns
+            if size >= SMALLEST or columns == 1:
+                break
+            columns -= 1
+        strips = [
+            (
+                rows[i] if rows and start == 0 else "",
+                row[start : start + columns],
+                heads[start : start + columns],
+                own[start : start + columns],
+            )
+            for i, (row, heads, own) in enumerate(zip(grid, names, scales, strict=True))
+            for start in range(0, len(row), columns)
+        ]
         keys = keys_of(everything)
         said = _wrapped(remarks(everything), width)
-        strip_height = HEAD + len(scales) * (size + BETWEEN) - BETWEEN + BOTTOM
-        named = sum(bool(name) for name, _, _ in strips)
+        strip_height = HEAD + len(quantity) * (size + BETWEEN) - BETWEEN + BOTTOM
+        named = sum(bool(name) for name, *_ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
         places = flow([words for _, words in keys], TEXT + 0.2, width, 0.3)
         sheet = Sheet(width, high + LINE * (lines_of(places) + len(said)) + 0.04 + EDGE, title)
         top = EDGE + (0.16 if title else 0)
-        for name, row, heads in strips:
+        for name, row, heads, own in strips:
             if name:
                 sheet.text(margin, top + 0.08, name, weight="bold")
                 top += 0.17
             told = _heads(heads, int((size + gap) / 0.066))
-            _strip(sheet, (margin, top), row, told, scales, size, gap)
+            _strip(sheet, (margin, top), row, told, own, size, gap, each=scale == "panel")
             top += strip_height
         for (look, words), (left, line) in zip(keys, places, strict=True):
             sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
@@ -147,28 +156,51 @@ def _strip(
     corner: tuple[float, float],
     planes: Sequence[Plane],
     heads: Sequence[str],
-    scales: dict[str, Scale],
+    scales: Sequence[dict[str, Scale]],
     size: float,
     gap: float,
+    *,
+    each: bool,
 ) -> None:
+    """Panels side by side; ``each`` has its colour bars, else the last one."""
     margin, top = corner
-    for row, (name, scale) in enumerate(scales.items()):
+    for row, name in enumerate(scales[0]):
         at = top + HEAD + row * (size + BETWEEN)
-        for column, plane in enumerate(planes):
-            axes = sheet.axes(margin + column * (size + gap), at, size, size)
+        for column, (plane, own) in enumerate(zip(planes, scales, strict=True)):
+            left, scale, is_last = margin + column * (size + gap), own[name], column == len(planes) - 1
+            axes = sheet.axes(left, at, size, size)
             mappable = fill(axes, plane, name, scale)
             mark(axes, plane, numbered=False)
+            if name == "loss":
+                mark_minimum(axes, basin_of(plane))
             ticks(axes, size, size)
             if row == 0:
                 axes.set_title(heads[column])
-            axes.tick_params(labelbottom=row == len(scales) - 1)
-        bar = margin + len(planes) * (size + gap) - gap + BAR_GAP
-        colour_bar(sheet.axes(bar, at, BAR, size), mappable, scale, height=size)
+            axes.tick_params(labelbottom=row == len(scales[0]) - 1)
+            if each or is_last:
+                bar = sheet.axes(left + size + BAR_GAP, at, BAR, size)
+                colour_bar(bar, mappable, scale, height=size, labelled=is_last)
     middle = margin + (len(planes) * (size + gap) - gap) / 2
-    end = top + HEAD + len(scales) * (size + BETWEEN) - BETWEEN
+    end = top + HEAD + len(scales[0]) * (size + BETWEEN) - BETWEEN
     across, up = _common_labels(planes)
     sheet.text(middle, end + 0.27, across, ha="center")
     sheet.text(0.09, (top + HEAD + end) / 2, up, rotation=90, ha="center")
+
+
+def _scales(
+    grid: Sequence[Sequence[Plane]], names: Sequence[str], colours: Colours | None, shared: str
+) -> list[list[dict[str, Scale]]]:
+    """Each panel's scales, by what they are of."""
+
+    def of(planes: Sequence[Plane]) -> dict[str, Scale]:
+        return {name: scale_of(planes, name, colours) for name in names}
+
+    if shared == "panel":
+        return [[of([plane]) for plane in row] for row in grid]
+    if shared == "row":
+        return [[own] * len(row) for row, own in ((row, of(row)) for row in grid)]
+    own = of([plane for row in grid for plane in row])
+    return [[own] * len(row) for row in grid]
 
 
 def _heads(titles: Sequence[str], length: int) -> list[str]:

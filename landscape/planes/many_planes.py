@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...checkpoints import FedscopeError
 from ...checkpoints.results import Collection
 from .result import Plane
 
@@ -58,22 +59,35 @@ class Planes(Collection[Plane]):
         """All, row by row."""
         return (panel for row in self.rows for panel in row)
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """A panel a plane, the loss above the error; ``width`` in inches."""
+    def figure(self, width: float = 3.5, title: str | None = None, *, scale: str = "figure", **colours: Any) -> Figure:
+        """A panel a plane, the loss above the error.
+
+        Args:
+            width: in inches.
+            title: above all.
+            scale: which panels share a colour scale: all of the ``figure``, those of a ``row`` (a run, or a set of
+                samples), or none (``panel``).
+            colours: as of :meth:`Plane.figure`.
+
+        Raises:
+            FedscopeError: another ``scale``.
+        """
+        from .colours import SHARED, Colours
         from .figure import draw_panels
 
+        if scale not in SHARED:
+            raise FedscopeError(f"--scale {scale} is none of {', '.join(SHARED)}")
         planes = [[panel.plane for panel in row] for row in self.rows]
-        return draw_panels(
-            planes, [[panel.heading for panel in row] for row in self.rows], width, title, rows=self.heads
-        )
+        titles = [[panel.heading for panel in row] for row in self.rows]
+        return draw_panels(planes, titles, width, title, rows=self.heads, colours=Colours(**colours), scale=scale)
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """The figure of all."""
         return {self.end: self.figure(width, title, **drawing)}
 
-    def pages(self, title: str | None = None) -> dict[str, str]:
-        """Every plane's page, under the heading of its panel."""
-        return {panel.end: panel.plane.page(panel.heading) for panel in self.panels()}
+    def pages(self, title: str | None = None, *, scale: str = "figure", **colours: Any) -> dict[str, str]:
+        """Every plane's page, under its runs and the heading of its panel, on a colour scale of its own."""
+        return {panel.end: panel.plane.page(_with_runs(panel), **colours) for panel in self.panels()}
 
     def summary(self) -> str:
         """Every plane's sentence, a line each."""
@@ -84,3 +98,10 @@ class Planes(Collection[Plane]):
     def findings(self) -> dict[str, Any]:
         """Every plane's models."""
         return {"panels": [{"title": panel.about, **panel.plane.findings()} for panel in self.panels()]}
+
+
+def _with_runs(panel: Panel) -> str:
+    """The heading of a panel that stands alone: behind the runs of its models, where they are of runs."""
+    labels = [model.label for model in panel.plane.models if model.role in ("anchor", "path") and "@" in model.label]
+    runs = list(dict.fromkeys(label.partition("@")[0] for label in labels))
+    return f"{', '.join(runs)}: {panel.heading}" if runs else panel.heading

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..drawing.paper import CHARACTER, COLOURS, GREY, MARKERS, SMALL, shortened
 from ..drawing.sheet import LINE, Sheet
+from .basins import Basin, basin_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 SHOWN = (COLOURS[1], COLOURS[3], COLOURS[4], COLOURS[5])
 ANCHOR = {"marker": "^", "color": "black", "markeredgecolor": "white", "markersize": 6.0}
 MEAN = {"marker": "X", "color": "white", "markeredgecolor": "black", "markersize": 6.5}
+#: black, with a halo that shows it on a dark surface, too
+MINIMUM: dict[str, Any] = {
+    "marker": "+",
+    "color": "black",
+    "markersize": 5.5,
+    "markeredgewidth": 1.0,
+    "linestyle": "none",
+}
 OWNER = {"marker": "^", "color": SHOWN[0], "markeredgecolor": "white", "markersize": 7.5}
 #: markers with little area are drawn larger
 WIDER = {"P": 6.5, "*": 8.0, "v": 5.8, "D": 4.6}
@@ -103,6 +112,15 @@ def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
         axes.annotate(str(i), (model.a, model.b), (across, up), textcoords="offset points", path_effects=halo, **number)
 
 
+def mark_minimum(axes: Axes, basin: Basin | None) -> None:
+    """Where the surface is lowest, below the models' markers."""
+    from matplotlib.patheffects import withStroke
+
+    if basin is not None:
+        halo = [withStroke(linewidth=2.4, foreground="white")]
+        axes.plot([basin.a], [basin.b], zorder=4.6, clip_on=False, path_effects=halo, **MINIMUM)
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of the table.
@@ -159,7 +177,10 @@ def rows_of(plane: Plane) -> list[Row]:
             _row(plane, look, model, f"{word}: {model.label}")
             for word, (model, look) in zip(("first", "last"), (models[0], models[-1]) if models else (), strict=False)
         ]
-    return rows + ([] if is_path(plane) else [_row(plane, look, model, model.label) for model, look in shown])
+    rows += [] if is_path(plane) else [_row(plane, look, model, model.label) for model, look in shown]
+    basin = basin_of(plane)
+    lowest = [] if basin is None else [Row(MINIMUM, "minimum of the surface", basin.loss, float("nan"), 0.0, True)]
+    return rows + lowest
 
 
 def _row(plane: Plane, look: dict[str, Any], model: PlaneModel, label: str) -> Row:
@@ -231,6 +252,8 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
             if words not in seen and (look, words) not in keys:
                 keys.append((look, words))
             seen.add(words)
+    if any(basin_of(plane) is not None for plane in planes):
+        keys.append((MINIMUM, "minimum of the loss"))
     return keys
 
 

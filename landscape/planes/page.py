@@ -7,30 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..drawing.levels import depth
-from ..drawing.paper import SURFACE, as_page, heading, laid_out, markup
+from ..drawing.paper import SURFACE, as_page, heading, laid_out, markup, shortened
+from .basins import basin_of
+from .colours import Colours
 from .marks import is_owner, looks, paths, told_apart
-from .surface import axis_labels, distinct, is_metric, remarks, scale_of
+from .scales import Scale, distinct, scale_of
+from .surface import axis_labels, is_metric, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .result import Plane, PlaneModel
 
-#: matplotlib's markers in plotly's words
-SYMBOLS = {
-    "^": "triangle-up",
-    "X": "x",
-    "o": "circle",
-    "s": "square",
-    "D": "diamond",
-    "P": "cross",
-    "v": "triangle-down",
-}
+#: matplotlib's markers in plotly's words; the same on the surface, which has no triangles, and on the contours
+SYMBOLS = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
 #: far enough that the labels of all three axes lie inside the scene, which cuts off what does not
 EYE = {"x": 0.98, "y": -1.28, "z": 1.75}
 #: of the width: the surface's, and the room between it and the contours
 SURFACE_SHARE, GAP = 0.5264, 0.06
-SYMBOLS_3D = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
 
 
 # In a narrow window the contours stand below the surface. There is no room for the remark, which stands below the
@@ -41,14 +35,18 @@ const wide = JSON.parse(JSON.stringify(place.layout));
 const lay = () => {
   const layout = JSON.parse(JSON.stringify(wide));
   if (narrow.matches) {
-    layout.title = {...layout.title, text: layout.title.text.split("<br>")[0], font: {size: 15}};
+    // as wide as the window without the bar of tools, which stands upright at its right
+    const letters = Math.max(20, Math.floor((window.innerWidth - 60) / 8.5));
+    const lines = layout.title.text.split("<br>")[0].match(new RegExp(`.{1,${letters}}(?= |$)|\\S+`, "g"));
+    layout.title = {...layout.title, text: lines.map((line) => line.trim()).join("<br>"), font: {size: 15}};
+    layout.modebar = {orientation: "v"};
     layout.scene.domain = {x: [0, 1], y: [0.5, 1]};
     const eye = layout.scene.camera.eye;
     layout.scene.camera = {eye: {x: 1.2 * eye.x, y: 1.2 * eye.y, z: 1.2 * eye.z}};
     layout.xaxis.domain = [0.12, 0.98];
     layout.yaxis.domain = [0.1, 0.46];
     layout.legend = {...layout.legend, y: 0.0, font: {size: 11}};
-    layout.margin = {l: 10, r: 10, t: 50, b: 10};
+    layout.margin = {l: 10, r: 10, t: 30 + 20 * lines.length, b: 10};
     layout.height = Math.max(860, window.innerHeight);
   } else {
     layout.height = undefined;
@@ -60,12 +58,12 @@ if (narrow.matches) lay();
 """
 
 
-def draw_page(plane: Plane, title: str | None = None) -> str:
+def draw_page(plane: Plane, title: str | None = None, colours: Colours | None = None) -> str:
     """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
-    return as_page(page_figure(plane, title), "plane", _NARROW)
+    return as_page(page_figure(plane, title, colours), "plane", _NARROW)
 
 
-def page_figure(plane: Plane, title: str | None = None) -> dict[str, Any]:
+def page_figure(plane: Plane, title: str | None = None, colours: Colours | None = None) -> dict[str, Any]:
     """What is in the page's plotly figure.
 
     Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure; pointing at
@@ -73,11 +71,11 @@ def page_figure(plane: Plane, title: str | None = None) -> dict[str, Any]:
     """
     from plotly import graph_objects as go
 
-    scale = scale_of([plane], "loss")
-    heights = depth(plane.loss, scale.edges)
+    scale = scale_of([plane], "loss", colours)
+    heights = depth(np.maximum(plane.loss, scale.edges[0]), scale.edges)  # flat below a limit of the user's own
     at = list(range(0, len(scale.edges), max(1, len(scale.edges) // 8)))
     shades = {
-        "colorscale": SURFACE.capitalize(),
+        "colorscale": _shades(scale.cmap),
         "cmin": 0.0,
         "cmax": float(len(scale.edges) - 1),
     }
@@ -104,34 +102,54 @@ def page_figure(plane: Plane, title: str | None = None) -> dict[str, Any]:
         yaxis="y",
     )
     traces.append(levelled)
+    numbered = {id(model): str(i) for i, model in enumerate(plane.anchors, 1)} if told_apart(plane) else {}
     for models, look, name, line in _groups(plane):
+        number = numbered.get(id(models[0]), "")
         over = [_above(plane, heights, scale.edges, model) for model in models]
         marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
         common: dict[str, Any] = {
             "x": [model.a for model in models],
             "y": [model.b for model in models],
-            "mode": "lines+markers" if line else "markers",
+            "mode": "lines+markers" if line else "markers+text" if number else "markers",
             "line": {"color": line},
-            "name": name,
-            "text": [_words(model) for model in models],
-            "hovertemplate": "%{text}<extra></extra>",
+            "name": f"{number}  {name}" if number else name,
+            "text": [number for _ in models],
+            "textposition": "top center",
+            "textfont": {"color": _legible(scale, heights, plane, models[0]) if number else "black", "size": 13},
+            "customdata": [_words(model) for model in models],
+            "hovertemplate": "%{customdata}<extra></extra>",
         }
         size = 2 if line else 5
-        solid = {**marker, "symbol": SYMBOLS_3D.get(look["marker"], "circle"), "size": size}
+        solid = {**marker, "symbol": SYMBOLS.get(look["marker"], "circle"), "size": size}
         traces.append(go.Scatter3d(z=over, marker=solid, showlegend=False, scene="scene", **common))
-        flat = {**marker, "symbol": SYMBOLS.get(look["marker"], "star"), "size": 5 if line else 12}
+        flat = {**marker, "symbol": solid["symbol"], "size": 5 if line else 12}
         traces.append(go.Scatter(marker=flat, xaxis="x", yaxis="y", **common))
+    basin = basin_of(plane)
+    if basin is not None:
+        at_minimum: dict[str, Any] = {
+            "x": [basin.a],
+            "y": [basin.b],
+            "mode": "markers",
+            "name": f"minimum of the surface: loss {basin.loss:#.3g}",
+            "hovertemplate": "%{fullData.name}<extra></extra>",
+        }
+        low = float(depth(np.array([max(basin.loss, scale.edges[0])]), scale.edges)[0])
+        cross: dict[str, Any] = {"color": "black", "line": {"color": "white", "width": 1}, "symbol": "cross"}
+        solid = {**cross, "size": 6}
+        traces.append(go.Scatter3d(z=[low + 0.3], marker=solid, showlegend=False, scene="scene", **at_minimum))
+        traces.append(go.Scatter(marker={**cross, "size": 9}, xaxis="x", yaxis="y", **at_minimum))
     across, along = (markup(words[0]) for words in axis_labels(plane))
+    unit = " (L₂)" if is_metric(plane) else ""
     small = {"tickfont": {"size": 10}}
     layout = {
-        "title": heading(title or "Loss on the plane", remarks([plane], "holes")),
+        "title": heading(title or _title(plane), remarks([plane], "holes")),
         "scene": {
             "domain": {"x": [0.0, SURFACE_SHARE], "y": [0.0, 1.0]},
-            # one letter each: longer words collide when the surface is turned, and stand at the contours already
-            "xaxis": {"title": {"text": "a", "font": {"size": 12}}, **small},
-            "yaxis": {"title": {"text": "b", "font": {"size": 12}}, **small},
+            # short: longer words collide when the surface is turned, and stand at the contours already
+            "xaxis": {"title": {"text": f"a{unit}", "font": {"size": 12}}, **small},
+            "yaxis": {"title": {"text": f"b{unit}", "font": {"size": 12}}, **small},
             "zaxis": {
-                "title": {"text": "loss", "font": {"size": 12}},
+                "title": {"text": f"loss{' (nats)' if '(nats)' in scale.label else ''}", "font": {"size": 12}},
                 "tickvals": at[::2],
                 "ticktext": texts[::2],
                 **small,
@@ -159,10 +177,47 @@ def page_figure(plane: Plane, title: str | None = None) -> dict[str, Any]:
     return laid_out(traces, layout)
 
 
+def _title(plane: Plane) -> str:
+    """What the plane is of."""
+    names = [shortened(model.label, 40) for model in plane.anchors]
+    if plane.span == "clients":
+        rounds = list(dict.fromkeys(model.label.rpartition("/")[0] for model in plane.anchors))
+        return f"Loss near the {len(names)} clients of {', '.join(rounds)}"
+    if plane.span == "trajectory" and plane.path:
+        return f"Loss along the way from {plane.path[0].label} to {plane.path[-1].label}"
+    if len(names) == 3:
+        return f"Loss on the plane through {names[0]}, {names[1]} and {names[2]}"
+    origin = next((model.label for model in plane.models if model.role == "origin"), "")
+    return f"Loss around {shortened(origin, 40)}" if origin else "Loss on the plane"
+
+
+def _shades(cmap: str) -> str | list[list[Any]]:
+    """A colour map of matplotlib's as plotly takes it."""
+    if cmap == SURFACE:
+        return SURFACE.capitalize()
+    import matplotlib
+    from matplotlib.colors import to_hex
+
+    return [[i / 32, to_hex(matplotlib.colormaps[cmap](i / 32))] for i in range(33)]
+
+
 def _above(plane: Plane, heights: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:
     """Over the surface, which would hide a model beside the plane that is better than its projection."""
-    row, column = np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))
-    return float(np.nanmax([*depth(np.array([model.loss]), edges), heights[row, column], 0.0])) + 0.6
+    return float(np.nanmax([*depth(np.array([model.loss]), edges), _below(plane, heights, model), 0.0])) + 0.6
+
+
+def _below(plane: Plane, heights: np.ndarray, model: PlaneModel) -> float:
+    """The surface's height at a model."""
+    return float(heights[np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))])
+
+
+def _legible(scale: Scale, heights: np.ndarray, plane: Plane, model: PlaneModel) -> str:
+    """Black or white, whichever stands out from the surface at a model."""
+    import matplotlib
+
+    share = _below(plane, heights, model) / (len(scale.edges) - 1)
+    red, green, blue, _ = matplotlib.colormaps[scale.cmap](1.0 if np.isnan(share) else min(max(share, 0.0), 1.0))
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
 
 
 def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]]:

@@ -189,21 +189,35 @@ class Plane(ArrayResult):
         basin.save(path)
         return [path]
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Filled contours of the loss (from 6 inches on with the error beside it); ``width`` in inches."""
+    def figure(self, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
+        """Filled contours of the loss (from 6 inches on with the error beside it).
+
+        Args:
+            width: in inches.
+            title: above it.
+            colours: ``cmap``, ``loss_limits`` and ``error_limits``; see
+                :class:`~fedscope.landscape.planes.colours.Colours`.
+        """
+        from .colours import Colours
         from .figure import draw_plane
 
-        return draw_plane(self, width, title)
+        return draw_plane(self, width, title, Colours(**colours))
 
-    def page(self, title: str | None = None) -> str:
-        """A web page that needs nothing else: the loss as a surface one can turn, and as a contour plot."""
+    def page(self, title: str | None = None, **colours: Any) -> str:
+        """A web page that needs nothing else: the loss as a surface one can turn, and as a contour plot.
+
+        Args:
+            title: above it.
+            colours: as of :meth:`figure`.
+        """
+        from .colours import Colours
         from .page import draw_page
 
-        return draw_page(self, title)
+        return draw_page(self, title, Colours(**colours))
 
-    def pages(self, title: str | None = None) -> dict[str, str]:
+    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """The page."""
-        return {"": self.page(title)}
+        return {"": self.page(title, **drawing)}
 
     def summary(self) -> str:
         """What the plane shows, with its numbers; of another program's surface what was read."""

@@ -1,41 +1,24 @@
-"""What all figures of a plane share: levels, fill, colour bar, axes and caption. Drawing only."""
+"""What all figures of a plane share: fill, axes and caption. Drawing only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import ceil, floor, log10
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing import heat_maps
-from ..drawing.levels import FEWEST, levels
-from ..drawing.paper import CHARACTER, SMALL, SURFACE, measured_on, shortened, statistics_of
+from ..drawing.paper import CHARACTER, measured_on, shortened, statistics_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.ticker import MaxNLocator
 
     from .result import Plane, PlaneModel
+    from .scales import Scale
 
 DISTANCE = "distance ($L_2$)"
-
-
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """One colour scale: bands between ``edges``, whose distance from the least value grows by a constant factor.
-
-    Attributes:
-        edges: in the quantity's units, rising.
-        above: values above the last edge exist, and share the last colour.
-        label: of the colour bar.
-    """
-
-    edges: np.ndarray
-    above: bool
-    label: str
 
 
 def quantity(plane: Plane, name: str) -> np.ndarray:
@@ -68,30 +51,6 @@ def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
     return first, second
 
 
-def scale_of(planes: Iterable[Plane], name: str) -> Scale:
-    """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them.
-
-    Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
-    :func:`levels`.
-    """
-    planes = list(planes)
-    unit = 1.0 if name == "loss" else 100.0
-    grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])
-    models = np.array([unit * getattr(model, name) for plane in planes for model in plane.models])
-    grid = grid[np.isfinite(grid)]
-    splits = {str(plane.attrs.get("split", "")).strip() for plane in planes}
-    split = splits.pop() if len(splits) == 1 else ""
-    nats = " (nats)" if all(plane.attrs.get("loss_units", "nat") == "nat" for plane in planes) else ""
-    label = f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip()
-    if not grid.size:
-        return Scale(np.array([0.0, 1.0]), False, label)
-    least = float(min(grid.min(), np.min(models[np.isfinite(models)], initial=np.inf)))
-    # an error moves in steps of one sample; bands finer than half of one would draw the stairs, not the surface
-    step = 50.0 / max(int(plane.attrs.get("samples", 0) or 10**9) for plane in planes) if name == "error" else 0.0
-    edges, above = levels(grid, least, fewest=FEWEST if name == "loss" else 3, step=step)
-    return Scale(edges, above, label)
-
-
 def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
     """Filled contours and thin lines between them; grey hatching shows where values are not finite."""
     import matplotlib
@@ -99,17 +58,14 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
 
     axes.patch.set(facecolor="#d9d9d9", edgecolor="#8c8c8c", hatch="//////", linewidth=0)
     values = np.ma.masked_invalid(quantity(plane, name))
-    colours = matplotlib.colormaps[SURFACE]
-    norm = BoundaryNorm(scale.edges, colours.N, extend="max" if scale.above else "neither")
-    filled = None
+    colours = matplotlib.colormaps[scale.cmap]
+    norm = BoundaryNorm(scale.edges, colours.N, extend=scale.extend)
     if values.count():
         # the highest value lies on the last edge, which floating point may put just outside
         edges = scale.edges.copy()
         if not scale.above:
             edges[-1] += 1e-9 * (edges[-1] - edges[0])
-        filled = axes.contourf(
-            plane.a, plane.b, values, levels=edges, cmap=colours, norm=norm, extend="max" if scale.above else "neither"
-        )
+        filled = axes.contourf(plane.a, plane.b, values, levels=edges, cmap=colours, norm=norm, extend=scale.extend)
         filled.set_rasterized(True)
         axes.contour(plane.a, plane.b, values, levels=scale.edges[1:-1], colors="white", linewidths=0.25, alpha=0.6)
     axes.set(xlim=(plane.a[0], plane.a[-1]), ylim=(plane.b[0], plane.b[-1]))
@@ -117,47 +73,6 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
     return matplotlib.cm.ScalarMappable(norm, colours)
-
-
-def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
-    """Which edges are labelled on a colour bar so many inches high, and with what."""
-    every = max(1, ceil(len(scale.edges) / max(2.0, height / 0.17)))
-    at = [float(edge) for edge in scale.edges[::every]]
-    return at, distinct(at)
-
-
-def bar_room(scales: Iterable[Scale], height: float) -> float:
-    """Inches that a colour bar's labels and its own label need at its right."""
-    return 0.26 + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
-
-
-def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float) -> None:
-    """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
-    bar = heat_maps.colour_bar(axes, mappable, scale.label, extend="max" if scale.above else "neither")
-    at, texts = bar_labels(scale, height)
-    bar.set_ticks(at, labels=texts, minor=False)
-    bar.ax.minorticks_off()
-    bar.ax.tick_params(length=1.5, labelsize=SMALL)
-
-
-def distinct(values: Sequence[float]) -> list[str]:
-    """Numbers with two significant digits, or as many more as tell each from its neighbours.
-
-    >>> distinct([0.1, 0.104, 0.31, 2.0, 15.2])
-    ['0.100', '0.104', '0.31', '2.0', '15']
-    >>> distinct([0.5, 3e17])
-    ['0.50', '3.0e17']
-    """
-    texts = []
-    for i, value in enumerate(values):
-        if abs(value) >= 1e5:  # a diverged model's loss
-            texts.append(f"{value:.1e}".replace("e+", "e"))
-            continue
-        gaps = [abs(value - other) for other in (*values[max(0, i - 1) : i], *values[i + 1 : i + 2]) if other != value]
-        to_tell = ceil(-log10(min(gaps))) if gaps else 0
-        to_read = 1 - floor(log10(abs(value))) if value else 0
-        texts.append(f"{value:.{min(max(0, to_tell, to_read), 6)}f}")
-    return texts
 
 
 def ticks(axes: Axes, width: float, height: float) -> None:

@@ -323,9 +323,9 @@ def test_rows_of_panels_say_whose_data_they_are(
     seen: list[object] = []
     real = plane_figure.draw_panels
 
-    def draw(planes: list, titles: list, *rest: object, rows: list[str]) -> object:
+    def draw(planes: list, titles: list, *rest: object, rows: list[str], **colours: Any) -> object:
         seen.append((rows, [[plane.attrs["client"] for plane in row] for row in planes]))
-        return real(planes, titles, *rest, rows=rows)
+        return real(planes, titles, *rest, rows=rows, **colours)
 
     monkeypatch.setattr(plane_figure, "draw_panels", draw)
     told = asked(capsys, "runs/ima", "--rounds", "1,2", "--data-of", "3,5", "--out", "x")

@@ -231,7 +231,8 @@ def test_the_figure_draws_the_numbers():
         np.testing.assert_array_equal(lines[label].get_ydata(), drawn)
     distances = next(ax for ax in figure.axes if ax.get_label() == "distance 0")
     assert distances.get_ylim()[0] == 0.0
-    assert distances.get_title(loc="left") == "distance of clients to their average (L2)"
+    assert distances.get_title(loc="left") == "distance of clients to their average"
+    assert [ax.get_ylabel() for ax in figure.axes] == [*["squared error"] * 3, "$L_2$", "%"]
 
 
 def test_panels_are_drawn_alone_with_what_concerns_them():

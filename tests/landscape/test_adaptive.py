@@ -16,7 +16,7 @@ from fedscope.landscape import Plane
 from fedscope.landscape.drawing.levels import depth
 from fedscope.landscape.planes import adaptive
 from fedscope.landscape.planes.adaptive import Measure, Refined, budget, refine
-from fedscope.landscape.planes.surface import scale_of
+from fedscope.landscape.planes.scales import scale_of
 
 Surface = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

@@ -6,14 +6,23 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from legible import assert_apart, assert_inside
 from matplotlib.figure import Figure
 
+from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels, save_figure
-from fedscope.landscape.planes.surface import distinct, remarks, scale_of
+from fedscope.landscape.drawing.levels import levels, rounded, within
+from fedscope.landscape.planes.basins import basin_of
+from fedscope.landscape.planes.colours import Colours
+from fedscope.landscape.planes.scales import distinct, scale_of
+from fedscope.landscape.planes.surface import remarks
 
 
 def surface(seed: int = 0, shown: int = 1, scale: float = 1.0, floor: float = 0.1) -> Plane:
@@ -152,9 +161,13 @@ def test_levels_are_logarithmic_in_the_excess_and_shared() -> None:
     lowest = min(plane.loss.min() for plane in planes)
     lowest = min(lowest, *(m.loss for plane in planes for m in plane.models))
     assert scale.edges[0] == lowest
-    steps = np.diff(np.log(scale.edges[1:] - lowest))
+    edges, _ = levels(np.concatenate([plane.loss.ravel() for plane in planes]), lowest)
+    steps = np.diff(np.log(edges[1:] - lowest))
     np.testing.assert_allclose(steps, steps[0], rtol=1e-9)
-    assert scale.edges[-1] == pytest.approx(max(plane.loss.max() for plane in planes))
+    moved = np.abs(scale.edges - edges)[1:-1]
+    assert (moved <= np.minimum(np.diff(edges)[:-1], np.diff(edges)[1:]) / 5).all(), "rounded a little"
+    highest = max(plane.loss.max() for plane in planes)
+    assert highest <= scale.edges[-1] < highest + np.diff(edges)[-1] / 5 * 1.001
     assert not scale.above
     assert scale_of(planes, "error").label == "test error (%)"
 
@@ -206,8 +219,8 @@ def test_a_line_that_breaks_says_so() -> None:
 
 
 def test_numbers_on_the_colour_bar_differ() -> None:
-    assert distinct([0.1, 0.1004, 0.2, 3.0]) == ["0.1000", "0.1004", "0.20", "3.0"]
-    assert distinct([0.0, 1e-12]) == ["0.000000", "0.000000"]
+    assert distinct([0.1, 0.1004, 0.2, 3.0]) == ["0.1", "0.1004", "0.2", "3"]
+    assert distinct([0.0, 1e-12]) == ["0", "0"]
 
 
 def test_the_page_is_whole_and_the_same_twice() -> None:
@@ -235,7 +248,7 @@ def test_plotly_knows_every_word_of_the_page() -> None:
     data, end = json.JSONDecoder().raw_decode(said, said.index("["))
     layout, _ = json.JSONDecoder().raw_decode(said, said.index("{", end))
     figure = go.Figure(data, layout)  # raises at a word or a value that it does not know
-    assert figure.layout.scene.zaxis.title.text == "loss"
+    assert figure.layout.scene.zaxis.title.text == "loss (nats)"
     assert figure.layout.template.layout.paper_bgcolor == "white"
     assert figure.layout.scene.domain.x[1] < figure.layout.xaxis.domain[0], "side by side"
 
@@ -250,3 +263,91 @@ def test_diverged_losses_are_drawn_too(scale: float) -> None:
     wild = surface(scale=scale)
     assert wild.figure(3.5).axes
     assert draw_panels([wild, surface()], ["wild", "tame"], 3.5).axes
+
+
+@given(
+    hnp.arrays(np.float64, st.integers(2, 30), elements=st.floats(1e-3, 1.0)),
+    st.floats(-10, 10),
+    st.integers(-3, 3),
+)
+def test_round_edges_stay_in_order_and_lose_no_value(gaps: np.ndarray, least: float, power: int) -> None:
+    edges = least + np.concatenate([[0.0], np.cumsum(gaps)]) * 10.0**power
+    moved = rounded(edges)
+    assert moved[0] == edges[0]
+    assert moved[-1] >= edges[-1], "the highest value is within the last band"
+    assert (np.diff(moved) > 0).all()
+    thin = np.minimum(np.diff(edges)[:-1], np.diff(edges)[1:])
+    assert (np.abs(moved - edges)[1:-1] <= thin / 5 * (1 + 1e-9)).all()
+
+
+def test_equal_limits_are_equal_scales_whatever_is_drawn() -> None:
+    """So that two figures can be compared; what is beyond them has an arrow at its end of the colour bar."""
+    ends = Colours(loss_limits=(0.5, 2.0), error_limits=(0.0, 100.0))
+    low, high = (scale_of([surface(seed, floor=floor)], "loss", ends) for seed, floor in ((0, 0.1), (1, 1.0)))
+    np.testing.assert_array_equal(low.edges, high.edges)
+    assert (low.edges[0], low.edges[-1]) == (0.5, 2.0)
+    plane = surface(0, floor=0.1)
+    assert (low.below, low.above) == ((plane.loss < 0.5).any(), (plane.loss > 2.0).any()) == (True, True)
+    assert low.extend == "both"
+    error = scale_of([surface(0)], "error", ends)
+    assert (error.edges[[0, -1]].tolist(), error.extend) == ([0.0, 100.0], "neither")
+    assert np.diff(within(0.0, 100.0, step=5.0)).min() >= 5.0 * (1 - 1e-9)
+
+
+def test_panels_share_a_scale_as_asked() -> None:
+    rows = [[surface(0, floor=0.1), surface(1, floor=1.0)], [surface(2, floor=3.0), surface(3, floor=9.0)]]
+    titles = [["a", "b"], ["c", "d"]]
+
+    def drawn(scale: str) -> tuple[list[float], int, int]:
+        """Where each panel's colours of the loss begin, and how many colour bars there are, with and without words."""
+        figure = draw_panels(rows, titles, 7.0, scale=scale)
+        filled = [axes for axes in figure.axes if axes.get_title()]
+        starts = [float(axes.collections[0].norm.boundaries[0]) for axes in filled]  # type: ignore[union-attr]
+        bars = [axes for axes in figure.axes if axes.get_position().width * 7 < 0.2]
+        return starts, sum("(nats)" in axes.get_ylabel() for axes in bars), len(bars)
+
+    least = [[float(scale_of([plane], "loss").edges[0]) for plane in row] for row in rows]
+    assert drawn("figure") == ([min(map(min, least))] * 4, 2, 4)
+    assert drawn("row") == ([*[min(least[0])] * 2, *[min(least[1])] * 2], 2, 4)
+    assert drawn("panel") == ([*least[0], *least[1]], 2, 8), "the last bar of a row has the label"
+
+
+@pytest.mark.parametrize("width", [3.0, 3.5, 7.0])
+def test_panels_with_a_bar_each_can_be_read(width: float) -> None:
+    assert_apart(assert_inside(draw_panels(four(), TITLES, width, scale="panel"), width))
+
+
+def test_the_minimum_is_marked_where_the_table_says_it_is() -> None:
+    plane = surface()
+    basin = basin_of(plane)
+    assert basin is not None
+    figure = plane.figure(7.0)
+    panels = [axes for axes in figure.axes if axes.get_position().width * 7 > 0.2]
+    marked = [
+        [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axes.lines if line.get_marker() == "+"]  # type: ignore[index]
+        for axes in panels
+    ]
+    assert marked == [[(basin.a, basin.b)], []], "on the loss, and not on the error"
+    assert f"{basin.loss:#.3g}" in [text.get_text() for text in figure.texts]
+    assert any(text.get_text().startswith("distance to the minimum") for text in figure.texts)
+
+
+@pytest.mark.parametrize(
+    ("colours", "said"),
+    [
+        ({"cmap": "virids"}, '--cmap virids is no colour map of matplotlib; did you mean "viridis"?'),
+        ({"cmap": "zzz"}, "--cmap zzz is no colour map of matplotlib; viridis, cividis and magma are three"),
+        ({"loss_limits": (2.0, 1.0)}, "--loss-limits 2 1 is no scale; give two numbers, the lower one first"),
+        ({"error_limits": (0.0, np.inf)}, "--error-limits 0 inf is no scale; give two numbers, the lower one first"),
+    ],
+)
+def test_colours_that_are_none_are_refused(colours: dict[str, Any], said: str) -> None:
+    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
+        surface().figure(**colours)
+
+
+def test_another_colour_map_colours_figure_and_page() -> None:
+    plane = surface()
+    assert plane.figure(3.5, cmap="cividis").axes[0].collections[0].get_cmap().name == "cividis"  # type: ignore[union-attr]
+    said = plane.page(cmap="cividis").rpartition("Plotly.newPlot(")[2]
+    assert "#00224e" in said, "its darkest colour"

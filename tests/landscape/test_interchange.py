@@ -22,7 +22,8 @@ from fedscope.landscape import Plane, PlaneModel, draw_panels, write_surface
 from fedscope.landscape.interchange.garipov import read_plane
 from fedscope.landscape.interchange.goldstein import read_surface
 from fedscope.landscape.planes.marks import rows_of
-from fedscope.landscape.planes.surface import axis_labels, remarks, scale_of
+from fedscope.landscape.planes.scales import scale_of
+from fedscope.landscape.planes.surface import axis_labels, remarks
 from fedscope.questions.imported import imported
 
 X, Y = np.linspace(-1, 1, 7), np.linspace(-0.5, 1, 4)
@@ -385,7 +386,11 @@ def test_no_label_lies_over_another_or_outside(tmp_path: Path) -> None:
 
 
 def test_rows_of_many_models_are_few_and_whole() -> None:
-    assert [row.label for row in rows_of(clients(100))] == ["100 clients, each alone", "their mean"]
+    assert [row.label for row in rows_of(clients(100))] == [
+        "100 clients, each alone",
+        "their mean",
+        "minimum of the surface",
+    ]
     labels = [row.label for row in rows_of(trajectory())]
     assert labels == ["first: ima@1/global", "last: ima@60/global", "ima@60/averaged"]
     markers = [(row.look["marker"], row.look["color"]) for row in rows_of(trajectory())]
@@ -404,7 +409,7 @@ def test_points_of_another_programs_curve_are_a_line_without_a_key(tmp_path: Pat
 
 
 def test_a_round_of_three_clients_is_no_plane_through_three_models() -> None:
-    assert [row.label for row in rows_of(clients(3))] == ["3 clients, each alone", "their mean"]
+    assert [row.label for row in rows_of(clients(3))][:2] == ["3 clients, each alone", "their mean"]
     axes = clients(3).figure(3.5).axes[0]
     assert [text.get_text() for text in axes.texts] == []
 
@@ -416,7 +421,7 @@ def entries(plane: Plane) -> int:
 
 def test_a_page_has_one_entry_for_a_path_and_for_the_clients(tmp_path: Path) -> None:
     assert entries(trajectory()) == 2
-    assert entries(clients()) == 2
+    assert entries(clients()) == 3, "clients, their mean, the minimum"
     assert entries(read_plane(connected(tmp_path / "plane.npz"))) == 4
     surface = read_surface(crunched(tmp_path / "s.h5", values={3: -1}))
     assert entries(surface) == 0

@@ -282,9 +282,9 @@ def said_of_one_policy(plane: Plane) -> None:
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A round of another program: three clients near one another whose statistics differ; nothing is drawn."""
     monkeypatch.setattr("fedscope.landscape.drawing.paper.save_figure", lambda *given: ())
-    monkeypatch.setattr(Planes, "figure", lambda *given: None)
+    monkeypatch.setattr(Planes, "figure", lambda *given, **drawing: None)
     monkeypatch.setattr(Line, "figure", lambda *given: None)
-    monkeypatch.setattr(Planes, "pages", lambda *given: {})
+    monkeypatch.setattr(Planes, "pages", lambda *given, **drawing: {})
     (tmp_path / "normalised_nets.py").write_text(
         "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 7), "
         "nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 5), nn.BatchNorm1d(5), nn.Linear(5, 10))\n"

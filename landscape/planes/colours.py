@@ -1,0 +1,53 @@
+"""How the surfaces of planes are coloured, as users choose it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from ...checkpoints import FedscopeError, nearest
+from ..drawing.paper import SURFACE
+
+#: which panels of a figure share a colour scale: all, those of a row (a run, a set of samples), or none
+SHARED = ("figure", "row", "panel")
+
+
+@dataclass(frozen=True)
+class Colours:
+    """How surfaces are coloured.
+
+    Attributes:
+        cmap: one of matplotlib's colour maps, ``viridis``, ``cividis``, ``magma``.
+        loss_limits: the ends of the loss's scale in nats; None: those of what is drawn.
+        error_limits: the same of the error, in per cent.
+
+    Raises:
+        FedscopeError: no such colour map; limits that do not rise or are not finite.
+
+    Equal limits give equal scales in different figures. Values beyond them have the colour at that end, and the colour
+    bar an arrow there.
+
+    >>> Colours(loss_limits=(0.0, 2.0)).limits("loss")
+    (0.0, 2.0)
+    """
+
+    cmap: str = SURFACE
+    loss_limits: tuple[float, float] | None = None
+    error_limits: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        for option, limits in (("--loss-limits", self.loss_limits), ("--error-limits", self.error_limits)):
+            if limits is not None and not (all(map(isfinite, limits)) and limits[0] < limits[1]):
+                raise FedscopeError(
+                    f"{option} {limits[0]:g} {limits[1]:g} is no scale; give two numbers, the lower one first"
+                )
+        if self.cmap != SURFACE:
+            import matplotlib
+
+            if self.cmap not in matplotlib.colormaps:
+                hint = nearest(self.cmap, list(matplotlib.colormaps)) or "; viridis, cividis and magma are three"
+                raise FedscopeError(f"--cmap {self.cmap} is no colour map of matplotlib{hint}")
+
+    def limits(self, name: str) -> tuple[float, float] | None:
+        """Of ``loss`` or ``error``."""
+        return self.loss_limits if name == "loss" else self.error_limits

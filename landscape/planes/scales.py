@@ -1,0 +1,122 @@
+"""Colour scales of planes: the bands between levels, and colour bars. Drawing only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..drawing import heat_maps
+from ..drawing.levels import FEWEST, levels, rounded, within
+from ..drawing.paper import CHARACTER, SMALL, SURFACE
+from .colours import Colours
+from .surface import quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .result import Plane
+
+#: inches that the label of a colour bar takes beside its numbers
+BAR_LABEL = 0.19
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """One colour scale: bands between ``edges``, whose distance from the lowest one grows by about the same factor.
+
+    Attributes:
+        edges: in the quantity's units, rising.
+        below, above: values beyond the first or the last edge exist, and share the colour at that end.
+        label: of the colour bar.
+        cmap: its colours.
+    """
+
+    edges: np.ndarray
+    above: bool
+    label: str
+    below: bool = False
+    cmap: str = SURFACE
+
+    @property
+    def extend(self) -> Literal["neither", "min", "max", "both"]:
+        """At which ends the colour bar has an arrow, in matplotlib's word."""
+        if self.below:
+            return "both" if self.above else "min"
+        return "max" if self.above else "neither"
+
+
+def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None) -> Scale:
+    """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them.
+
+    Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
+    :func:`levels`. Limits of the user's own are taken in place of both ends.
+    """
+    colours = colours or Colours()
+    planes = list(planes)
+    unit = 1.0 if name == "loss" else 100.0
+    grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])
+    models = np.array([unit * getattr(model, name) for plane in planes for model in plane.models])
+    grid = grid[np.isfinite(grid)]
+    splits = {str(plane.attrs.get("split", "")).strip() for plane in planes}
+    split = splits.pop() if len(splits) == 1 else ""
+    nats = " (nats)" if all(plane.attrs.get("loss_units", "nat") == "nat" for plane in planes) else ""
+    label = f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip()
+    # an error moves in steps of one sample; bands finer than half of one would draw the stairs, not the surface
+    step = 50.0 / max(int(plane.attrs.get("samples", 0) or 10**9) for plane in planes) if name == "error" else 0.0
+    limits = colours.limits(name)
+    if limits is not None:
+        edges = rounded(within(*limits, step=step), last=True)
+        below, above = bool((grid < limits[0]).any()), bool((grid > limits[1]).any())
+        return Scale(edges, above, label, below, colours.cmap)
+    if not grid.size:
+        return Scale(np.array([0.0, 1.0]), False, label, cmap=colours.cmap)
+    least = float(min(grid.min(), np.min(models[np.isfinite(models)], initial=np.inf)))
+    edges, above = levels(grid, least, fewest=FEWEST if name == "loss" else 3, step=step)
+    edges = rounded(edges)
+    return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap)
+
+
+def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
+    """Which edges are labelled on a colour bar so many inches high, and with what."""
+    every = max(1, ceil(len(scale.edges) / max(2.0, height / 0.17)))
+    at = [float(edge) for edge in scale.edges[::every]]
+    return at, distinct(at)
+
+
+def bar_room(scales: Iterable[Scale], height: float) -> float:
+    """Inches that a colour bar's labels and its own label need at its right."""
+    return 0.26 + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
+
+
+def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float, labelled: bool = True) -> None:
+    """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
+    bar = heat_maps.colour_bar(axes, mappable, scale.label if labelled else "", extend=scale.extend)
+    at, texts = bar_labels(scale, height)
+    bar.set_ticks(at, labels=texts, minor=False)
+    bar.ax.minorticks_off()
+    bar.ax.tick_params(length=1.5, labelsize=SMALL)
+
+
+def distinct(values: Sequence[float]) -> list[str]:
+    """Numbers with two significant digits, or as many more as tell each from its neighbours, without zeros at the end.
+
+    >>> distinct([0.1, 0.104, 0.31, 2.0, 15.2])
+    ['0.1', '0.104', '0.31', '2', '15']
+    >>> distinct([0.5, 3e17])
+    ['0.5', '3.0e17']
+    """
+    texts = []
+    for i, value in enumerate(values):
+        if abs(value) >= 1e5:  # a diverged model's loss
+            texts.append(f"{value:.1e}".replace("e+", "e"))
+            continue
+        gaps = [abs(value - other) for other in (*values[max(0, i - 1) : i], *values[i + 1 : i + 2]) if other != value]
+        to_tell = ceil(-log10(min(gaps))) if gaps else 0
+        to_read = 1 - floor(log10(abs(value))) if value else 0
+        text = f"{value:.{min(max(0, to_tell, to_read), 6)}f}"
+        texts.append(text.rstrip("0").rstrip(".") if "." in text else text)
+    return texts
