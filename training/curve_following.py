@@ -65,8 +65,9 @@ def follow(
 
 def planned_rounds(run: Run) -> int | None:
     """How many rounds a run is to have; None where another program records it."""
-    rounds = (run.config or {}).get("run", {}).get("rounds")
-    return None if rounds is None else int(rounds)
+    settings = (run.config or {}).get("run")
+    rounds = settings.get("rounds") if isinstance(settings, dict) else None
+    return rounds if isinstance(rounds, int) else None
 
 
 def _is_complete(last: int, planned: int | None) -> bool:
