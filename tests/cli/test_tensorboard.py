@@ -173,6 +173,10 @@ def test_what_a_kill_has_torn_is_completed(runs: Path) -> None:
         path.write_bytes(whole[:length])
         events("runs/ima")
         assert path.read_bytes() == whole
+    # a command beside this one has seen later rounds
+    cut("ima", 2)
+    events("runs/ima")
+    assert path.read_bytes() == whole
 
 
 def test_other_events_stay_without_force(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,11 +220,11 @@ def test_infinite_losses_stay_and_what_is_no_number_is_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     losses = (0.5, np.inf, np.nan, 1e39)
-    recorded_elsewhere("wild", *({"test_loss": loss, "server_rule": 1.0} for loss in losses))
+    recorded_elsewhere("wild", *({"test_loss": loss, "server_rule": 1.0, "seconds": np.inf} for loss in losses))
     (path,) = events("wild")
     head, *found = read_events(path)
     assert head.wall == datetime.fromisoformat("2026-01-02T03:04:05+00:00").timestamp()
-    assert [event.wall for event in found] == [head.wall] * 4  # it says no seconds
+    assert [event.wall for event in found] == [head.wall] * 4  # of no time that is one
     assert [event.values.get("test/test_loss") for event in found] == [0.5, np.inf, None, np.inf]
     assert [event.values["server/server_rule"] for event in found] == [1.0] * 4
     recorded_elsewhere("bare", {}, {})
