@@ -280,13 +280,16 @@ def refuse_given(names: Sequence[str], why: str) -> None:
     """Refuse options of the command at work that were typed and would be without effect.
 
     Args:
-        names: without dashes.
+        names: of the command's parameters.
         why: what follows the option and its value in the sentence.
 
     Raises:
         FedscopeError: one of them was typed.
     """
     asked = click.get_current_context()
-    for name in names:
-        if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise FedscopeError(f"--{name} {asked.params[name]} {why}")
+    for option in asked.command.params:
+        name = option.name
+        if name in names and asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            value = asked.params[name]
+            typed = "" if value is True else f" {value[0] if isinstance(value, tuple) else value}"
+            raise FedscopeError(f"{max(option.opts, key=len)}{typed} {why}")

@@ -19,7 +19,7 @@ from ..checkpoints.results.tables import AGAIN, beside, write_csv
 from .curve_bands import COLUMNS, Band, seeds_of
 from .curve_measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
 from .curve_words import reached, tails, unmeasured
-from .run_curve import Curve, metrics_of
+from .run_curve import Curve, curve_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,9 +69,7 @@ class Curves(TableResult):
         curves = []
         for run in runs:
             run.round("last")  # says that there is none
-            metrics = metrics_of(run)
-            columns = (*MEASURES, *further([metrics]))
-            curves.append(Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in columns}))
+            curves.append(curve_of(run))
         if len({curve.run for curve in curves}) < len(curves):
             curves = [Curve(str(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
@@ -160,6 +158,24 @@ class Curves(TableResult):
             for run, own in rows.items()
         )
         return cls(tuple(curves), head)
+
+    def save_events(self, folder: Path | str, *, force: bool = False) -> list[Path]:
+        """Write every run's numbers as TensorBoard's event files, a folder a run, and return the files' paths.
+
+        Of a run whose first rounds are there already, the others are written behind them.
+
+        Args:
+            force: whether other events in these files are replaced.
+
+        Raises:
+            FedscopeError: as :func:`fedscope.training.curve_events.write_events`.
+        """
+        from .curve_events import folders_of, write_events
+
+        said = self.attrs.get("run", ())
+        created = [run.get("created") for run in said] if len(said) == len(self.runs) else [None] * len(self.runs)
+        places = folders_of([Path(curve.run) for curve in self.runs], Path(folder))
+        return [write_events(*one, force=force) for one in zip(self.runs, created, places, strict=True)]
 
     def to_pandas(self) -> Any:
         """Its table as a data frame.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checkpoints import Run
-from ..checkpoints.metrics import read_table, to_arrays
+from ..checkpoints.metrics import further, read_table, to_arrays
 from ..decomposition.factors.result import ErrorCurve
-from .curve_measures import TOTALS, Measure, measure_of
+from .curve_measures import MEASURES, TOTALS, Measure, measure_of
 
 #: of an accuracy, which is 1 less a share: 1 - 0.2 may be 0.8 less a last bit
 _ROUNDING = 1e-12
@@ -44,6 +44,11 @@ class Curve:
     def label(self) -> str:
         """What it is called."""
         return self.run
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was measured in any round."""
+        return all(np.isnan(values).all() for values in self.values.values())
 
     def column(self, name: str) -> np.ndarray:
         """A column of ``metrics.csv``, or a sum over the rounds until then; NaN where the run has no such column."""
@@ -113,6 +118,13 @@ class Curve:
 def metrics_of(run: Run) -> dict[str, np.ndarray]:
     """As :meth:`Run.metrics`, but a run of another program may lack the table: its rounds have the numbers."""
     return to_arrays(run.rounds, read_table(run.path / "metrics.csv"), lambda t: run.round(t).metrics)
+
+
+def curve_of(run: Run) -> Curve:
+    """All columns of a run's table over its rounds, under the run's name."""
+    metrics = metrics_of(run)
+    columns = (*MEASURES, *further([metrics]))
+    return Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in columns})
 
 
 def error_curves(run: Run) -> tuple[ErrorCurve, ...]:

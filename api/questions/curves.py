@@ -14,6 +14,7 @@ from ..asking.question import Part, Question, Ready, question
 from ..checkpoints import FedscopeError, FedscopeWarning, Run
 from ..training.curves import Curves
 from ..training.sweeps.plan import FILE
+from ..training.sweeps.steps import RUNS
 from ..training.sweeps.sweep import Sweep
 
 
@@ -91,3 +92,29 @@ def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
             stacklevel=2,
         )
     return sweep.path.resolve().name, sweep.path, sweep.runs
+
+
+def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:
+    """Runs, and of sweeps those that are complete.
+
+    Raises:
+        FedscopeError: no run; a sweep of which no run is complete.
+    """
+    return [run for one in given for run in _opened(one)[2]]
+
+
+def growing_runs(given: Sequence[RunLike | Sweep]) -> dict[Path, int | None]:
+    """Where runs lie that may still train, and of sweeps where all of their runs do or will, with how many rounds they
+    are to have where a plan says it.
+
+    Raises:
+        FedscopeError: neither a run nor a sweep.
+    """
+    found: dict[Path, int | None] = {}
+    for one in given:
+        if isinstance(one, Sweep) or (not isinstance(one, Run) and (Path(one) / FILE).is_file()):
+            sweep = one if isinstance(one, Sweep) else Sweep.open(one, checked=False)
+            found |= {sweep.path / RUNS / run.name: run.rounds for run in sweep.plan.runs}
+        else:
+            found[open_run(one, "").path] = None
+    return found

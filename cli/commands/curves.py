@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..options import Count, Output, output_options
+from ...checkpoints import FedscopeError
+from ..options import Count, Output, output_options, refuse_given
+
+#: of the options that all results have, those of figures and of where these lie
+DRAWN = ("out", "width", "title", "redraw")
 
 
 @click.command(
     "curves",
     epilog="Example:  fedscope curves runs/fma runs/ima --smooth 7 --out figures/fma-ima    "
     "Other columns:  fedscope curves runs/ima --measure train_loss --measure test_accuracy --last 100    "
-    "Rounds to 90 %:  fedscope curves runs/fma runs/ima --target 0.9",
+    "Rounds to 90 %:  fedscope curves runs/fma runs/ima --target 0.9    "
+    "In TensorBoard, while it trains:  fedscope curves runs/ima --tensorboard events --follow",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -44,14 +51,59 @@ from ..options import Count, Output, output_options
     is_flag=True,
     help="Draw runs that differ in their seed alone as one line, their mean, with a band of one s.d. over seeds.",
 )
+@click.option(
+    "--tensorboard",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the numbers as TensorBoard's event files, a folder a run, instead of tables and figures.",
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="With --tensorboard: go on as rounds come, until every run has all of its rounds; of a sweep every run.",
+)
 @output_options
-def command(runs: tuple[Path, ...], output: Output, **settings: Any) -> None:
+def command(runs: tuple[Path, ...], tensorboard: Path | None, follow: bool, output: Output, **settings: Any) -> None:
     """Loss, error and client spread over rounds, as they were measured while training.
 
     test_loss and test_error are those of the model that a user would deploy: the averaged one where there is one. Of a
     sweep's folder all complete runs.
     """
+    if tensorboard is not None:
+        refuse_given([*settings, *DRAWN], "is for tables and figures, and --tensorboard writes neither; leave out one")
+        export(runs, tensorboard, output, following=follow)
+        return
+    if follow:
+        raise FedscopeError("--follow keeps TensorBoard's event files up to date; say where, with --tensorboard DIR")
     from ...questions.curves import curves
     from ..answering import answer
 
     answer(curves.prepare(runs, **settings), output)
+
+
+def export(given: Sequence[Path], folder: Path, output: Output, *, following: bool) -> None:
+    """Write runs' events, as they are or as they grow, and say where they lie."""
+    from ...questions.curves import growing_runs, whole_runs
+    from ...training.curve_events import export_events
+    from ...training.curve_following import follow
+    from ..progress import progress
+
+    look = f"look at them: tensorboard --logdir {folder}"
+    if following:
+        runs = growing_runs(given)
+        click.echo(f"fedscope: writing {count(runs)} into {folder} as rounds come; {look}; Ctrl-C ends this", err=True)
+        with progress("rounds") as report:
+            files = follow(runs, folder, force=output.force, report=report)
+    else:
+        files = export_events(whole_runs(given), folder, force=output.force)
+    if output.as_json:
+        click.echo(json.dumps({"files": [str(path) for path in files]}))
+        return
+    click.echo(f"{count(files)} as TensorBoard's event files; {look}")
+    for path in files:
+        click.echo(f"  {path}")
+
+
+def count(runs: Sized) -> str:
+    """How many runs, in words."""
+    return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
