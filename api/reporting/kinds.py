@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -69,11 +69,12 @@ class Found:
     """A result beside a run.
 
     Attributes:
-        base: its path without an extension, relative to the run's folder.
+        base: its path without an extension; name: the same within the run's folder, or as its folder was given.
     """
 
     kind: Kind
     base: Path
+    name: str
     result: Result
 
 
@@ -93,34 +94,58 @@ class Beside:
     closures: Mapping[str, float] = field(default_factory=dict)
 
 
-def beside(run: Run) -> Beside:
-    """The results in ``RUN/figures`` that were made of this run as it is.
+def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
+    """The results in ``RUN/figures``, and in further ``folders``, that were made of this run as it is.
 
     One that is damaged, of a newer fedscope, or of a run that has stood in the same folder before is left out, and said
-    to be.
+    to be. In further folders, results of other runs are passed over.
+
+    Raises:
+        FedscopeError: one of ``folders`` is no folder.
     """
-    folder, found, left_out = run.path / "figures", list[Found](), dict[str, str]()
-    formats = {path: _format_of(path, left_out) for path in sorted(folder.glob("*.nc"))}
+    found, left_out = list[Found](), dict[str, str]()
+    own = run.path / "figures"
+    for folder in folders:
+        if not folder.is_dir():
+            raise FedscopeError(f"{folder} is no folder, so there are no results in it; give another --results")
+    apart = [folder for folder in dict.fromkeys(folders) if folder.resolve() != own.resolve()]
+    formats = {path: _format_of(path, left_out) for folder in (own, *apart) for path in sorted(folder.glob("*.nc"))}
     for kind in KINDS:
-        end = kind.cls.suffixes[-1]
-        for path in sorted(folder.glob(f"*{end}")):
-            if issubclass(kind.cls, ArrayResult) and formats[path] != f"fedscope-{kind.cls.kind}":
-                continue
-            base, name = path.with_name(path.name.removesuffix(end)), path.name
-            try:
-                result = kind.cls.load(base)
-            except FedscopeError as error:
-                left_out[name] = str(error)
-                continue
-            if not is_of(run, result.attrs):
-                left_out[name] = "it is of another run, or of one that has stood in this folder before"
-                continue
-            found.append(Found(kind, base.relative_to(run.path), result))
+        for folder in (own, *apart):
+            found += _of_kind(run, kind, folder, formats, left_out, strangers=folder == own)
     # a page on the factors holds their decomposition
     explained = {one.base for one in found if one.kind.name == "Explanation"}
     shown = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
-    closures = {str(one.base): _closure(one.result) for one in found if one.kind.name == "Decomposition"}
+    closures = {one.name: _closure(one.result) for one in found if one.kind.name == "Decomposition"}
     return Beside(tuple(shown), left_out, closures)
+
+
+def _of_kind(
+    run: Run,
+    kind: Kind,
+    folder: Path,
+    formats: Mapping[Path, str | None],
+    left_out: dict[str, str],
+    *,
+    strangers: bool,
+) -> Iterator[Found]:
+    """Results of a question in a folder; ``strangers`` among them are said to be left out."""
+    end = kind.cls.suffixes[-1]
+    for path in sorted(folder.glob(f"*{end}")):
+        if issubclass(kind.cls, ArrayResult) and formats[path] != f"fedscope-{kind.cls.kind}":
+            continue
+        base = path.with_name(path.name.removesuffix(end))
+        try:
+            result = kind.cls.load(base)
+        except FedscopeError as error:
+            left_out[path.name] = str(error)
+            continue
+        if not is_of(run, result.attrs, strangers):
+            if strangers:
+                left_out[path.name] = "it is of another run, or of one that has stood in this folder before"
+            continue
+        within = base.is_relative_to(run.path)
+        yield Found(kind, base, str(base.relative_to(run.path) if within else base), result)
 
 
 def _closure(decomposition: Result) -> float:
@@ -137,9 +162,10 @@ def _format_of(path: Path, left_out: dict[str, str]) -> str | None:
         return None
 
 
-def is_of(run: Run, attrs: Mapping[str, Any]) -> bool:
-    """Whether a result was made of this run: as far as it says, of one that was made at the same moment."""
+def is_of(run: Run, attrs: Mapping[str, Any], unless_said: bool = True) -> bool:
+    """Whether a result was made of this run: of one that was made at the same moment; ``unless_said`` is the answer
+    for a result that does not say."""
     said = attrs.get("run")
     runs = said if isinstance(said, list) else [said]
     moments = [one["created"] for one in runs if isinstance(one, dict) and one.get("created")]
-    return not moments or run.info.get("created") in moments
+    return run.info.get("created") in moments if moments else unless_said

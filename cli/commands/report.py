@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,11 +15,24 @@ from ..options import Base
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=Base(), metavar="BASE", help="Where: BASE.html (default: RUN/figures/report).")
 @click.option("--title", help="The page's heading (default: the runs' names).")
+@click.option(
+    "--results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Show results in this folder too, where --out has put them; repeatable.",
+)
 @click.option("--compute", is_flag=True, help="Ask first what was not asked yet; says how long that takes.")
 @click.option("--force", is_flag=True, help="Replace a file in the way that is no report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
-    runs: tuple[Path, ...], out: Path | None, title: str | None, compute: bool, force: bool, as_json: bool
+    runs: tuple[Path, ...],
+    out: Path | None,
+    title: str | None,
+    results: tuple[Path, ...],
+    compute: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Writes one HTML page on runs that a co-author can open: what they are worth, and every result beside them.
 
@@ -33,9 +47,9 @@ def command(
     refuse_other_file(path, force)
     if compute:
         for run in runs:
-            _answered(run)
+            _answered(run, results)
     with progress("report") as told:
-        made = make(list(runs), title=title, progress=lambda what, done, of: told(done, of))
+        made = make(list(runs), title=title, results=results, progress=lambda what, done, of: told(done, of))
     made.save(path, force=force)
     if as_json:
         said = {"results": made.results, "faults": made.faults, "broken": dict(made.broken), "files": [str(path)]}
@@ -47,7 +61,7 @@ def command(
         click.echo(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
-def _answered(path: Path) -> None:
+def _answered(path: Path, results: Sequence[Path]) -> None:
     """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
     from ...asking.given_runs import open_run
     from ...checkpoints import FedscopeError
@@ -57,7 +71,7 @@ def _answered(path: Path) -> None:
     from ..options import Output
 
     run = open_run(path, "")
-    asked, refused = lacking(run, beside(run))
+    asked, refused = lacking(run, beside(run, results))
     for words, why in refused.items():
         click.echo(f"fedscope: not asked: fedscope {words}: {why}", err=True)
     if not asked:

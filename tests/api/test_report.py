@@ -289,3 +289,28 @@ def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
     assert "Not known: the clients' models were not measured while it was trained." in words
     assert "Nothing was measured on test data while it was trained." in words
     assert "none: another program trained this run" in words
+
+
+def test_results_that_lie_elsewhere_are_shown_where_they_are_of_the_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `--out` has put into another folder, of this run, of both, and of none."""
+    there = runs / "elsewhere"
+    there.mkdir()
+    for path in (runs / "one" / "figures").glob("updates*"):
+        path.rename(there / path.name)
+    assert fedscope(["line", f"{runs}/one@3", f"{runs}/two@3", "--points", "3", "--out", str(there / "line")]) == 0
+    before = report(runs / "one").results
+    both = report([runs / "one", runs / "two"], results=[there])
+    words = Page(both.html).words
+    assert (both.results, before) == (4, 2), "a plane, a decomposition, updates; of both runs one line"
+    assert "Do the clients' updates cancel?" in words
+    assert words.count("What lies between two models?") == 1
+    alone = report(runs / "two", results=there)
+    assert alone.results == 1, "the line, which is of this run, too"
+    assert "of another run" not in Page(alone.html).words, "what is others' is passed over"
+    assert report(runs / "one", results=runs / "one" / "figures").results == before, "no result twice"
+    capsys.readouterr()
+    assert fedscope(["report", str(runs / "one"), "--results", str(runs / "nowhere")]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said == f"fedscope: {runs}/nowhere is no folder, so there are no results in it; give another --results"
