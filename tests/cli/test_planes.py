@@ -379,3 +379,32 @@ def test_a_run_of_one_round_is_said_to_have_one() -> None:
         parse_rounds("9", (2,), "a")
     with pytest.raises(FedscopeError, match=r"it has 2 to 7 \(3 of them\)$"):
         parse_rounds("9", (2, 3, 7), "a")
+
+
+def test_how_surfaces_are_coloured_is_judged_before_anything_is_computed(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three = [f"runs/ima@2/client-{k}" for k in Run.open("runs/ima").round(2).client_ids[:3]]
+    for words, said in (
+        ([*three, "--cmap", "magmaa"], '--cmap magmaa is no colour map of matplotlib; did you mean "magma"?'),
+        ([*three, "--loss-limits", "3", "1"], "--loss-limits 3 1 is no scale; give two numbers, the lower one first"),
+        (
+            [*three, "--scale", "panel"],
+            "--scale panel is about figures of several planes, and this one has one; leave it out",
+        ),
+    ):
+        assert run(["plane", *words, *GRID, "--out", "x"]) == 2
+        assert capsys.readouterr().err.strip() == f"fedscope: {said}"
+    assert not list(here.glob("x*"))
+
+
+@pytest.mark.drawn
+def test_colours_change_the_figure_and_no_number(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["runs/ima", "--rounds", "1,2", "--out", "x"]
+    before = asked(capsys, *words)
+    kept = {path.name: path.read_bytes() for path in here.glob("x*")}
+    again = ("--redraw", "--cmap", "cividis", "--loss-limits", "0", "3", "--error-limits", "0", "100")
+    after = asked(capsys, *words, *again, "--scale", "panel")
+    assert {**after, "files": 0} == {**before, "files": 0}
+    changed = {path.suffix for path in here.glob("x*") if path.read_bytes() != kept[path.name]}
+    assert changed == {".png", ".pdf", ".html"}, "colours are drawing alone"
