@@ -51,7 +51,9 @@ summary { cursor: pointer; }
   :root { --ink: #000; --soft: #333; --line: #bbb; --page: #fff; --card: #fff; }
   body { font-size: 9pt; max-width: none; margin: 0; padding: 0; }
   .live, nav { display: none; }
-  figure, .verdict li, tr { break-inside: avoid; }
+  figure, p, .verdict li, tr { break-inside: avoid; }
+  h2, h3, section > p { break-after: avoid; }
+  figure img { width: 9cm; max-height: 22cm; object-fit: contain; object-position: left; padding: 0; }
   details > * { display: block; }
 }
 """

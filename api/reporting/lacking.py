@@ -52,12 +52,14 @@ def lacking(run: Run, results: Beside) -> tuple[list[Lacking], dict[str, str]]:
     last = max((number for number in run.rounds if run.round(number).has_clients), default=run.rounds[-1])
     cohort, at = len(run.round(last).client_ids), f"{run.path}@{last}"
     draws = f"local:{DRAWS}" if run.config is not None else "none"
+    # who holds which training samples is not known of every recorded run; the bias is not split then
+    split: dict[str, Any] = {} if (run.path / "partition.h5").exists() else {"split": "test"}
     some = min(10, len(run.rounds))
     wanted: tuple[tuple[str, tuple[str, ...], Callable[[], Question[Any]], int, int], ...] = (
         (
-            f"explain {run.path} --draws {draws}",
+            f"explain {run.path} --draws {draws}{' --split test' if split else ''}",
             ("Explanation",),
-            lambda: explain.prepare(run, draws=draws),
+            lambda: explain.prepare(run, draws=draws, **split),
             some * cohort * (DRAWS if run.config is not None else 1),
             some * (DRAWS - 1) if run.config is not None else 0,
         ),

@@ -291,6 +291,35 @@ def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
     assert "none: another program trained this run" in words
 
 
+def test_factors_of_a_run_without_a_partition_are_asked_on_test_data(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope import Recorder
+
+    first = Run.open(runs / "one").round(1)
+    clients = {int(k): first.client(int(k)).arrays() for k in first.client_ids}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reported_net.py").write_text(
+        """
+from torch import nn
+
+
+def net():
+    layers = nn.Sequential(nn.Flatten())
+    for name, layer in (("fc1", nn.Linear(64, 8)), ("act", nn.ReLU()), ("head", nn.Linear(8, 10))):
+        layers.add_module(name, layer)
+    return layers
+"""
+    )
+    with Recorder(tmp_path / "loop", source="a loop", model="reported_net:net", data="digits") as recorder:
+        recorder.round(start=first.read("start").arrays(), clients=clients, global_=first.read("global").arrays())
+    assert fedscope(["report", str(tmp_path / "loop"), "--compute", "--out", str(tmp_path / "page")]) == 0
+    said = capsys.readouterr()
+    assert f"$ fedscope explain {tmp_path / 'loop'} --draws none --split test" in said.err
+    assert "not answered" not in said.err
+    assert "5 results, sound" in said.out
+
+
 def test_results_that_lie_elsewhere_are_shown_where_they_are_of_the_runs(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
