@@ -16,6 +16,8 @@ from .kinds import Beside
 GRID = 25
 #: seconds that a question takes besides: opening, drawing
 EACH = 2.0
+#: a report that takes more seconds is offered on so many samples
+LONG, FEWER = 600.0, 2000
 #: draws of the cohort in a decomposition
 DRAWS = 4
 
@@ -38,8 +40,8 @@ class Lacking:
     replays: int = 0
 
 
-def lacking(run: Run, results: Beside) -> tuple[list[Lacking], dict[str, str]]:
-    """What to ask of a run, and by the words of the others why they cannot be asked.
+def lacking(run: Run, results: Beside, limit: int | None = None) -> tuple[list[Lacking], dict[str, str]]:
+    """What to ask of a run, on ``limit`` samples, and by the words of the others why they cannot be asked.
 
     Of runs that fedscope trained the factors come from replays (``local:4``), of others from the recorded models alone.
     """
@@ -55,29 +57,37 @@ def lacking(run: Run, results: Beside) -> tuple[list[Lacking], dict[str, str]]:
     # who holds which training samples is not known of every recorded run; the bias is not split then
     split: dict[str, Any] = {} if (run.path / "partition.h5").exists() else {"split": "test"}
     some = min(10, len(run.rounds))
+    few = "" if limit is None else f" --limit {limit}"
+    fewer: dict[str, Any] = {} if limit is None else {"limit": limit}
     wanted: tuple[tuple[str, tuple[str, ...], Callable[[], Question[Any]], int, int], ...] = (
         (
-            f"explain {run.path} --draws {draws}{' --split test' if split else ''}",
+            f"explain {run.path} --draws {draws}{' --split test' if split else ''}{few}",
             ("Explanation",),
-            lambda: explain.prepare(run, draws=draws, **split),
+            lambda: explain.prepare(run, draws=draws, **split, **fewer),
             some * cohort * (DRAWS if run.config is not None else 1),
             some * (DRAWS - 1) if run.config is not None else 0,
         ),
         (
-            f"plane {at} --clients --grid {GRID}",
+            f"plane {at} --clients --grid {GRID}{few}",
             ("Plane",),
-            lambda: plane.prepare(at, clients=True, grid=GRID),
+            lambda: plane.prepare(at, clients=True, grid=GRID, **fewer),
             GRID**2 + cohort,
             0,
         ),
         (
-            f"subsets {run.path} --rounds {last}",
+            f"subsets {run.path} --rounds {last}{few}",
             ("Subsets",),
-            lambda: subsets.prepare(run, rounds=last),
+            lambda: subsets.prepare(run, rounds=last, **fewer),
             20 * cohort,
             0,
         ),
-        (f"cka {run.path} --rounds {last}", ("ClientCKA",), lambda: cka.prepare(run, rounds=last), 2 * cohort, 0),
+        (
+            f"cka {run.path} --rounds {last}{few}",
+            ("ClientCKA",),
+            lambda: cka.prepare(run, rounds=last, **fewer),
+            2 * cohort,
+            0,
+        ),
         (f"updates {run.path}", ("ClientUpdates",), lambda: updates.prepare(run), 0, 0),
     )
     there = {one.kind.name for one in results.results}
@@ -92,18 +102,28 @@ def lacking(run: Run, results: Beside) -> tuple[list[Lacking], dict[str, str]]:
     return found, refused
 
 
-def seconds(run: Run, asked: Sequence[Lacking]) -> float:
-    """About how long questions take: the rounds that are trained again as long as they took when the run was made,
-    models as long as one takes now on the samples that are asked of, on all cores, and each question for itself."""
+def seconds(run: Run, asked: Sequence[Lacking], *limits: int | None) -> list[float]:
+    """About how long questions take on all samples (None) or on fewer.
+
+    Rounds that are trained again take as long as when the run was made, models as long as one takes now on all cores,
+    and each question something for itself.
+    """
     took = [float(own["seconds"] or 0) for t in run.rounds if "seconds" in (own := run.round(t).metrics)]
     training = sum(one.replays for one in asked) * (statistics.median(took) if took else 0.0)
     measuring = _one_evaluation(run) if any(one.evaluations for one in asked) else {}
-    models = sum(one.evaluations * measuring.get("train" if one.replays else "test", 0.0) for one in asked)
-    return training + models + EACH * len(asked)
+
+    def models(limit: int | None) -> float:
+        splits = ("train" if one.replays else "test" for one in asked)
+        costs = (measuring.get(split, (0.0, 1)) for split in splits)
+        samples = ((cost, count if limit is None else min(count, limit)) for cost, count in costs)
+        return sum(one.evaluations * cost * count for one, (cost, count) in zip(asked, samples, strict=True))
+
+    return [training + models(limit) + EACH * len(asked) for limit in limits or (None,)]
 
 
-def _one_evaluation(run: Run) -> dict[str, float]:
-    """Seconds that a model takes on a split, with every core at work on others; nothing where that cannot be said."""
+def _one_evaluation(run: Run) -> dict[str, tuple[float, int]]:
+    """Seconds that a model takes on a sample of a split, with every core at work on others, and its samples; nothing
+    where that cannot be said."""
     from ..asking.given_samples import dataset_of, module_for
     from ..asking.measured_on import Source
     from ..landscape import Evaluator, cores
@@ -118,5 +138,5 @@ def _one_evaluation(run: Run) -> dict[str, float]:
         return {}
     began = time.perf_counter()
     evaluator.models([weights] * cores())
-    one = (time.perf_counter() - began) / cores()
-    return {"test": one, "train": one * len(dataset.y_train) / len(samples.y)}
+    one = (time.perf_counter() - began) / cores() / len(samples.y)
+    return {"test": (one, len(samples.y)), "train": (one, len(dataset.y_train))}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from ..options import Base
+from ...checkpoints import FedscopeError
+from ..options import Base, Count
 
 
 @click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
@@ -23,6 +24,12 @@ from ..options import Base
     help="Show results in this folder too, where --out has put them; repeatable.",
 )
 @click.option("--compute", is_flag=True, help="Ask first what was not asked yet; says how long that takes.")
+@click.option(
+    "--limit",
+    type=Count(1),
+    metavar="N",
+    help="With --compute: measure on a seeded, stratified subset of N samples. The figures say so.",
+)
 @click.option("--force", is_flag=True, help="Replace a file in the way that is no report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -31,6 +38,7 @@ def command(
     title: str | None,
     results: tuple[Path, ...],
     compute: bool,
+    limit: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -47,7 +55,11 @@ def command(
     refuse_other_file(path, force)
     if compute:
         for run in runs:
-            _answered(run, results)
+            _answered(run, results, limit)
+    elif limit is not None:
+        raise FedscopeError(
+            f"--limit {limit} is about what --compute measures, and without it nothing is; leave one out"
+        )
     with progress("report") as told:
         made = make(list(runs), title=title, results=results, progress=lambda what, done, of: told(done, of))
     made.save(path, force=force)
@@ -61,27 +73,32 @@ def command(
         click.echo(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
-def _answered(path: Path, results: Sequence[Path]) -> None:
+def _answered(path: Path, results: Sequence[Path], limit: int | None) -> None:
     """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
     from ...asking.given_runs import open_run
-    from ...checkpoints import FedscopeError
     from ...reporting.kinds import beside
-    from ...reporting.lacking import lacking, seconds
+    from ...reporting.lacking import FEWER, LONG, lacking, seconds
     from ..answering import obtain
     from ..options import Output
 
     run = open_run(path, "")
-    asked, refused = lacking(run, beside(run, results))
+    asked, refused = lacking(run, beside(run, results), limit)
     for words, why in refused.items():
         click.echo(f"fedscope: not asked: fedscope {words}: {why}", err=True)
     if not asked:
         return
-    took = seconds(run, asked)
-    about = f"{took / 60:.0f} minutes" if took > 90 else f"{max(1, took):.0f} s"
-    click.echo(f"{run.name}: {len(asked)} question{'s' if len(asked) > 1 else ''}, about {about}", err=True)
+    took, less = seconds(run, asked, limit, FEWER)
+    hint = f"; --limit {FEWER} takes about {_spoken(less)}" if limit is None and took > max(LONG, 2 * less) else ""
+    number = f"{len(asked)} question{'s' if len(asked) > 1 else ''}"
+    click.echo(f"{run.name}: {number}, about {_spoken(took)}{hint}", err=True)
     for one in asked:
         click.echo(f"$ fedscope {one.words}", err=True)
         try:
             obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
         except FedscopeError as error:
             click.echo(f"fedscope: not answered: {error}", err=True)
+
+
+def _spoken(seconds: float) -> str:
+    """``5 minutes``, ``12 s``."""
+    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{max(1, seconds):.0f} s"
