@@ -41,7 +41,8 @@ class Entry:
 class Layout:
     """The entries of a model in ``state_dict`` order; its parameters, one after the other, are the flat vector [P].
 
-    >>> layout = Layout((Entry("weight", (2, 3), "float32", "parameter"), Entry("bias", (2,), "float32", "parameter")))
+    >>> import fedscope, torch
+    >>> layout = fedscope.Layout.of(torch.nn.Linear(3, 2))
     >>> layout.size, layout.slices["bias"]
     (8, slice(6, 8, None))
     """

@@ -1,6 +1,6 @@
 """Write the reference from the code: `reference/cli.md` from every command's --help, `reference/settings.md` from the
 registry and the settings' own documentation, `methods.md` from what the methods say about themselves and what
-measure_methods.py has measured.
+measure_methods.py has measured, `reference/python.md` and `reference/formulas.md` from docstrings.
 
     python docs/generate.py            write what has changed
     python docs/generate.py --check    write nothing, and end with 1 where a page is stale
@@ -17,6 +17,10 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # what lies beside this file, under `python -P` too
+
+from api_page import api_pages
 
 from fedscope.cli.commands.train import command as train
 from fedscope.cli.main import COMMANDS
@@ -47,6 +51,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "cli.md": cli_page(),
         DOCS / "reference" / "settings.md": settings_page(),
         DOCS / "methods.md": methods_page(),
+        **{DOCS / "reference" / name: text for name, text in api_pages(WRITTEN).items()},
     }
 
 

@@ -130,7 +130,8 @@ def tables_of(cell: Cell) -> tuple[str | None, dict[str, dict[str, Any]]]:
 def recipe_names() -> tuple[str, ...]:
     """All recipes, as ``paper/name``, sorted.
 
-    >>> "ima/fig1" in recipe_names() and not any("/_" in name for name in recipe_names())
+    >>> import fedscope
+    >>> "ima/fig1" in fedscope.recipe_names() and not any("/_" in name for name in fedscope.recipe_names())
     True
     """
     found = [
@@ -166,7 +167,8 @@ def recipe(name: str) -> Recipe:
     Raises:
         FedscopeError: an unknown name; it says the nearest, or what the paper has.
 
-    >>> recipe("fedswa/table2-cifar10-resnet18").published[0]
+    >>> import fedscope
+    >>> fedscope.recipe("fedswa/table2-cifar10-resnet18").published[0]
     Published(row='fma', column='', value=86.0, deviation=None)
     """
     if name not in recipe_names():

@@ -72,10 +72,11 @@ def train(
         FedscopeError: bad settings or data, an existing ``out``, a full disk, a client that diverges.
         KeyboardInterrupt: passed on; every round that was complete is on disk, and :func:`resume` goes on.
 
-    >>> import tempfile
+    >>> import tempfile, fedscope
+    >>> from fedscope.training import Config
     >>> config = Config.read({"data": {"clients": 4}, "run": {"rounds": 2, "participation": 0.5}})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     train(config, f"{folder}/fma").rounds
+    ...     fedscope.train(config, f"{folder}/fma").rounds
     (1, 2)
     """
     out = Path(out)

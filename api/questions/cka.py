@@ -55,6 +55,13 @@ def cka(
         FedscopeError: runs and models together; one model alone; rounds without clients, or with one; a layer that
             there is not; fewer samples than the estimator needs.
 
+    >>> import fedscope, torch
+    >>> nets = [torch.nn.Linear(2, 2) for _ in range(3)]
+    >>> x = torch.randn(40, 2)
+    >>> alike = fedscope.cka(nets, data=(x, (x[:, 0] > 0).long()))
+    >>> alike.cka.shape, round(float(alike.cka[0, 0]), 6)
+    ((3, 3), 1.0)
+
     Source: Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.
     """
     source = Source.of("test", measured)

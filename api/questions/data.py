@@ -46,6 +46,11 @@ def data(
 
     Raises:
         FedscopeError: data or a partition that there are not; ``settings`` for a run, whose data are what they are.
+
+    >>> import fedscope
+    >>> held = fedscope.data({"data": {"name": "digits", "partition": "shards:2", "clients": 20}})
+    >>> held.counts.shape, int((held.counts > 0).sum(1).max())  # a client has four classes at most
+    ((20, 10), 4)
     """
     at_least("shown", shown, 1)
     at_least("samples", samples, 1)

@@ -56,12 +56,12 @@ def import_models(
             differs; a client twice, a round without clients, counts of samples that fit no clients; something is in the
             way at ``out``. Of several rounds those before the mistake are kept.
 
-    >>> import tempfile, numpy as np
+    >>> import tempfile, warnings, fedscope, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
     ...     warnings.simplefilter("ignore")  # that global is the mean
     ...     for k in range(3):
     ...         np.savez(f"{folder}/{k}.npz", weight=np.float32([k, 1]))
-    ...     run = import_models([f"{folder}/{k}.npz" for k in range(3)], f"{folder}/soup")
+    ...     run = fedscope.import_models([f"{folder}/{k}.npz" for k in range(3)], f"{folder}/soup")
     ...     run.round(1).client_ids, run.round(1).read("global").parameters
     (array([0, 1, 2]), array([1., 1.], dtype=float32))
     """

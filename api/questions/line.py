@@ -42,6 +42,13 @@ def line(
     Raises:
         FedscopeError: models that are no pairs, or the same; models of different architectures; an empty range.
 
+    >>> import fedscope, torch
+    >>> nets = [torch.nn.Linear(2, 2) for _ in range(2)]
+    >>> x = torch.randn(40, 2)
+    >>> line = fedscope.line(nets, data=(x, (x[:, 0] > 0).long()), points=5, range=(0, 1))
+    >>> line.beta, bool(line.barrier[0] >= 0)
+    (array([0.  , 0.25, 0.5 , 0.75, 1.  ]), True)
+
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figures 5b, 5c, 7c; Frankle et al., "Linear Mode Connectivity and the Lottery Ticket Hypothesis", ICML 2020.
     """

@@ -74,6 +74,13 @@ def plane(
     Raises:
         FedscopeError: another number of models; identical or collinear ones; settings that exclude one another.
 
+    >>> import fedscope, torch
+    >>> nets = [torch.nn.Linear(2, 2) for _ in range(3)]
+    >>> x = torch.randn(40, 2)
+    >>> plane = fedscope.plane(nets, data=(x, (x[:, 0] > 0).long()), grid=5)
+    >>> plane.loss.shape, [model.role for model in plane.models]
+    ((5, 5), ['anchor', 'anchor', 'anchor', 'mean'])
+
     Source: Garipov et al. 2018 and Izmailov et al. 2018 for three models; Li et al., NeurIPS 2018, for trajectories
     and random directions.
     """

@@ -50,6 +50,13 @@ def sharpness(
 
     Raises:
         FedscopeError: rounds that a run does not have; a model that is named twice; radii or counts that make no sense.
+
+    >>> import fedscope, torch
+    >>> net = torch.nn.Linear(2, 2)
+    >>> x = torch.randn(40, 2)
+    >>> sharp = fedscope.sharpness(net, data=(x, (x[:, 0] > 0).long()), draws=2, top=1, probes=2)
+    >>> [measure.name for _, measure in sharp.measures()][:3]
+    ['loss', 'error', 'gradient_norm']
     """
     source = Source.of("train", measured)
     if source.precision != "float32":

@@ -61,16 +61,16 @@ class Recorder:
         FedscopeError: something is in the way; another recorder is at work there; a run to go on with that names
             another model, other data or another partition; ``keep`` or ``sketch`` that are none.
 
-    >>> import tempfile, numpy as np
+    >>> import tempfile, fedscope, numpy as np
     >>> w = {"w": np.zeros(3, np.float32)}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Recorder(folder + "/run") as recorder:
+    ...     with fedscope.Recorder(folder + "/run") as recorder:
     ...         for t in range(2):
     ...             clients = {k: {"w": w["w"] + k} for k in range(4)}
     ...             w_next = {"w": w["w"] + np.float32(1.5)}
     ...             _ = recorder.round(start=w, clients=clients, samples={k: 10 for k in clients}, global_=w_next)
     ...             w = w_next
-    ...     Run.open(folder + "/run").rounds
+    ...     fedscope.Run.open(folder + "/run").rounds
     (1, 2)
     """
 

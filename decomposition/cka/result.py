@@ -78,6 +78,8 @@ class ClientCKA(ArrayResult):
     Raises:
         FedscopeError: no round.
 
+    >>> import numpy as np
+    >>> from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
     >>> one = RoundCKA(1, np.array([3, 8]), np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([0.7, 0.9]), 0.5, 0.01, 0.8)
     >>> ClientCKA((one,), {"layer": "output"}).layer
     'output'

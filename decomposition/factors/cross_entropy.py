@@ -81,7 +81,10 @@ def decompose_loss(
     Two clients, certain of different classes where the second is true (one draw taken twice), seen as votes: the main
     prediction is the heavier client's, which is wrong, and the lighter one is right in spite of it.
 
-    >>> from fedscope.checkpoints import Layout
+    >>> import numpy as np, torch
+    >>> from fedscope import Layout, Samples, decompose_loss
+    >>> from fedscope.checkpoints import Weights
+    >>> from fedscope.decomposition.cohort.draws import CohortDraws
     >>> module = torch.nn.Linear(1, 2, bias=False)
     >>> clients = Weights(Layout.of(module), np.array([[9, 0], [0, 9]], np.float32), {})
     >>> p, ids, one = np.array([0.75, 0.25]), np.arange(2), torch.ones(1, 1)

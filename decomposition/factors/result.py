@@ -90,6 +90,7 @@ class Decomposition(TableResult):
     Raises:
         FedscopeError: two runs of one name and model.
 
+    >>> from fedscope.decomposition.factors.result import Decomposition, RunFactors
     >>> result = Decomposition((RunFactors("ima", "global", ()),), split="train", draws="local:4")
     >>> list(result.factors())
     []

@@ -118,6 +118,7 @@ class Subsets(TableResult):
     Raises:
         FedscopeError: two rounds that could not be told apart.
 
+    >>> from fedscope.decomposition.subsets.result import RoundSubsets, Subsets
     >>> list(Subsets((RoundSubsets("ima", 1, 10, ()),), "samples").sizes())
     []
     """

@@ -37,6 +37,7 @@ class Theory(TableResult):
     rounds of Theorem 2. ``attrs`` is the provenance: split, data, outputs, draws, dimension, ridge, seed, device,
     versions.
 
+    >>> from fedscope.decomposition.theory.result import Gap, Theory
     >>> theory = Theory("fma", tuple(Gap(t, 1.0, 0.1 * t**2, t, t, 1.0) for t in (1, 2, 3)))
     >>> round(theory.slope.value, 6), theory.shrunk, theory.correlations
     (1.0, {}, ())

@@ -96,6 +96,7 @@ class Sharpness(TableResult):
     Raises:
         FedscopeError: two models that could not be told apart.
 
+    >>> from fedscope.landscape.curvature.result import Curvature, Measure, Sharpness
     >>> made = Sharpness((Curvature("ima", 4, "global", (Measure("sam", 0.5, 0.05),)),), {"split": "train"})
     >>> [(model.label, one.name, one.value) for model, one in made.measures()]
     [('ima@4/global', 'sam', 0.5)]

@@ -63,7 +63,8 @@ class Evaluator:
             what the task takes ([n, classes]), or that answers the same question differently the second time.
 
     >>> import numpy as np, torch
-    >>> from fedscope.checkpoints import Layout, Weights
+    >>> from fedscope import Evaluator, Layout, Samples
+    >>> from fedscope.checkpoints import Weights
     >>> module = torch.nn.Linear(2, 3)
     >>> samples = Samples(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1]), 3, "toy", "test", np.arange(5))
     >>> zeros = Weights(Layout.of(module), np.zeros((1, 9), np.float32), {})

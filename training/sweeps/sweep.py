@@ -108,10 +108,10 @@ def sweep(
             else; a launcher that is not there.
         KeyboardInterrupt: passed on; the same call goes on.
 
-    >>> import tempfile
+    >>> import tempfile, fedscope
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     small = {"data": {"clients": 4}, "run": {"rounds": 2, "participation": 0.5}}
-    ...     made = sweep({"method": ["fma", "fedavgm"]}, settings=small, out=folder)
+    ...     made = fedscope.sweep({"method": ["fma", "fedavgm"]}, settings=small, out=folder)
     ...     [run.name for run in made.runs], dict(made.failures)
     (['fma', 'fedavgm'], {})
     """

@@ -69,6 +69,7 @@ class WindowMeans(TableResult):
         attrs: provenance: runs, rounds, windows, data, split, samples, versions; ``averages``, of each run what it
             averages over rounds itself.
 
+    >>> from fedscope.training.windows.result import RoundMeans, WindowMean, WindowMeans
     >>> rows = tuple(WindowMean(w, w, 2 * e, e) for w, e in ((1, 0.5), (5, 0.25)))
     >>> WindowMeans((RoundMeans("fma", 9, rows),)).lines()[0].best
     5
