@@ -26,7 +26,7 @@ SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-mod
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers gpu gpu-wheels lint types format docs bench dist clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers gpu gpu-wheels lint types format site docs bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -83,11 +83,15 @@ format: $(VENV)/.dependencies
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
-## docs: write the reference from the code, then build the site
-docs: $(VENV)/.installed
+## site: write the reference from the code, then build the site into site/
+site: $(VENV)/.installed
 	$(RUN) docs/generate.py
-	$(RUN) docs/make_gallery.py
 	$(RUN) -m mkdocs build --strict
+
+## docs: the same with the gallery, whose runs are trained and whose pictures are drawn again first
+docs: $(VENV)/.installed
+	$(RUN) docs/make_gallery.py
+	$(MAKE) site
 
 bench: $(VENV)/.installed
 	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(VENV)/bin/python "$$benchmark"; done

@@ -26,17 +26,16 @@ def markdown(text: str, link: Linker, types: dict[str, str] | None = None) -> st
     Args:
         types: of attributes by name, which are told beside them.
 
-    >>> print(markdown("Adds ``a`` to b*.\\n\\n    a + b\\n\\n>>> 1 + 1\\n2", lambda name, short: name))
+    >>> print(markdown("Adds ``a`` to b*.\\n\\n    a + b\\n\\nArgs:\\n    a: one", lambda name, short: name))
     Adds `a` to b\\*.
     <BLANKLINE>
     ```text
     a + b
     ```
     <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
+    **Parameters**
+    <BLANKLINE>
+    - `a`: one
     """
     return "\n\n".join(blocks(inspect.cleandoc(text).split("\n"), link, types or {}))
 

@@ -10,8 +10,10 @@ where there is no such device, and those on CIFAR-10 always: `docs/make_gallery.
 from __future__ import annotations
 
 import difflib
+import doctest
 import importlib.util
 import io
+import json
 import os
 import re
 import shlex
@@ -33,7 +35,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fedscope.cli.main import COMMANDS, Tour, run
+import fedscope
+from fedscope.checkpoints.results import Result
+from fedscope.cli.main import COMMANDS, SECTIONS, Tour, run
 from fedscope.training import Config
 from fedscope.training.registry import names
 
@@ -42,6 +46,7 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 #: pages that take longer than a few seconds
 SLOW = {
+    "index.md",
     "formats.md",
     "methods.md",
     "python.md",
@@ -414,9 +419,64 @@ def test_every_data_set_partition_and_model_is_among_the_methods() -> None:
         assert [name for name in names(shelf) if not any(re.match(rf"\| `{name}[`:\[]", line) for line in lines)] == []
 
 
-def test_every_command_is_explained_in_the_index() -> None:
-    text = (DOCS / "index.md").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if name != "train" and f"`fedscope {name}" not in text] == []
+def test_every_command_answers_a_question_and_stands_where_the_help_has_it() -> None:
+    text = (DOCS / "questions.md").read_text(encoding="utf-8")
+    parts = {part.partition("\n")[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]}
+    assert [title for title in parts if title in SECTIONS] == list(SECTIONS)
+    for title, commands in SECTIONS.items():
+        missing = [name for name in commands if not re.search(rf"`fedscope {name}\b", parts[title])]
+        assert missing in ([], ["demo"])
+    assert "`fedscope demo`" in text
+
+
+def test_every_how_to_is_on_the_first_page_and_in_the_sidebar() -> None:
+    pages = {f"howto/{page.name}" for page in (DOCS / "howto").glob("*.md")}
+    assert pages <= set(re.findall(r"\]\(([^)#]+)\)", (DOCS / "index.md").read_text(encoding="utf-8")))
+    assert pages <= set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+# --- the page of functions and classes ---
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    """A docstring of its own, whose first paragraph is a sentence."""
+    public = [name for name in fedscope.__all__ if not name.startswith("__")]
+    said = {name: (getattr(fedscope, name).__doc__ or "").strip().partition("\n\n")[0] for name in public}
+    assert [name for name, first in said.items() if not first.endswith((".", ":")) or len(first.split()) < 3] == []
+    # what inherits its docstring has none
+    assert [name for name in public if getattr(fedscope, name).__doc__ is Result.__doc__] == []
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^### (?:class )?fedscope\.(\w+)$", text, re.MULTILINE)
+    assert sorted(headings) == sorted(name for name in fedscope.__all__ if not name.startswith("__"))
+
+
+EXAMPLES = {
+    heading: blocks
+    for part in (DOCS / "reference" / "python.md").read_text(encoding="utf-8").split("\n### ")[1:]
+    for heading, blocks in [(part.partition("\n")[0], re.findall(r"^```pycon\n(.*?)^```$", part, re.M | re.S))]
+    if blocks
+}
+
+
+@pytest.mark.parametrize("heading", EXAMPLES)
+def test_an_example_of_the_page_runs_as_it_stands(heading: str) -> None:
+    """From nothing but what it imports itself; in its module it runs with the doctests."""
+    assert {"fedscope.plane", "fedscope.train", "class fedscope.Recorder"} <= set(EXAMPLES)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for block in EXAMPLES[heading]:
+        told: list[str] = []
+        example = doctest.DocTestParser().get_doctest(block, {}, heading, "reference/python.md", 0)
+        assert doctest.DocTestRunner(optionflags=flags).run(example, out=told.append).failed == 0, "".join(told)
+
+
+def test_docstrings_become_markdown_as_their_examples_say() -> None:
+    script("generate")  # which finds what lies beside it
+    found = doctest.testmod(importlib.import_module("docstrings"))
+    assert found.attempted >= 4
+    assert found.failed == 0
 
 
 # --- the site ---
@@ -432,10 +492,52 @@ def test_links_lead_somewhere_and_pictures_are_small(page: Path) -> None:
         assert file.suffix != ".png" or file.stat().st_size <= 200_000, f"{target} is too large"
 
 
-@pytest.mark.slow
-def test_the_site_builds(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs")
-    words = [sys.executable, "-P", "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-P", "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "site" / "howto" / "decomposition.html").is_file()
+    return folder
+
+
+def test_the_site_has_every_page_and_the_notebooks_as_they_are(site: Path) -> None:
+    pages = {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")}
+    assert [str(page) for page in sorted(pages) if not (site / page).is_file()] == []
+    for book in DOCS.rglob("*.ipynb"):
+        assert (site / book.relative_to(DOCS)).read_bytes() == book.read_bytes()
+    assert not list(site.rglob("*.py"))
+
+
+def test_the_site_loads_nothing_from_another_host(site: Path) -> None:
+    """Scripts, styles, fonts and pictures; a link that a reader may follow is none of these."""
+    loaded = re.compile(
+        r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?((?:https?:)?//[^"'\s>]+)"""
+        r"""|<link\b[^>]*\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
+    )
+    for page in site.rglob("*.html"):
+        assert loaded.findall(page.read_text(encoding="utf-8")) == [], page
+    fetched = re.compile(r"""url\(\s*["']?(?:https?:)?//[^)]*|@import\b.*""")
+    for style in site.rglob("*.css"):
+        assert fetched.findall(style.read_text(encoding="utf-8")) == [], style
+
+
+def test_a_newcomers_words_are_found(site: Path) -> None:
+    """In the index of the search, which splits at blanks and hyphens."""
+    kept = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    text = {one["location"]: f"{one['title']} {one['text']}".lower() for one in kept}
+    words = ["flower", "checkpoint", "gpu", "locality", "barrier", "resume", "non-iid", "heterogeneous", "swa", "soup"]
+    words += ["loss landscape", "install", "citation"]
+    assert [word for word in words if not any(word in said for said in text.values())] == []
+    assert "reference/python.html#fedscopeplane" in text, "written pages are searched, too"
+
+
+def test_the_first_page_shows_the_figure_that_its_two_commands_leave() -> None:
+    steps = list(steps_of(DOCS / "index.md"))
+    assert [step.text for step in steps[:2]] == ["pip install -c constraints.txt .", "fedscope demo"]
+    assert "demo/planes.png" in steps[1].shown
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert text.index("](figures/planes.png)") < text.index("fedscope demo") < text.index("## Three questions")
+    asked = text.partition("## Three questions")[2].partition("\n## ")[0]
+    assert asked.count("\n### ") == 3

@@ -42,8 +42,15 @@ def test_they_run_what_a_change_must_pass_on_the_python_asked_for() -> None:
     told = workflow("ci")["jobs"]["test"]
     assert told["runs-on"] == "ubuntu-latest"
     assert told["env"]["PYTHON"] == "python${{ matrix.python }}"
-    assert [step["run"] for _, step in steps("ci") if "run" in step] == [".ci/run"]
+    assert [step["run"] for job, step in steps("ci") if job == "test" and "run" in step] == [".ci/run"]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
+
+
+def test_the_site_is_built_and_kept() -> None:
+    site = [step for job, step in steps("ci") if job == "site"]
+    assert [step["run"] for step in site if "run" in step] == ["make site"]
+    assert site[-1]["with"]["path"] == "site"
+    assert "\nsite: " in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_a_tag_is_tested_then_built_and_compared_then_published() -> None:
