@@ -18,7 +18,7 @@ import click
 def command(what: str, file: Path, force: bool) -> None:
     """Write a model for other programs, or a plane's surface for tomgoldstein's loss-landscape.
 
-    A model is RUN@ROUND[/WHICH] or a file, and FILE ends in .safetensors, .pt or .pth (a state_dict). A plane is the
+    A model is RUN@ROUND[/WHICH] or a file, and FILE ends in .safetensors, .pt or .pth (a state_dict). A plane is a
     .nc that `fedscope plane` has written, and FILE ends in .h5.
     """
     from numpy import isnan, mean

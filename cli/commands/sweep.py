@@ -44,20 +44,22 @@ class _Sweep(click.Command):
 )
 @click.argument("keys", nargs=-1, metavar="[CONFIG] [KEY=A,B,C]...")
 @click.option(
-    "--recipe", metavar="PAPER/NAME", help="A paper's set-up; without keys all that its figure or table varies."
+    "--recipe", metavar="PAPER/NAME", help="A paper's set-up; without keys, everything that its figure or table varies."
 )
-@click.option("--scale", type=Share(), metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
-@click.option("--seeds", metavar="A..B", help="0..4: seeds of run and partition, both ends inclusive; or 0,1,5.")
+@click.option(
+    "--scale", type=Share(), metavar="S", help="Multiply rounds, clients and samples of CONFIG or --recipe by S."
+)
+@click.option("--seeds", metavar="A..B", help="Seeds of run and partition: 0..4 (both ends included), or 0,1,5.")
 @click.option(
     "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of all runs; repeatable."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep (default: sweeps/NAME).")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="SWEEP", help="Go on where a sweep stopped.")
-@click.option("--dry-run", is_flag=True, help="Print the commands, and about how long and how large they are.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="SWEEP", help="Continue a sweep where it stopped.")
+@click.option("--dry-run", is_flag=True, help="Only print the commands, with estimates of time and disk space.")
 @click.option(
-    "--alone", is_flag=True, help="Train every run from its start, even where several have the same first rounds."
+    "--alone", is_flag=True, help="Train every run from its start, even if several runs share their first rounds."
 )
-@launcher_options("each run is one")
+@launcher_options("trains one run")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     keys: tuple[str, ...],
@@ -75,10 +77,12 @@ def command(
 ) -> None:
     """Train a run for every combination of settings and seeds.
 
-    A key is section.key of a configuration, or method; a value with commas stands in quotes, as in
-    data.partition='"shards:2,250",iid'. CONFIG is a .toml. Runs are trained in a process beside this one, which ends
-    with it, or by jobs, which go on: one that fails is named, and the others go on. The same command, or --resume, goes
-    on after any stop, and finds jobs that still run.
+    A key is section.key of a configuration, or method. Put a value with commas in quotes, as in
+    data.partition='"shards:2,250",iid'. CONFIG is a .toml file.
+
+    Runs are trained in a second process, which ends with this one, or by jobs, which continue. If a run fails, the
+    command names it and continues with the others. The same command, or --resume, continues after any stop and finds
+    jobs that still run.
     """
     from ...checkpoints import FedscopeError
     from ...training import Setup, Sweep, read_assignments, train_plan
