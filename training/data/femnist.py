@@ -1,5 +1,5 @@
-"""``femnist``: Caldas et al., "LEAF", 2018: digits and letters by writer, 62 classes, as TensorFlow Federated
-or LEAF distribute them."""
+"""``femnist``: Caldas et al., "LEAF", 2018: digits and letters by writer, 62 classes, in the form of TensorFlow
+Federated or LEAF."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""``flwr:NAME,key=value,...``: any partitioner of the package flwr-datasets, which ``pip install 'fedscope[flwr]'``
-brings."""
+"""``flwr:NAME,key=value,...``: any partitioner of the package flwr-datasets (``pip install 'fedscope[flwr]'``)."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _NATURAL = ("NaturalIdPartitioner", "GroupedNaturalIdPartitioner")
 
 @dataclass(frozen=True)
 class Flwr(Partitioner):
-    """A partitioner of flwr-datasets by the name of its class, with its own parameters.
+    """A partitioner of flwr-datasets: the name of its class, then its own parameters.
 
     It is given a table with the columns ``index``, ``label`` and what else is known of the samples (``user``,
     ``domain``, ``superclass``), its rows in random order, as flwr-datasets' own FederatedDataset shuffles them, and
