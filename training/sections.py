@@ -58,8 +58,8 @@ class RunConfig(Settings):
     device: str = setting("auto", "cpu, cuda, or auto (cuda if there is one)")
     engine: Literal["auto", "threads", "device", "cohort"] = setting(
         "auto",
-        "threads: one single-threaded worker per core; device: one client at a time on the accelerator; cohort: up "
-        "to 32 clients per pass, for small models; auto: by method, model, cohort and device",
+        "`threads`: one single-threaded worker per core. `device`: one client at a time on the accelerator. `cohort`: "
+        "up to 32 clients per pass, for small models. `auto`: a fixed rule of method, model, cohort and device",
     )
     precision: Literal["float32", "tf32", "bf16"] = setting(
         "float32", "precision of matrix products in training; tf32 matters only on a GPU"
