@@ -108,8 +108,8 @@ Weight Averaging for Out-of-Distribution Generalization", NeurIPS 2022, arXiv 22
 
 Notation: w is the model sent out, θ a client's model, Δ_i = θ_i − w, p_i = n_i/Σn, K_i the number of local \
 steps of size η. The mini-batch gradient is g with weight decay wd, ∇L without it. C is the cohort, N all clients. \
-The model has P parameters, its head H. *Down* and *up* are what one client receives and sends in a round in addition to the model \
-itself (P numbers; FedBABU: P − H)."""
+The model has P parameters, its head H. *Down* and *up* are what one client receives and sends in a round in \
+addition to the model itself (P numbers; FedBABU: P − H)."""
 
 DIAGNOSIS = """\
 FedSA's statistics can be computed for any recorded round of any method. They show which parameters clients disagree \
@@ -285,8 +285,8 @@ def settings_page() -> str:
         WRITTEN,
         "# Settings",
         "A configuration has seven sections. Set any key in a TOML file (`fedscope train CONFIG.toml`) or on the "
-        "command line (`--set section.key=value`, written as in TOML; bare words are strings). Some keys have a flag of "
-        "their own. Later ones override earlier ones: method preset < CONFIG.toml < flag < `--set`. A run keeps the "
+        "command line (`--set section.key=value`, written as in TOML; bare words are strings). Some keys have a flag "
+        "of their own. Later ones override earlier ones: method preset < CONFIG.toml < flag < `--set`. A run keeps the "
         "resolved settings in its `config.toml`.",
         methods_part(),
         *section_part("data", DataConfig),
