@@ -179,7 +179,7 @@ def _kept(
     if missing:
         return None
     if not quiet:
-        click.echo(f"fedscope: {mains[0]} holds this result already; drawn again (--force computes it anew)", err=True)
+        click.echo(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
     return found
 
 

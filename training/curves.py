@@ -138,7 +138,7 @@ class Curves(TableResult):
                 raise FedscopeError(f"{path} does not exist: a result of curves is a table and its provenance; {AGAIN}")
         attrs = read_json(head, "a result of `fedscope curves`", AGAIN, RESULT)
         if not isinstance(attrs, dict) or "versions" not in attrs:
-            raise FedscopeError(f"{head} is no result of `fedscope curves`: it does not say its versions; {AGAIN}")
+            raise FedscopeError(f"{head} is not a result of `fedscope curves`: it does not say its versions; {AGAIN}")
         lines = read_text(table, "a table of `fedscope curves`", AGAIN, RESULT, errors="replace")
         names = lines.partition("\n")[0].strip().split(",")
         known = cls.tables[0]

@@ -215,7 +215,7 @@ def position_after(run: Run, round: int, config: Config, facts: Facts) -> Positi
         if lacking := sorted(set(begun) - set(found)):
             raise FedscopeError(
                 f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({', '.join(lacking)}) is "
-                "in none of its files; restore the missing rounds and kept/ from a copy, or train anew"
+                "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
             )
     return Position(
         round=round,

@@ -53,7 +53,7 @@ def curves(
     at_least("last", last, 1)
     if target is not None and not 0 < target <= 1:
         percent = f"; for {target:g} % give --target {target / 100:g}" if 1 < target <= 100 else ""
-        raise FedscopeError(f"--target {target:g} is no accuracy greater than 0 and at most 1{percent}")
+        raise FedscopeError(f"--target {target:g} is not an accuracy greater than 0 and at most 1{percent}")
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
     named = [_opened(one) for one in given]

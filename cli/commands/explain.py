@@ -40,7 +40,7 @@ def command(
     from ..answering import obtain, tell, write_page
 
     if output.redraw:
-        refuse_given(["early"], "judges anew, which --redraw does not; leave out one of both")
+        refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")
     asked = explain.prepare(runs, rounds=rounds, early=early, draws=draws, **vars(source))
     base = output.out or asked.folder / asked.name
     page = obtain(asked, base, output)

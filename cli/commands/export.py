@@ -29,7 +29,7 @@ def command(what: str, file: Path, force: bool) -> None:
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
     if not file.absolute().parent.is_dir():
-        raise FedscopeError(f"{file.parent} is no folder; make it, or give another name")
+        raise FedscopeError(f"{file.parent} is not a folder; make it, or give another name")
     surface, ending = Path(what).suffix == ".nc", file.suffix.lower()
     if surface != (ending == ".h5"):
         goes = ".h5" if surface else ".safetensors, .pt or .pth"

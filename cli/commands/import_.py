@@ -71,10 +71,10 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **models:
             f"{surfaces[0]} is a surface, and {beside}; import surfaces one by one, models with --out runs/NAME"
         )
     if surfaces or not _are_models(files, output, models):
-        _refuse(_OF_MODELS, f"is for models, and {files[0]} is none; leave it out")
+        _refuse(_OF_MODELS, f"is for models, but {files[0]} is not a model; leave it out")
         _surface(files[0], split, output)
     else:
-        _refuse(_OF_SURFACES, f"is for a surface, and {files[0]} is none; leave it out")
+        _refuse(_OF_SURFACES, f"is for a surface, but {files[0]} is not a surface; leave it out")
         _models(files, output, models)
 
 
@@ -123,7 +123,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     from ..progress import progress
 
     if output.out is None:
-        raise FedscopeError(f"a run is made of {files[0]}, and it is not said where; give --out runs/NAME, its folder")
+        raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
     with progress("reading models") as report:
         run = import_models(files, output.out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out

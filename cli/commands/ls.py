@@ -137,7 +137,7 @@ def server_of(run: Run, rounds: Sequence[Round]) -> str:
         return server
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):
-            return f"not looked at, because no round has its {name}"
+            return f"not checked, because no round has its {name}"
     return ""
 
 

@@ -105,11 +105,11 @@ def command(
             raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
         if files and len(keys) > 1 and not files[0].endswith(".toml") and not Path(files[0]).exists():
             raise FedscopeError(
-                f"{files[0]} is neither a configuration nor KEY=A,B,C; values stand behind each other with commas and "
-                "no spaces, as in method=fma,ima"
+                f"{files[0]} is neither a configuration nor KEY=A,B,C; separate values with commas and no spaces, as "
+                "in method=fma,ima"
             )
         if len(files) > 1:
-            raise FedscopeError(f"{files[1]} is a second configuration beside {files[0]}; write keys as KEY=A,B,C")
+            raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
         stored = stored_tables(Path(files[0])) if files else {}
         axes = read_axes(word for word in keys if "=" in word)
         chosen = read_seeds(seeds) if seeds else ()
@@ -128,7 +128,7 @@ def command(
     if dry_run:
         _dry(plan, out, Path(files[0]) if files else None, as_json)
         return
-    click.echo(f"{out}: {len(plan.runs)} runs, {plan.rounds} rounds in all", err=True)
+    click.echo(f"{out}: {_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')} in all", err=True)
     with progress(str(out)) as report:
         try:
             done = train_plan(plan, out, _Watcher(report, len(plan.runs)), by)
@@ -174,6 +174,11 @@ class _Watcher:
         click.echo(f"fedscope: {sentence}", err=True)
 
 
+def _counted(count: int, what: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _name(files: list[str], keys: tuple[str, ...]) -> str:
     """``method-participation``: the folder of a sweep that has no name."""
     varied = [word.partition("=")[0].rpartition(".")[2] for word in keys if "=" in word] or ["seeds"]
@@ -201,6 +206,6 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({**said, "seconds": guess.seconds, "bytes": guess.bytes}))
         return
     click.echo(
-        f"{len(plan.runs)} runs, {plan.rounds} rounds: about {spoken(guess.seconds)} on this machine, from a few steps "
-        f"of each kind, and up to {spoken_size(guess.bytes)} on the disk"
+        f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}: about {spoken(guess.seconds)} on this "
+        f"machine, from a few steps of each kind, and up to {spoken_size(guess.bytes)} on the disk"
     )

@@ -266,6 +266,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
         now, spread = f"{100 * final:.1f} %", f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
     so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
-    click.echo(f"{run.path}: {so_far} rounds; {name.replace('_', ' ')} of the {which} model {now}{over}")
+    rounds = "round" if so_far == "1" else "rounds"
+    click.echo(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
     if profile is not None:
         click.echo(profile.summary())

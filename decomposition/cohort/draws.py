@@ -235,8 +235,8 @@ def _same_question(one: Run, other: Run) -> None:
         run.require("partition.h5")
         if "branch" in run.info:
             raise FedscopeError(
-                f"--draws runs: {run.path} is a branch of another run and shares its history, so it is no draw of its "
-                "own; give runs that were trained from the beginning"
+                f"--draws runs: {run.path} is a branch of another run and shares its history, so it is not a draw of "
+                "its own; give runs that were trained from the beginning"
             )
     ours, theirs = one.partition, other.partition
     assert ours is not None

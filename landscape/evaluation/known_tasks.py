@@ -69,14 +69,16 @@ class Classification(Task):
         """Outputs [1, C], of at least two classes."""
         if part.classes < 2:
             raise FedscopeError(
-                f"{part.label} has one class, so that loss and error are 0 whatever the module answers, as with a "
+                f"{part.label} has one class, so loss and error are 0 for any output of the module, as with a "
                 "regression's single output; give data of at least two classes, and a module with an output for each, "
                 "or --task regression"
             )
         shape = tuple(outputs.shape)
         if shape != (1, part.classes):
             single = (
-                "; a single output (regression, binary cross-entropy) is no classifier's" if shape[-1:] == (1,) else ""
+                "; a single output (regression, binary cross-entropy) is not a classifier's"
+                if shape[-1:] == (1,)
+                else ""
             )
             raise FedscopeError(
                 f"the module returns outputs of shape {list(shape)} for one sample, but {part.label} has "

@@ -126,7 +126,7 @@ def test_servers_are_taken_in_any_case_and_shown_as_their_files_are(
 
 def test_states_are_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anew = said(capsys, "runs/adam@3", "--server", "fedadam")
-    assert "\nfedadam keeps m, v and starts anew here, as in its first round\n" in anew
+    assert "\nfedadam keeps m, v and starts here with an empty state, as in its first round\n" in anew
     assert "bit for bit" not in anew
     own = said(capsys, "runs/adam@3", "--server", "fedadam", "--from-state")
     assert "\nfedadam goes on with m, v as recorded after round 2\n" in own
@@ -169,7 +169,7 @@ def test_clients_that_diverged_are_named(
     servers = [word for name in ("fedadam", "fedsa", "fedgma") for word in ("--server", name)]
     words = said(capsys, "runs/fma@2", *servers, "--out", "d")
     line = f"clients {who[0]}, {who[1]} diverged: recorded with values that are not finite, which enter every mean"
-    state = "fedadam keeps m, v and starts anew here, as in its first round"
+    state = "fedadam keeps m, v and starts here with an empty state, as in its first round"
     assert words.splitlines()[7:9] == [line, state]
     # read back too, and for programs
     assert json.loads(said(capsys, "runs/fma@2", *servers, "--out", "d", "--json"))["notes"] == [line, state]

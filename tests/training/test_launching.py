@@ -46,8 +46,8 @@ def test_settings_are_hydras_and_are_read_as_words() -> None:
         (["cpus_per_task=true"], r"^--job cpus_per_task=True is not a whole number from 1 on"),
         (["max_num_timeout=-1"], r"^--job max_num_timeout=-1 is not a whole number from 0 on"),
         (["array_parallelism=0"], r"^--job array_parallelism=0 is not a whole number from 1 on"),
-        (["mem_gb=0"], r"^--job mem_gb=0 is no memory; give GB, as in mem_gb=16$"),
-        (["mem_gb=16GB"], r"^--job mem_gb=16GB is no memory"),
+        (["mem_gb=0"], r"^--job mem_gb=0 is not a memory size; give GB, as in mem_gb=16$"),
+        (["mem_gb=16GB"], r"^--job mem_gb=16GB is not a memory size"),
         (
             ["signal_delay_s=60", "timeout_min=1"],
             r"^--job signal_delay_s=60 leaves nothing of timeout_min=1; give fewer",

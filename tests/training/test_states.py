@@ -293,7 +293,7 @@ def test_states_that_were_thinned_away_are_missed_in_words(tmp_path: Path) -> No
     with pytest.raises(FedscopeError, match=r"what client \d kept of round \d is in none of its files any more"):
         Replayer.of(run).local_draws(6, 2)
     run = train(config("fedcm", record={"globals": "none"}), tmp_path / "globals")
-    with pytest.raises(FedscopeError, match=r"what was sent beside the model in round 5 is not recorded"):
+    with pytest.raises(FedscopeError, match=r"what was sent with the model in round 5 is not recorded"):
         Replayer.of(run).replay(run.round(5), 2)
 
 

@@ -275,7 +275,7 @@ def test_models_and_tasks_that_do_not_fit(here: Path, tmp_path: Path) -> None:
     ):
         train(config_for("text", model={"name": "mlp", "hidden": [4]}), tmp_path / "run")
     with pytest.raises(
-        FedscopeError, match=r'model.task regressoin is no task that fedscope knows; did you mean "regres'
+        FedscopeError, match=r'model.task regressoin is not a task that fedscope knows; did you mean "regres'
     ):
         Config.read({"model": {"task": "regressoin"}})
     with pytest.raises(FedscopeError, match=r"y_train contains .* labels are whole numbers"):
@@ -333,10 +333,10 @@ def test_a_file_names_no_code_to_train_with(here: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "sentence"),
     [
-        ("owntasks:nothing", "--task owntasks:nothing: nothing() returned a int, which is no task"),
+        ("owntasks:nothing", "--task owntasks:nothing: nothing() returned a int, which is not a task"),
         ("owntasks:missing", "owntasks"),
         ("nowhere:loss", "--task nowhere:loss: there is no module nowhere"),
-        ("squared", "--task squared is no task that fedscope knows"),
+        ("squared", "--task squared is not a task that fedscope knows"),
     ],
 )
 def test_tasks_that_are_none(here: Path, task: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

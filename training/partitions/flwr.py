@@ -53,7 +53,7 @@ class Flwr(Partitioner):
         for word, key in zip(given, keys, strict=True):
             if not key.isidentifier() or not word.partition("=")[2].strip():
                 raise FedscopeError(
-                    f"data.partition = '{name}:{rest}': {word!r} is no parameter; write key=value, as in "
+                    f"data.partition = '{name}:{rest}': {word!r} is not a parameter; write key=value, as in "
                     f"{name}:PathologicalPartitioner,num_classes_per_partition=2"
                 )
             if keys.count(key) > 1:

@@ -38,7 +38,7 @@ class Pachinko(Partitioner):
         if len(astray := np.flatnonzero(above != above[first][which])):
             label, one, other = labels[astray[0]], above[first][which[astray[0]]], above[astray[0]]
             raise FedscopeError(
-                f"data.partition = {self.written()!r}: class {label} lies in superclasses {one} and {other}; give each "
+                f"data.partition = {self.written()!r}: class {label} is in superclasses {one} and {other}; give each "
                 "class one superclass"
             )
         trees = [np.flatnonzero(above[first] == number) for number in np.unique(above)]
