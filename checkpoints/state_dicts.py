@@ -46,7 +46,7 @@ def find_state_dict(path: Path, loaded: Any, layout: Layout | None) -> tuple[dic
     if len(places) > 1:
         raise FedscopeError(
             f"{path} holds {len(places)} models ({listed(places, 6)}), and it is unclear which one is meant; save "
-            "one of them: torch.save(checkpoint[{places[0].partition('.')[0]!r}], ...)"
+            f"one of them: torch.save(checkpoint[{places[0].partition('.')[0]!r}], ...)"
         )
     return candidates[places[0]], places[0] if not known or len(candidates) > 1 else ""
 

@@ -190,7 +190,7 @@ def _loaded(kind: type[A], file: Path) -> A:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedscopeError(
-            f"{file}, or a file beside it, is damaged ({said}); compute it again with --force"
+            f"{file}, or another file of this result, is damaged ({said}); compute it again with --force"
         ) from error
 
 

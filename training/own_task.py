@@ -122,7 +122,7 @@ def refuse_without_classes(config: Config, task: Task) -> None:
     if partition.needs_classes:
         raise FedscopeError(
             f"data.partition = {config.data.partition!r} divides the samples by class, and the task {task.name} has "
-            "none; give --partition iid, or natural where the data know their users"
+            "none; give --partition iid, or natural if the data have users"
         )
 
 

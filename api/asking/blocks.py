@@ -135,7 +135,7 @@ class Blocks:
             name, failure = next(iter(failed.items()))
             raise FedscopeError(
                 f"{len(failed)} of {len(blocks)} blocks failed, {name} for one: {failure}; measured points are kept, "
-                "and the logs are in {blocks[0].folder}"
+                f"and the logs are in {blocks[0].folder}"
             )
 
     def elsewhere(self, question: Question[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def parse_draws(text: str) -> Draws:
 
 
 def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
-    """The runs that are decomposed together: each alone, or with ``runs`` those that differ in their seed alone.
+    """The runs that are decomposed together: each alone, or with ``runs`` those that differ only in their seed.
 
     Raises:
         FedscopeError: runs of one method that are no draws of each other, or one alone.
@@ -79,8 +79,8 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     for run in runs:
         if run.is_foreign and run.config is None:
             raise FedscopeError(
-                f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to differ "
-                "in its seed alone; give --draws none, the recorded models alone"
+                f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to "
+                "differ only in its seed; give --draws none, the recorded models alone"
             )
         run.require("config.toml")
         config = run.config or {}

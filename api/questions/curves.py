@@ -41,7 +41,7 @@ def curves(
         smooth: window of a Savitzky-Golay smoothing in rounds, for the figure; 0 for none.
         target: an accuracy, 0 to 1: which measured round is the first with it, as measured and not smoothed, and
             how many parameters were sent until then. Of the errors and accuracies among ``measures``.
-        bands: draw runs that differ in their seed alone (``run.seed``, ``data.seed``) as one line, their mean, in a
+        bands: draw runs that differ only in their seed (``run.seed``, ``data.seed``) as one line, their mean, in a
             band of one standard deviation over the seeds (n - 1), in the rounds that all of them have; its
             numbers lie in ``BASE.bands.csv``.
 

@@ -169,8 +169,8 @@ def _of_rounds(option: str, text: str | None, clients: Mapping[int, Mapping[int,
     if not is_pattern(text):
         if option == "--global" and len(clients) > 1:
             raise FedscopeError(
-                f"{option} {text} is one file, but {files} has {len(clients)} rounds; write {{round}} where the "
-                "round's number stands"
+                f"{option} {text} is one file, but {files} has {len(clients)} rounds; write {{round}} for the "
+                "round's number"
             )
         return {min(clients): Path(text)}
     used = _placeholders(text)

@@ -163,14 +163,14 @@ class Sequences(Task):
         if y.dim() < 2 or y.is_floating_point() or y.is_complex():
             raise FedscopeError(
                 f"{label} has {str(y.dtype).removeprefix('torch.')} targets of shape {list(y.shape)}, but a sequence "
-                "has a class at each position; give whole numbers [n, L], -100 where a position does not count"
+                "has a class at each position; give whole numbers [n, L], -100 if a position does not count"
             )
         y = y.long()
         counts = y[y != PADDED]
         if counts.numel() and not 0 <= int(counts.min()) <= int(counts.max()) < classes:
             raise FedscopeError(
                 f"{label} has targets from {int(counts.min())} to {int(counts.max())}, but its {classes} classes count "
-                "from 0 (-100 where a position does not count)"
+                "from 0 (-100 if a position does not count)"
             )
         empty = (self.weights(y) == 0).nonzero()
         if len(empty):

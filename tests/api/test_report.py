@@ -121,8 +121,8 @@ def test_it_says_what_the_files_say(runs: Path) -> None:
     assert own is not None
     assert clients is not None
     assert spread is not None
-    beside_it = f"{100 * own:.1f} % beside {100 * clients:.1f} ± {100 * spread:.1f} %"
-    said = f"in round 3 the average of the clients errs on {beside_it}"
+    beside_it = f"{100 * own:.1f} %; the clients have {100 * clients:.1f} ± {100 * spread:.1f} %"
+    said = f"in round 3 the average of the clients has an error of {beside_it}"
     assert said in page.words
     verdict = "Yes" if clients - own > spread else "No" if own - clients > spread else "Too close to say"
     assert f"{verdict}: {said}" in page.words

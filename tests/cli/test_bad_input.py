@@ -168,7 +168,7 @@ CASES = [
         "curves runs/ima --measure train_loss --target 0.8",
         "--target 0.8 is an accuracy, and train_loss leaves none; ask for an error or an accuracy too, as --measure te",
     ),
-    ("curves runs/ima --bands", "--bands needs runs that differ in their seed alone, and ima is one run; train others"),
+    ("curves runs/ima --bands", "--bands needs runs that differ only in their seed, and ima is one run; train others"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima\n"),  # no --rounds
     ("decompose runs/ima@2/global", "give runs/ima (and --rounds 2)"),
     ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
@@ -437,7 +437,7 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
     Path("runs/ima/figures").rename("figures")
     assert (
         "ima has no numbers of test_loss or test_error: nothing was measured while it was recorded; measure its global "
-        "models now: fedscope plane RUN --trajectory, with --model and --data where the run names none"
+        "models now: fedscope plane RUN --trajectory, with --model and --data if the run names none"
         in refused(capsys, "curves", "runs/ima")
     )
     assert not Path("runs/ima/figures").exists()

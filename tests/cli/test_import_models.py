@@ -726,7 +726,7 @@ REFUSED = [
         "0.pt 1.pt --samples words.csv",
         "--samples words.csv, line 3: samples is 'many', which is not a whole number from ",
     ),
-    ("0.pt 1.pt --samples again.csv", "--samples again.csv, line 3: client 0 of round 1 stands there a second time; k"),
+    ("0.pt 1.pt --samples again.csv", "--samples again.csv, line 3: client 0 of round 1 is there twice; keep"),
     ("0.pt plane.npz", "plane.npz is a surface, and 0.pt is a model; import surfaces one by one, models with --out "),
     ("plane.npz s.h5", "plane.npz is a surface, and so is s.h5; import surfaces one by one, models with --out runs/NA"),
     ("plane.npz --start 0.pt", "--start 0.pt is for models, but plane.npz is not a model; leave it out"),

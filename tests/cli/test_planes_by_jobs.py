@@ -178,7 +178,7 @@ def test_a_block_that_always_fails_is_named_with_its_log(
     assert said.startswith("fedscope: 1 of 1 blocks failed, 0-1-of-1 for one: ")
     assert "runs/fma" in said
     (log,) = Path("x.jobs").glob("*/0-1-of-1.log")
-    assert f"the logs lie in {log.parent.absolute()}" in said
+    assert f"the logs are in {log.parent.absolute()}" in said
     assert "runs/fma" in log.read_text()
 
 

@@ -107,7 +107,7 @@ def test_several_servers_are_rows_and_a_setting_goes_to_those_that_have_it(
         "s.fedadam.safetensors", "s.fedsa.safetensors", "s.fedavgm.safetensors", "s.reaggregate.csv",
         "s.reaggregate.json",
     ]  # fmt: skip
-    # each its own file: half of FMA's way, for momentum that starts anew
+    # each its own file: half of FMA's way, for momentum that starts with an empty state
     start, global_ = (load_model(f"runs/fma@2/{name}").weights.parameters for name in ("start", "global"))
     made = load_model("s.fedavgm.safetensors", Run.open("runs/fma").layout).weights.parameters
     np.testing.assert_allclose(made, (start + global_) / 2, atol=1e-6)
@@ -210,7 +210,7 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
     said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
     words = "--method fma --clients 8 --rounds 2 --epochs 1 --set model.hidden=[8] --seed 1 --force"
     assert run(["train", "--out", "runs/fma", *words.split()]) == 0
-    with pytest.raises(FedscopeError, match=r"another result, of .*runs/fma before it was made anew"):
+    with pytest.raises(FedscopeError, match=r"another result, of .*runs/fma before it was made again"):
         said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
 
 

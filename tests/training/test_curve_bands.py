@@ -1,4 +1,4 @@
-"""Rounds to a target, and runs that differ in their seed alone: against numbers worked out by hand and by numpy."""
+"""Rounds to a target, and runs that differ only in their seed: against numbers worked out by hand and by numpy."""
 
 from __future__ import annotations
 

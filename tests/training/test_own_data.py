@@ -195,9 +195,7 @@ def test_a_run_neither_keeps_code_nor_names_it(here: Path) -> None:
     assert not (here / "run").exists()
 
     recorded: Any = SimpleNamespace(path="run", info={"data": {"name": "mydata:both", "sha256": ""}})
-    with pytest.raises(
-        FedscopeError, match=r"run: its data mydata:both are what code of one's own returns, which no ru"
-    ):
+    with pytest.raises(FedscopeError, match=r"run: its data mydata:both come from your own code, which is never lo"):
         data_of(recorded)
     assert "mydata" not in sys.modules
 

@@ -199,7 +199,9 @@ def test_a_branch_to_another_method_starts_its_state_anew_and_says_so(whole: Any
     notes = branch_notes(run, 3, Config.read(merge(run.config, changes)))
     assert len(notes) == 2
     assert "client method scaffold keeps" in notes[0]
-    assert notes[0].endswith("which the history, made with sgd, does not have: it starts anew after round 3")
+    assert notes[0].endswith(
+        "which the history, made with sgd, does not have: it starts with an empty state after round 3"
+    )
     assert "server method fedadam keeps" in notes[1]
 
 

@@ -271,7 +271,7 @@ def test_the_figure_is_against_the_columns_setting(grid: dict[tuple[str, float, 
         means = [100 * statistics.fmean(tail(grid[method, share, s], 2) for s in SEEDS) for share in SHARES]
         assert line.get_xdata().tolist() == list(SHARES)
         assert line.get_ydata().tolist() == pytest.approx(means, abs=1e-9)
-    with pytest.raises(FedscopeError, match=r"no numbers of one setting, so there is nothing to draw"):
+    with pytest.raises(FedscopeError, match=r"not numbers of one setting, so there is nothing to draw"):
         table([grid["fma", 1.0, 0], grid["fedavgm", 1.0, 0]]).figure()
 
 

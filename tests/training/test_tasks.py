@@ -292,15 +292,13 @@ def test_a_task_of_ones_own_is_trained_and_resumed_by_whoever_names_it(here: Pat
     made = Run.open(out)
     assert made.config["model"]["task"] == "owntasks:Huber(0.5)"  # type: ignore[index]
     (made.path / "rounds/00002.h5").unlink()
-    with pytest.raises(
-        FedscopeError, match=r"its task owntasks:Huber\(0.5\) is code of one's own.*give --task owntasks"
-    ):
+    with pytest.raises(FedscopeError, match=r"its task owntasks:Huber\(0.5\) is your own code.*give --task owntasks"):
         resume(out)
     with pytest.raises(FedscopeError, match=r"is trained with the task owntasks.*, and regression is another"):
         resume(out, task="regression")
     assert run(["train", "--resume", out, *task]) == 0
     assert Run.open(out).rounds == (1, 2)
-    with pytest.raises(FedscopeError, match="is code of one's own, which no file is asked for"):
+    with pytest.raises(FedscopeError, match="is your own code, which is never loaded from a file"):
         data_of(Run.open(out))
     assert run(["line", f"{out}@1", f"{out}@2", "--points", "3", "--out", str(tmp_path / "line")]) == 2
     assert run(["line", f"{out}@1", f"{out}@2", "--points", "3", "--out", str(tmp_path / "line"), *task]) == 0
