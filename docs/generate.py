@@ -269,7 +269,7 @@ def results(path: Path, setup: str) -> str:
                 f"{sent:.2f}",
             ]
         )
-    head = ["`--method`", "test error, %", "own test parts, %", "parameters sent a round, millions"]
+    head = ["`--method`", "test error, %", "own test parts, %", "parameters sent per round, millions"]
     parts.append(table(head, rows))
     again = f"`python docs/measure_methods.py {path.stem} PATH.npz docs/results/{path.name}` repeats the measurement."
     parts.append(f"{REMARKS[path.stem]} All was measured on CPUs with torch 2.13.0. {again}")

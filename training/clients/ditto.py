@@ -27,7 +27,7 @@ class Ditto(ClientMethod):
     """
 
     about: ClassVar[About] = About(
-        "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) beside SGD's θ", keeps="v by client"
+        "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) in addition to SGD's θ", keeps="v by client"
     )
     vectorised: ClassVar[bool] = True
     personal: ClassVar[bool] = True

@@ -25,7 +25,7 @@ def contradictions() -> tuple[str, ...]:
         "others, and show both.",
         f"The paper states that FedSA is best. But in Table 5, with 50 clients and half of them per round, it has "
         f"{cell(half, 'fedsa'):.2f} and FedAvg {cell(half, 'fma'):.2f}.",
-        f"Table 4 gives FedNTD {minutes} minutes and {a_round} a round, which are {minutes / a_round:,.0f} rounds of "
+        f"Table 4 gives FedNTD {minutes} minutes and {a_round} per round, which are {minutes / a_round:,.0f} rounds of "
         f"the {rounds:,} in total.",
         "Tiny-ImageNet is cited as the downsampled ImageNet of 1,000 classes; 20 classes per client fit the set of "
         "200.",
