@@ -404,7 +404,8 @@ def test_one_whose_time_is_over_too_often_says_what_to_change(tmp_path: Path) ->
     ended = await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(run))
     assert ended["a"] is not None
     assert (
-        "its time was over too often; what is complete is kept, and the same command goes on: give --job" in ended["a"]
+        "it ran out of time too often; what is complete is kept, and the same command continues: give a larger --job"
+        in ended["a"]
     )
 
 

@@ -315,7 +315,7 @@ def test_a_task_of_ones_own_is_trained_and_resumed_by_whoever_names_it(here: Pat
 
 def test_a_file_names_no_code_to_train_with(here: Path, tmp_path: Path) -> None:
     config = config_for("wave", model={"task": "owntasks:absolute"})
-    with pytest.raises(FedscopeError, match=r"model.task = 'owntasks:absolute': its task .* no file is asked for"):
+    with pytest.raises(FedscopeError, match=r"model.task = 'owntasks:absolute': its task .* never loaded from a file"):
         train(config, tmp_path / "run")
     made = train(config, tmp_path / "run", task="owntasks:absolute", workers=1)
     assert np.isfinite(made.metrics()["test_loss"]).all()
