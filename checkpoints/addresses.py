@@ -77,12 +77,12 @@ def parse_address(address: str) -> Address:
         if (Path(address) / "run.json").is_file():
             raise FedscopeError(f"{address} is a run; name one of its models, as in {address}@last")
         raise FedscopeError(
-            f"{address} is no address of a model; give RUN@ROUND[/WHICH], as in runs/ima@last, "
+            f"{address} is not an address of a model; give RUN@ROUND[/WHICH], as in runs/ima@last, "
             f"or a file ({', '.join(SUFFIXES)})"
         )
     number, slash, which = rest.partition("/")
     if not path or (number != "last" and not re.fullmatch(r"-?[0-9]+", number)):
-        raise FedscopeError(f"{address}: {number!r} is no round; give RUN@40, RUN@last, or RUN@-1 from the end")
+        raise FedscopeError(f"{address}: {number!r} is not a round; give RUN@40, RUN@last, or RUN@-1 from the end")
     parsed = Address(path, "last" if number == "last" else int(number))
     if parsed.round == 0:
         raise FedscopeError(f"{address}: rounds count from 1; the model that round 1 starts from is {path}@1/start")
@@ -98,7 +98,7 @@ def parse_address(address: str) -> Address:
             raise FedscopeError(f"{address} names a client twice; its mean is unweighted, so name each once")
         return replace(parsed, which="mean", clients=ids)
     hint = nearest(which, (*MODELS, "client-", "mean()"))
-    raise FedscopeError(f"{address}: {which!r} is no model of a round{hint}{',' if hint else ';'} give {_FORMS}")
+    raise FedscopeError(f"{address}: {which!r} is not a model of a round{hint}{',' if hint else ';'} give {_FORMS}")
 
 
 def load_model(address: str, layout: Layout | None = None) -> Model:

@@ -27,7 +27,7 @@ class Background:
 
     def __init__(self, limit: int = 1) -> None:
         if limit < 1:
-            raise ValueError(f"limit {limit} is no number of pieces; give 1 or more")
+            raise ValueError(f"limit {limit} is not a number of pieces; give 1 or more")
         self.limit = limit
         self._thread = ThreadPoolExecutor(1, "fedscope-background")
         self._pieces: deque[Future[None]] = deque()

@@ -167,7 +167,7 @@ def _unreadable(path: Path, what: str, error: OSError) -> str:
     if "truncated" in str(error).lower() or _SIGNATURE.startswith(head):
         return f"{path} is truncated ({path.stat().st_size:,} bytes are left of it); it should be {what}: copy it again"
     if head != _SIGNATURE:
-        return f"{path} is not {what}: it is no HDF5 file"
+        return f"{path} is not {what}: it is not an HDF5 file"
     return f"{path} is damaged: {_first_line(error)}; restore it from a copy"
 
 

@@ -48,7 +48,7 @@ def remedy(path: Path) -> str:
         return "restore it from a copy"
     before = int(path.stem) - 1
     if not before:
-        return "restore it from a copy, or train anew"
+        return "restore it from a copy, or train again"
     return (
         "restore it from a copy, or train again from the round before: fedscope train --from "
         f"{path.parent.parent}@{before}"
@@ -82,7 +82,7 @@ class Gate:
             if not self.has(parent):
                 return False
             if not self.is_group(parent):
-                raise self.damaged(f"{parent} is no group")
+                raise self.damaged(f"{parent} is not a group")
             self._groups.add(parent)
         try:
             kind = self.file.id.links.get_info(path.encode()).type
@@ -109,7 +109,7 @@ class Gate:
         elif not self.has(group):
             return []
         elif not self.is_group(group):
-            raise self.damaged(f"{group} is no group")
+            raise self.damaged(f"{group} is not a group")
         else:
             found = h5py.h5g.open(self.file.id, group.encode())
         names: list[bytes] = []
@@ -124,8 +124,8 @@ class Gate:
             shape: any by default.
 
         Raises:
-            FedscopeError: missing, a link or a group; another type or shape; less data than it declares; data that lie
-                in another file.
+            FedscopeError: missing, a link or a group; another type or shape; less data than it declares; data that
+            are in another file.
         """
         if not self.has(path):
             raise self.damaged(f"it lacks {path}")
@@ -133,7 +133,7 @@ class Gate:
             found = h5py.h5d.open(self.file.id, path.encode())
             here, dtype = tuple(map(int, found.shape)), found.dtype
         except (KeyError, TypeError, ValueError, RuntimeError, OSError):
-            raise self.damaged(f"{path} is no dataset of numbers") from None
+            raise self.damaged(f"{path} is not a dataset of numbers") from None
         if shape is not None and here != shape:
             raise self.damaged(
                 f"{path} has shape {here}, but run.json and the cohort say {shape}; the file may be another run's"
@@ -142,7 +142,7 @@ class Gate:
             wanted = _KINDS.get(types, "numbers") if isinstance(types, str) else types
             raise self.damaged(f"{path} is {dtype}, not {wanted}")
         if _is_elsewhere(found):
-            raise self.damaged(f"the data of {path} lie in another file")
+            raise self.damaged(f"the data of {path} are in another file")
         if lacks := _lacking(found):
             raise self.damaged(f"{path} {lacks}")
         return Stored(found, path, here, dtype)
@@ -152,7 +152,7 @@ def refuse_unstored(path: Path, dataset: Any) -> None:
     """Refuse a dataset that declares more than the file holds of it: a few bytes can declare a terabyte.
 
     Raises:
-        FedscopeError: with both sizes; values that lie in another file.
+        FedscopeError: with both sizes; values that are in another file.
     """
     if dataset.shape is None:
         return
@@ -186,7 +186,7 @@ def read_array(path: Path, file: Any, name: str, kinds: str, dimensions: int) ->
 
 
 def _is_elsewhere(dataset: Any) -> bool:
-    """Whether the values of a dataset, h5py's ``DatasetID``, lie in another file."""
+    """Whether the values of a dataset, h5py's ``DatasetID``, are in another file."""
     made = dataset.get_create_plist()
     return bool(made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count())
 

@@ -172,7 +172,7 @@ def _kind(path: Path) -> str:
             return "torch"
         case ".safetensors" | ".npz" as ending:
             return ending[1:]
-    raise FedscopeError(f"{path} is none of the files a model is read from: {', '.join(SUFFIXES)}")
+    raise FedscopeError(f"{path} is not a file that a model can be read from: {', '.join(SUFFIXES)}")
 
 
 def _read_safetensors(path: Path) -> Any:
@@ -196,7 +196,7 @@ def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> 
     if not all(re.fullmatch(r"arr_[0-9]+", name) for name in arrays):
         return arrays
     if layout is None:
-        raise FedscopeError(f"{path} holds arrays without names, so the architecture must be said; give --model")
+        raise FedscopeError(f"{path} holds arrays without names, so the architecture is needed; give --model")
     if len(arrays) != len(layout.entries):
         raise FedscopeError(f"{path} holds {len(arrays)} arrays, but the expected model has {len(layout.entries)}")
     ordered = sorted(arrays, key=lambda name: int(name[4:]))

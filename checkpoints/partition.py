@@ -100,7 +100,7 @@ def _read_ragged(path: Path, file: Any, prefix: str) -> tuple[np.ndarray, ...]:
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(indices) or (np.diff(offsets) < 0).any():
         raise _damaged(path, f"its {prefix}offsets do not divide its {len(indices)} {prefix}indices")
     if len(indices) and indices.min() < 0:
-        raise _damaged(path, f"its {prefix}indices hold {indices.min()}, which is no sample")
+        raise _damaged(path, f"its {prefix}indices hold {indices.min()}, which is not a sample")
     return tuple(indices[a:b] for a, b in pairwise(offsets))
 
 

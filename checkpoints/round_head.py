@@ -161,15 +161,15 @@ def _metrics(file: RoundFile) -> dict[str, float | int | None]:
     if h5py.h5a.open(file.file.id, b"metrics").get_storage_size() <= _LONGEST:
         text = file.file.attrs["metrics"]
     if not isinstance(text, str) or len(text) > _LONGEST:
-        raise file.gate.damaged("its metrics are no text of numbers")
+        raise file.gate.damaged("its metrics are not a text of numbers")
     file.verify_attribute("@metrics", text)
     try:
         metrics = from_json(text)
     except (ValueError, AttributeError, RecursionError):
-        raise file.gate.damaged(f"its metrics are no JSON object ({text:.40})") from None
+        raise file.gate.damaged(f"its metrics are not a JSON object ({text:.40})") from None
     for name, value in metrics.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise file.gate.damaged(f"its metrics say {str(value)[:40]!r} for {name}, which is no number")
+            raise file.gate.damaged(f"its metrics say {str(value)[:40]!r} for {name}, which is not a number")
         if isinstance(value, int) and not math.isfinite(float(value)):
             raise file.gate.damaged(f"its metrics say a number of {len(str(value))} digits for {name}")
     return metrics

@@ -126,7 +126,7 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
             "pip install --upgrade fedscope"
         )
     if group not in (CLIENTS, SAMPLED) or entry.kind != "parameter" or not is_encoded(np.dtype(entry.dtype)):
-        raise file.gate.damaged(f"{path} is said to be differences, which only float32 parameters of clients are")
+        raise file.gate.damaged(f"{path} claims to be differences, which only float32 parameters of clients can be")
     if not file.gate.has("start"):
         raise file.gate.damaged("its clients are differences from start, which is missing")
     start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape).reshape(-1)

@@ -96,7 +96,7 @@ class RoundFile:
         found = self.gate.dataset(checksums.NAME, "V")
         names = found.dtype.names or ()
         if names[:2] != ("path", "client") or len(names) != 3 or len(found.shape) != 1:
-            raise self.gate.damaged(f"{checksums.NAME} is no table of checksums")
+            raise self.gate.damaged(f"{checksums.NAME} is not a table of checksums")
         if names[2] != KIND:
             raise FedscopeError(
                 f"{self.path} has checksums of the kind {names[2]}, which this fedscope does not know; upgrade it: "
@@ -104,7 +104,7 @@ class RoundFile:
             )
         wanted = [("path", "S"), ("client", "<i8"), (KIND, "<u8")]
         if any(not found.dtype[name].str.lstrip("|").startswith(kind) for name, kind in wanted):
-            raise self.gate.damaged(f"{checksums.NAME} is no table of checksums")
+            raise self.gate.damaged(f"{checksums.NAME} is not a table of checksums")
         records = np.empty(found.shape, found.dtype)
         found.id.read(h5py.h5s.ALL, h5py.h5s.ALL, records, mtype=found.id.get_type())
         own = np.zeros((), np.uint64)

@@ -117,7 +117,7 @@ def refuse_size(k: int, place: str) -> None:
     """
     if k and not LEAST <= k <= MOST:
         raise FedscopeError(
-            f"{place} = {k} is no size for a sketch, whose cosines are off by 1/√k; give {LEAST} "
+            f"{place} = {k} is not a size for a sketch, whose cosines are off by 1/√k; give {LEAST} "
             f"to {MOST:,} numbers a client, or 0 for none"
         )
 

@@ -45,8 +45,8 @@ def find_state_dict(path: Path, loaded: Any, layout: Layout | None) -> tuple[dic
         places = [place for place in places if _prefix(candidates[place], layout) is not None] or places
     if len(places) > 1:
         raise FedscopeError(
-            f"{path} holds {len(places)} models ({listed(places, 6)}), and which one is meant is not said; save one of "
-            f"them: torch.save(checkpoint[{places[0].partition('.')[0]!r}], ...)"
+            f"{path} holds {len(places)} models ({listed(places, 6)}), and it is unclear which one is meant; save "
+            f"one of them: torch.save(checkpoint[{places[0].partition('.')[0]!r}], ...)"
         )
     return candidates[places[0]], places[0] if not known or len(candidates) > 1 else ""
 
@@ -135,7 +135,7 @@ def fit(
     for full, array in arrays.items():
         name, dtype = full.removeprefix(prefix), stored[full]
         if array.dtype.kind not in "biuf":
-            raise FedscopeError(f"{path}: {full} has type {dtype}, which is no tensor's; save it as float32")
+            raise FedscopeError(f"{path}: {full} has type {dtype}, which is not a tensor's; save it as float32")
         entry = wanted.get(name)
         if entry is None:
             array = array.astype(np.float32) if dtype.startswith(_HALVES) else array

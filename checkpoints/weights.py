@@ -323,7 +323,7 @@ def _dtype_name(i: int, name: str, dtype: object) -> str:
     except (TypeError, ValueError, SyntaxError):
         found = None
     if found is None or found.kind not in "fiubc":
-        raise FedscopeError(f"layout entry {i} ({name}) has dtype {dtype!r}, which is no type of numbers")
+        raise FedscopeError(f"layout entry {i} ({name}) has dtype {dtype!r}, which is not a type of numbers")
     return found.name
 
 

@@ -180,7 +180,7 @@ def _kept(
     if missing:
         return None
     if not quiet:
-        click.echo(f"fedscope: {mains[0]} holds this result already; drawn again (--force computes it anew)", err=True)
+        click.echo(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
     return found
 
 
@@ -191,7 +191,7 @@ def _loaded(kind: type[A], file: Path) -> A:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedscopeError(
-            f"{file}, or a file beside it, is damaged ({said}); compute it again with --force"
+            f"{file}, or another file of this result, is damaged ({said}); compute it again with --force"
         ) from error
 
 

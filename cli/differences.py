@@ -118,7 +118,7 @@ def _run(kept: Any, asked: Any) -> str:
         return f"the run{'s' if len(there) > 1 else ''} {paths}"
     for before, now in zip(there, here, strict=True):
         if before.get("created") != now.get("created"):
-            return f"{before['path']} before it was made anew"
+            return f"{before['path']} before it was made again"
         if before.get("rounds") != now.get("rounds"):
             return f"{before['path']} up to round {before.get('rounds')}"
     return f"{paths} as it was before"

@@ -18,40 +18,40 @@ SECTIONS = {
     "Train and look around": {
         "train": "Train a federation and record every round.",
         "data": "What a federation looks like before it is trained.",
-        "ls": "List runs, or what one holds; verify it with --check.",
+        "ls": "List runs, or show one run; --check verifies them.",
         "curves": "Loss, error and spread over rounds, as measured in training.",
         "report": "One page on runs for a co-author: verdict, figures, checks.",
         "bench": "How fast this machine trains, evaluates and writes.",
-        "demo": "All of it on the embedded digits, in a minute.",
+        "demo": "Try everything on the embedded digits, in a minute.",
     },
     "Repeat an experiment": {
-        "recipes": "The papers' set-ups: what each shows, and what was published.",
+        "recipes": "The papers' set-ups, with the published numbers.",
         "sweep": "Train a run for every combination of settings and seeds.",
-        "table": "Runs beside each other, mean ± deviation over seeds.",
+        "table": "Compare runs in a table: mean ± deviation over seeds.",
     },
     "See losses in weight space": {
-        "line": "Losses between two models, or all pairs of a round's clients.",
+        "line": "Losses between two models, or between all pairs of clients.",
         "plane": "Losses on the plane through three models, or near many.",
-        "sharpness": "Eigenvalues, trace and rises of the loss around models.",
+        "sharpness": "How sharp the loss is at models: eigenvalues, trace, rises.",
     },
     "Ask why averaging works": {
-        "explain": "One page: what the loss is made of in each phase.",
-        "decompose": "Bias, variance, covariance and locality; they add up.",
+        "explain": "One page: what makes up the loss in each phase.",
+        "decompose": "Split the loss into bias, variance, covariance, locality.",
         "subsets": "How many models an average needs.",
         "wima": "How many rounds an average needs: WIMA's window.",
-        "forgetting": "What local training gains on own data and loses on others'.",
-        "theory": "Whether Lemma 1 and Theorem 2 show in a run.",
+        "forgetting": "What clients gain on their own data and lose on others'.",
+        "theory": "Whether Lemma 1 and Theorem 2 hold in a run.",
     },
     "Compare clients and models": {
-        "cka": "How alike models answer the same inputs.",
-        "updates": "Whether clients go the same way, and what cancels.",
+        "cka": "How similar the outputs of models are (CKA).",
+        "updates": "Whether the clients' updates agree or cancel.",
         "disperse": "How clients differ: dispersion, skewness, maps of models.",
-        "parameters": "Single parameters over the clients of a round.",
+        "parameters": "Single parameters across the clients of a round.",
         "synergy": "Which parameters clients disagree about, and who agrees.",
-        "reaggregate": "What another server would have made of a round.",
+        "reaggregate": "What another server method would have made of a round.",
     },
     "Exchange with other programs": {
-        "import": "Make a run of model files, or draw a surface.",
+        "import": "Make a run from model files, or draw a surface.",
         "export": "Write a model, or a plane's surface, for other programs.",
     },
 }
@@ -108,7 +108,7 @@ class Tour(click.Group):
 @click.version_option(package_name="fedscope")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def fedscope() -> None:
-    """Shows why model averaging works in federated learning: train, record, and ask the recorded models."""
+    """Find out why model averaging works in federated learning: train, record, and analyse the recorded models."""
 
 
 def main() -> None:

@@ -121,14 +121,14 @@ def choice(name: str, options: Sequence[str], help: str) -> Decorator:
     return click.option(name, type=click.Choice(options), default=options[0], show_default=True, help=help)
 
 
-def rounds_option(default: str, which: str = "Which rounds, or all with their clients.") -> Decorator:
+def rounds_option(default: str, which: str = "Which rounds; all means all that have their clients.") -> Decorator:
     """--rounds, ``which`` of them and those that are taken where none are given, in words."""
     return click.option("--rounds", metavar="1,20,last", help=f"{which}  [default: {default}]")
 
 
 def panel_option(panels: Sequence[str]) -> Decorator:
     """--panel, some of these, as ``panels``."""
-    help = "Draw this part of the figure, and not the others; repeatable.  [default: all]"
+    help = "Draw only this part of the figure; repeatable.  [default: all]"
     return click.option("--panel", "panels", multiple=True, type=click.Choice(panels), help=help)
 
 
@@ -155,14 +155,17 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
     options: list[Decorator] = [
         click.option("--split", type=click.Choice(splits), default=split, show_default=True, help="Which samples."),
         click.option(
-            "--limit", type=Count(1), metavar="N", help="A seeded, stratified subset of N samples; said in the figure."
+            "--limit",
+            type=Count(1),
+            metavar="N",
+            help="Use a seeded, stratified subset of N samples; the figure says so.",
         ),
         click.option(
             "--seed",
             type=Count(0),
             default=0,
             show_default=True,
-            help="Seed of what is drawn: the subset of --limit, random directions.",
+            help="Seed of random choices: the subset of --limit, random directions.",
         ),
     ]
     if files:
@@ -171,50 +174,50 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
                 "--data",
                 metavar="NAME",
                 help="Data to measure on: digits, npz:PATH, folder:PATH, or what your own module:factory returns "
-                "(default: the run's).",
+                "(default: the run's data).",
             ),
             click.option(
                 "--model",
                 metavar="NAME",
                 help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, resnet18-gn, ... "
-                "(all stand in docs/methods.md), or your own as module:factory or 'module:factory(16)'.",
+                "(docs/methods.md lists all), or your own as module:factory or 'module:factory(16)'.",
             ),
         ]
     options += [
         click.option(
             "--task",
             metavar="NAME",
-            help="What is measured: classification, regression, sequences, or your own module:factory (default: what "
-            "the run has learnt).",
+            help="What is measured: classification, regression, sequences, or your own module:factory (default: the "
+            "task that the run was trained for).",
         ),
-        click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto (cuda if there)."),
-        choice("--precision", PRECISIONS, "Arithmetic of the forward passes; tf32 only matters on a GPU."),
+        click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto (cuda if there is one)."),
+        choice("--precision", PRECISIONS, "Arithmetic of the forward passes; tf32 matters only on a GPU."),
         click.option(
             "--engine",
             metavar="NAME",
             default="threads",
             show_default=True,
-            help="threads: a worker a core; ray or ray:ADDRESS: replays and the points of lines and planes by the "
-            "workers of a cluster, to the same numbers.",
+            help="threads: one worker per core. ray or ray:ADDRESS: the workers of a cluster compute replays and the "
+            "points of lines and planes; the numbers are the same.",
         ),
     ]
     return lambda function: _gathered(function, "source", Source, options)
 
 
 def launcher_options(what: str) -> Decorator:
-    """--launcher and --job as ``launcher`` and ``job``; ``what`` jobs do."""
+    """--launcher and --job as ``launcher`` and ``job``; ``what`` each job does."""
     where = click.option(
         "--launcher",
         type=click.Choice(LAUNCHERS),
         default=LAUNCHERS[0],
         show_default=True,
-        help=f"Where: here, as jobs of SLURM, or as jobs that are processes of this machine; {what}.",
+        help=f"Where to compute: here, in SLURM jobs, or in jobs that are processes of this machine. Each job {what}.",
     )
     job = click.option(
         "--job",
         multiple=True,
         metavar="KEY=VALUE",
-        help=f"What each job is given: {', '.join(JOB_KEYS)}; repeatable.",
+        help=f"A setting of each job: {', '.join(JOB_KEYS)}; repeatable.",
     )
     return lambda function: where(job(function))
 
@@ -223,7 +226,7 @@ def launcher_options(what: str) -> Decorator:
 normalization_option = choice(
     "--normalization",
     NORMALIZATIONS,
-    "Where BatchNorm statistics come from; re-estimate measures them on training samples.",
+    "How to get BatchNorm statistics; re-estimate measures them on training samples.",
 )
 
 
@@ -231,8 +234,8 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--out, --width, --title, --redraw, --force and --json as ``output``."""
     drawing = [
         click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
-        click.option("--title", help="Title of the figure (default: none; captions belong to the paper)."),
-        click.option("--redraw", is_flag=True, help="Draw an existing result again, computing nothing."),
+        click.option("--title", help="Title of the figure (default: none)."),
+        click.option("--redraw", is_flag=True, help="Draw an existing result again without computing anything."),
     ]
     return _gathered(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 
@@ -272,7 +275,7 @@ def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
 _OUT = click.option(
     "--out", type=Base(), metavar="BASE", help="Where to write, without an extension (default: RUN/figures/...)."
 )
-_FORCE = click.option("--force", is_flag=True, help="Compute again and replace an existing result.")
+_FORCE = click.option("--force", is_flag=True, help="Compute again, and replace an existing result.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 
 

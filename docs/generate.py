@@ -84,38 +84,40 @@ def help_of(*words: str) -> str:
 # --- the methods ---
 
 METHODS_HEAD = """\
-A method is a client (what a client minimises and how it steps), a server (how the clients' models become the next \
-one) and an average over rounds. `--method NAME` takes all files of that name and leaves the rest plain; `--client`, \
-`--server` and `--average` combine any three. Names are taken in any case, and `fedavg` is `fma`:
+A method has three parts: a client (what a client minimises and how it steps), a server (how the clients' models \
+become the next model) and an average over rounds. `--method NAME` takes all parts of that name; other parts stay \
+plain. `--client`, `--server` and `--average` combine any three. Names may be in upper or lower case, and `fedavg` \
+means `fma`:
 
 ```sh
 fedscope train --method fedprox --rounds 6 --out runs/fedprox
 fedscope train --client fedsam --server fedadam --average wima --rounds 6 --out runs/mixed
 ```
 
-What makes no sense is refused with the reason (FedNova with a proximal term, for example). Every method resumes \
-exactly (`--resume`), its state included, and `--from RUN@ROUND` branches off a recorded history:
+A combination that makes no sense is refused with the reason (FedNova with a proximal term, for example). Every method \
+resumes exactly (`--resume`), including its state. `--from RUN@ROUND` branches off a recorded history:
 
 ```sh
 fedscope train --from runs/fedprox@4 --method fma --rounds 8 --out runs/branch
 ```
 
-A method that the history was not made with starts as new, and the command says so. Formulas, choices where a paper is \
-silent, and sources stand in each method's docstring; its settings in [Settings](reference/settings.md).
+If the branch uses another method than the history, that method starts with an empty state, and the command says so. \
+Each method's docstring gives its formulas, its sources, and our choices where a paper is silent. Its settings are in \
+[Settings](reference/settings.md).
 
-Why an average of models is good is asked with the decomposition of Zhou et al. ("Understanding and Improving Model \
-Averaging in Federated Learning on Heterogeneous Data", IEEE TMC 2024), the federated form of the \
-bias-variance-covariance-locality decomposition of weight averaging, which came first in DiWA (Ramé et al., "Diverse \
-Weight Averaging for Out-of-Distribution Generalization", NeurIPS 2022, arXiv 2205.09739): \
+The decomposition of Zhou et al. tells why an average of models is good ("Understanding and Improving Model Averaging \
+in Federated Learning on Heterogeneous Data", IEEE TMC 2024). It is the federated form of a decomposition of weight \
+averaging into bias, variance, covariance and locality. That decomposition came first in DiWA (Ramé et al., "Diverse \
+Weight Averaging for Out-of-Distribution Generalization", NeurIPS 2022, arXiv 2205.09739). See \
 [Read the decomposition](howto/decomposition.md).
 
-Notation: w the model sent out, θ a client's model, Δ_i = θ_i − w, p_i = n_i/Σn, K_i local steps of size η, g a \
-mini-batch gradient (weight decay wd included; ∇L without it), C the cohort, N all clients. P parameters of the \
-model, H of its head. *Down* and *up*: what one client receives and sends in a round beside the model's P (FedBABU: \
-P − H) itself."""
+Notation: w is the model sent out, θ a client's model, Δ_i = θ_i − w, p_i = n_i/Σn, K_i the number of local \
+steps of size η. The mini-batch gradient is g with weight decay wd, ∇L without it. C is the cohort, N all clients. \
+The model has P parameters, its head H. *Down* and *up* are what one client receives and sends in a round in \
+addition to the model itself (P numbers; FedBABU: P − H)."""
 
 DIAGNOSIS = """\
-FedSA's statistics can be asked of any recorded round, whatever it was trained with: which parameters clients disagree \
+FedSA's statistics can be computed for any recorded round of any method. They show which parameters clients disagree \
 about, and which clients disagree alike.
 
 ```python
@@ -128,45 +130,51 @@ found.save("figures/synergy")
 found.figure().savefig("figures/synergy.pdf")
 ```
 
-In runs of FedSA itself each round also records its own: `state/high_share`, `state/cluster` and `state/similarity`."""
+Runs of FedSA also record their own statistics in each round: `state/high_share`, `state/cluster` and \
+`state/similarity`."""
 
 RESULTS_HEAD = """\
-All methods under one set-up, on real data, for few rounds: {setup}. The methods' own settings are their defaults and \
-nothing is tuned for any of them, so this says what a method does out of the box within {rounds} rounds, not which is \
-best; the papers train for hundreds or thousands of rounds at tuned rates. MIME's and \
-MIMELite's steps along (1 − β) g + βm, with β = 0.9, are a tenth as long as those along v ← βv + g at the same rate; \
-they are compared at ten times the rate. Averages over rounds begin late (IMA and \
-SWA at round {start}; SWA's cycle is 5 rounds here), and methods that fine-tune or keep personal models are better \
-judged by the column of own test parts.
+All methods run under one set-up, on real data, for few rounds. {setup}
 
-Test error: of the model that a user would deploy (the average over rounds where there is one), mean over the last ten \
-rounds{seeds}. Own test parts: mean error over the cohort's clients, each on the quarter of its samples that it does \
-not train on, with the model it would use itself; ± its deviation from client to client."""
+The methods' own settings are their defaults, and nothing is tuned for any of them. So the table shows what a method \
+does out of the box within {rounds} rounds, not which method is best. The papers train for hundreds or thousands of \
+rounds at tuned rates.
+
+MIME and MIMELite step along (1 − β) g + βm with β = 0.9. At the same rate, these steps are a tenth as long as those \
+along v ← βv + g, so both are compared at ten times the rate. Averages over rounds begin late (IMA and SWA at round \
+{start}; SWA's cycle is 5 rounds here). Methods that fine-tune or keep personal models are better judged by the column \
+of own test parts.
+
+*Test error* is that of the model that a user would deploy (the average over rounds if the method has one). It is the \
+mean over the last ten rounds{seeds}. *Own test parts* is the mean error over the cohort's clients, ± its deviation \
+from client to client. Each client uses its own model on the quarter of its samples that it does not train on."""
 
 
 MODELS_HEAD = """\
-`--model NAME` is a network by name; which to take, its settings and a trained model to start from are in \
-[Choose a model](howto/models.md). GroupNorm has two groups. Parameters are counted for the samples and classes beside \
-them, and are the published numbers where a paper gives one."""
+`--model NAME` chooses a network. [Choose a model](howto/models.md) says which to take, which settings it has, and how \
+to start from a trained model. GroupNorm has two groups. Parameters are counted for the samples and classes in the \
+same row; they agree with the published numbers where a paper gives one."""
 
 STATISTICS = """\
-The running means and variances of **BatchNorm** (`resnet18`, `resnet34`, a network of your own) are no parameters, \
-and no method steps along them. Of a round's clients they are averaged with p, whatever the server; averages over \
-rounds (IMA, WIMA, SWA) average them as they do the weights; of counts of batches the client with most samples, or the \
-newest round, gives its own. What analyses average has averaged statistics likewise: `theory`, and `decompose`, \
-`explain`, `subsets` and `reaggregate`, which say so beside their numbers. So an average is measured with the mean of \
-its members' statistics, not with those that it would have measured itself; lines and planes can do that, too: \
-[BatchNorm](howto/landscape.md#batchnorm). They are in no distance and no dispersion (`updates`, `disperse`, \
-`parameters`, `synergy`)."""
+The running means and variances of **BatchNorm** (`resnet18`, `resnet34`, a network of your own) are not parameters, \
+and no method steps along them. Every server averages the statistics of a round's clients with p. Averages over rounds \
+(IMA, WIMA, SWA) average them like the weights. Counts of batches are not averaged: they come from the client with \
+most samples, or from the newest round.
+
+Analyses that average models average their statistics too: `theory`, `decompose`, `explain`, `subsets` and \
+`reaggregate`. The last four say so next to their numbers. So an average is measured with the mean of its members' \
+statistics, not with statistics measured on the average itself. Lines and planes can also do the latter: \
+[BatchNorm](howto/landscape.md#batchnorm). The statistics are not part of any distance or dispersion (`updates`, \
+`disperse`, `parameters`, `synergy`)."""
 
 DATA_HEAD = """\
-`--data NAME` reads files as they are distributed (`NAME:PATH` says where they are); how they lie on the disk is in \
-[Your own data](howto/own-data.md)."""
+`--data NAME` reads files as they are distributed (`NAME:PATH` says where they are). [Your own \
+data](howto/own-data.md) shows how the files must be arranged on the disk."""
 
 PARTITIONS_HEAD = """\
-`--partition` splits the training samples over the clients; written as below, with the values that it has when none \
-are given, in brackets what may be added. A run keeps all values. Every sample is one client's at most, every client \
-has some, and the same `data.seed` gives the same split whatever the method. `data.client_test` sets a share of each \
+`--partition` splits the training samples over the clients. The table shows each partition with its default values; \
+brackets show what may be added. A run keeps all values. Every sample belongs to at most one client, and every client \
+has some samples. The same `data.seed` gives the same split for every method. `data.client_test` sets a share of each \
 client's own samples aside."""
 
 
@@ -203,34 +211,35 @@ def features(shelf: Shelf) -> str:
 
 #: the set-ups of measure_methods.py, in words
 SETUPS = {
-    "mnist": "100 clients of two label shards each, ten a round, `mlp` (784-128-64-10), one local epoch in batches of "
-    "50, rate 0.02, momentum 0.9 (MIME, MIMELite: the server's), weight decay 0.001, 40 rounds",
-    "cifar10": "40 clients whose classes are split by Dir(0.3), five a round, a small `cnn` (16 channels, one hidden "
-    "layer of 64), one local epoch in batches of 25, rate 0.01, momentum 0.9 (MIME, MIMELite: the server's), weight "
-    "decay 0.001, 20 rounds",
+    "mnist": "There are 100 clients with two label shards each, ten per round, and 40 rounds. Clients train `mlp` "
+    "(784-128-64-10) for one local epoch in batches of 50. The rate is 0.02, momentum 0.9 (MIME, MIMELite: the "
+    "server's), weight decay 0.001.",
+    "cifar10": "There are 40 clients whose classes are split by Dir(0.3), five per round, and 20 rounds. Clients train "
+    "a small `cnn` (16 channels, one hidden layer of 64) for one local epoch in batches of 25. The rate is 0.01, "
+    "momentum 0.9 (MIME, MIMELite: the server's), weight decay 0.001.",
 }
 
 
 #: why equal effective rates are not kind to two of the rows
 FROZEN = (
-    "At ten times the rate MIME and MIMELite go further in a round than others, whose momentum begins at 0 in each; "
-    "at the common rate of"
+    "At ten times the rate, MIME and MIMELite go further in a round than the other methods, whose momentum begins at 0 "
+    "in each round. At the common rate of"
 )
 
 #: rows of the tables that were not measured again since the methods' defaults changed
 EARLIER = (
-    "Rows measured before their defaults changed, with the old ones: SWA (`average.full_first = true`, "
+    "These rows were measured with older defaults: SWA (`average.full_first = true`, "
     "`average.include_start = false`), FedSAM, FedASAM and MoFedSAM (`client.sam_decay = within`), FedSA "
     "(`server.similarity = model`), FedALA (`client.mixing_lr = 1`), FedBABU (`client.fine_tune = all`)."
 )
 
 #: what a reader would otherwise take for a mistake
 REMARKS = {
-    "mnist": "All clients have as many samples here, so FedNova is FMA; FedProx (μ = 0.01) and FedSA (few parameters "
-    "of high dispersion) differ from it beyond the digits shown. "
+    "mnist": "All clients have equally many samples here, so FedNova equals FMA. FedProx (μ = 0.01) and FedSA (few "
+    "parameters of high dispersion) differ from FMA only beyond the digits shown. "
     f"{FROZEN} 0.02 they had 28.9 ± 2.2 and 31.1 ± 2.1 %. {EARLIER}",
-    "cifar10": "The copy of CIFAR-10 used here went through JPEG, so errors are close to, not equal to, those on the "
-    f"original pixels. {FROZEN} 0.01 they had 84.1 ± 2.0 and 85.3 ± 2.6 %; 90 % is chance. {EARLIER}",
+    "cifar10": "The copy of CIFAR-10 used here went through JPEG, so its errors are close to those on the original "
+    f"pixels, but not equal. {FROZEN} 0.01 they had 84.1 ± 2.0 and 85.3 ± 2.6 %; 90 % is chance. {EARLIER}",
 }
 
 
@@ -240,7 +249,9 @@ def results(path: Path, setup: str) -> str:
         measured = list(csv.DictReader(file))
     seeds = len({row["seed"] for row in measured})
     rounds = int(measured[0]["rounds"])
-    over = f", then mean ± deviation over {seeds} seeds" if seeds > 1 else ", ± deviation over those rounds; one seed"
+    over = (
+        f", then mean ± deviation over {seeds} seeds" if seeds > 1 else ", ± deviation over those rounds, of one seed"
+    )
     parts = [RESULTS_HEAD.format(setup=setup, rounds=rounds, start=math.ceil(0.75 * rounds), seeds=over)]
     rows = []
     for method in sorted({row["method"] for row in measured}):
@@ -263,10 +274,10 @@ def results(path: Path, setup: str) -> str:
                 f"{sent:.2f}",
             ]
         )
-    head = ["`--method`", "test error, %", "own test parts, %", "parameters sent a round, millions"]
+    head = ["`--method`", "test error, %", "own test parts, %", "parameters sent per round, millions"]
     parts.append(table(head, rows))
-    again = f"`python docs/measure_methods.py {path.stem} PATH.npz docs/results/{path.name}` measures it again."
-    parts.append(f"{REMARKS[path.stem]} Measured on CPUs with torch 2.13.0; {again}")
+    again = f"`python docs/measure_methods.py {path.stem} PATH.npz docs/results/{path.name}` repeats the measurement."
+    parts.append(f"{REMARKS[path.stem]} All was measured on CPUs with torch 2.13.0. {again}")
     return "\n\n".join(parts)
 
 
@@ -278,10 +289,10 @@ def settings_page() -> str:
     parts = [
         WRITTEN,
         "# Settings",
-        "A configuration has seven sections. Every key can stand in a TOML file (`fedscope train CONFIG.toml`) and on "
-        "the command line (`--set section.key=value`, written as in TOML; bare words are strings); some have a flag "
-        "of their own. What counts: method preset < CONFIG.toml < flag < `--set`. A run keeps the resolved settings "
-        "in its `config.toml`.",
+        "A configuration has seven sections. Set any key in a TOML file (`fedscope train CONFIG.toml`) or on the "
+        "command line (`--set section.key=value`, written as in TOML; bare words are strings). Some keys have a flag "
+        "of their own. Later ones override earlier ones: method preset < CONFIG.toml < flag < `--set`. A run keeps the "
+        "resolved settings in its `config.toml`.",
         methods_part(),
         *section_part("data", DataConfig),
         *data_parts(),
@@ -299,7 +310,7 @@ def methods_part() -> str:
         for name in presets()
         for chosen in [preset(name)]
     ]
-    return "## Methods\n\n`--method` chooses a client, a server and an average at once.\n\n" + table(
+    return "## Methods\n\n`--method` chooses a client, a server and an average together.\n\n" + table(
         ["`--method`", "`client.method`", "`server.method`", "`average.method`"], rows
     )
 
@@ -321,7 +332,7 @@ def data_parts() -> Iterator[str]:
             ", ".join(filter(None, [f"{key.name}: {key.metadata['doc']}", range_of(key)])) for key in fields(partition)
         ]
         rows.append([f"`{partition.form()}`", first_line(partition), "; ".join(limits) or DASH])
-    yield "### data.partition\n\n" + table(["written", "split", "behind the colon"], rows)
+    yield "### data.partition\n\n" + table(["written", "split", "after the colon"], rows)
 
 
 def models_table() -> str:
@@ -371,7 +382,7 @@ def shelf_parts(section: str) -> Iterator[str]:
     choices = ", ".join(f"`{name}`" for name in names(shelf))
     default = f"`{Config.read({}).tables()[section][selector]}`"
     if selector == "method":
-        default = f"what `--method` chooses; without it that is `{preset(METHOD)[section]['method']}`"
+        default = f"as `--method` chooses; without `--method`, `{preset(METHOD)[section]['method']}`"
     yield f"## {section}"
     yield f"`{section}.{selector}`{flag_words(f'{section}.{selector}')} is {words}: {choices}. Default: {default}."
     shared = {key.name: key for key in fields(base)}

@@ -49,30 +49,31 @@ DIGITS = (
         "panels",
         "Is the averaged model better than the models it averages?",
         "fedscope plane runs/ima --rounds 1,20,last --grid 31 --width 7in",
-        "Planes through three clients (triangles) and their mean (cross), early, middle and late, and through the last "
-        "three global models, test loss above test error on one colour scale each.",
+        "Planes through three clients (triangles) and their mean (cross), early, middle and late, and through the "
+        "last three global models. Test loss is above, test error below; each has one colour scale.",
     ),
     Entry(
         "globals",
         "Where does IMA's model lie among the global models it averages?",
         "fedscope plane runs/fma@58 runs/fma@59 runs/fma@60 --show runs/ima@60 --grid 31",
-        "FMA and IMA train alike until IMA starts to average. The table has the models' own losses, which the surface "
-        "does not show for those beside the plane.",
+        "FMA and IMA are identical until IMA starts to average. The table has the models' own losses, which the "
+        "surface does not show for models off the plane.",
     ),
     Entry(
         "clients",
         "Do all clients of a round ring the basin?",
         "fedscope plane runs/ima@20 --clients --show runs/ima@20/global --grid 31",
-        "The plane through the ten clients' mean along their first two principal components. Each axis says how much "
-        "of the clients' spread it shows, and the table how far off the plane they are: two axes are not ten clients.",
+        "The plane through the ten clients' mean, along their first two principal components. Each axis says how "
+        "much of the clients' spread it shows. The table says how far off the plane they are: two axes cannot show "
+        "ten clients.",
     ),
     Entry(
         "whose",
         "Whose basin is this?",
         "fedscope plane runs/ima@20/client-1 runs/ima@20/client-15 runs/ima@20/client-25 --data-of clients --grid 31 "
         "--width 7in",
-        "One plane, three surfaces: the loss on each client's own training data. Every client stands in a basin of its "
-        "own, and what they share is narrow.",
+        "One plane, three surfaces: the loss on each client's own training data. Every client is in a basin of its "
+        "own, and the region that they share is narrow.",
     ),
     Entry(
         "splits",
@@ -84,7 +85,7 @@ DIGITS = (
         "trajectory",
         "Which way did training go?",
         "fedscope plane runs/fma --trajectory --grid 31",
-        "The plane through the last global model along the first two principal components of all of them.",
+        "The plane through the last global model, along the first two principal components of all global models.",
     ),
     Entry(
         "random",
@@ -96,26 +97,27 @@ DIGITS = (
         "adaptive",
         "Can I have it sooner?",
         "fedscope plane runs/ima@20/client-1 runs/ima@20/client-15 runs/ima@20/client-25 --adaptive",
-        "At most 15 % of the 51 x 51 points are measured; what interpolating the others costs is measured too, and "
-        "said.",
+        "At most 15 % of the 51 x 51 points are measured. The error of interpolating the others is measured too, and "
+        "printed.",
     ),
     Entry(
         "line",
         "Is there a barrier between two models?",
         "fedscope line runs/fma@20/global runs/ima@60/global runs/fma@60/global runs/ima@60",
-        "Loss above error along the segments; the dotted line is the straight one over which a barrier would rise.",
+        "Loss (above) and error (below) along the segments. A barrier would rise above the dotted straight line.",
     ),
     Entry(
         "pairs",
         "Which clients can be averaged with which?",
         "fedscope line runs/ima@20 --clients",
-        "Linear mode connectivity of all pairs: how much better (negative) or worse the mean of two is than they are.",
+        "Linear mode connectivity of all pairs: how much better (negative) or worse the mean of two clients is than "
+        "the two.",
     ),
     Entry(
         "sharpness",
         "Is one method's surface flatter than another's?",
         "fedscope sharpness runs/fma runs/fedsam runs/fedswa --rounds 20,40,60 --no-hessian",
-        "Sharpness of the training loss about the global models, over rounds.",
+        "Sharpness of the training loss around the global models, over rounds.",
     ),
     Entry(
         "curves",
@@ -127,19 +129,19 @@ DIGITS = (
         "decompose",
         "What makes up the averaged model's loss?",
         "fedscope decompose runs/fma --rounds 1,20,last --draws local:4",
-        "Factors that add up to the measured loss: see [Read the decomposition](howto/decomposition.md).",
+        "Factors that add up to the measured loss. See [Read the decomposition](howto/decomposition.md).",
     ),
     Entry(
         "averaged",
         "What does an average over rounds add?",
         "fedscope decompose runs/ima --rounds 46,50,55,60 --of both --width 7in",
-        "The round's own average beside IMA's, which is an average of five times as many clients.",
+        "The round's own average, compared with IMA's average over five times as many clients.",
     ),
     Entry(
         "cka",
         "How alike are the clients' outputs?",
         "fedscope cka runs/ima --rounds 1,5,10,20,30,40,50,60",
-        "Unbiased linear CKA of all pairs of clients, its mean over rounds, and the test error against it: see "
+        "Unbiased linear CKA of all pairs of clients, its mean over rounds, and the test error against it. See "
         "[Say how alike clients are](howto/cka.md).",
     ),
     Entry(
@@ -152,7 +154,7 @@ DIGITS = (
         "wima",
         "How many rounds does an average need?",
         "fedscope wima runs/fma --windows 2,5,10,20,40 --rounds last:20",
-        "Test error of the mean of the last W global models, over twenty rounds of one run: see "
+        "Test error of the mean of the last W global models, over twenty rounds of one run. See "
         "[how to read it](howto/wima.md).",
     ),
     Entry(
@@ -166,37 +168,38 @@ DIGITS = (
         "Do the paper's lemma and theorem hold here?",
         "fedscope theory runs/fma",
         "Lemma 1: the gap between averaging outputs and averaging weights against the clients' squared distance. "
-        "Theorem 2: clients' variance against what the kernel distance of their data predicts; dashes: an upper bound.",
+        "Theorem 2: the clients' variance against the prediction from the kernel distance of their data; dashes show "
+        "an upper bound.",
     ),
     Entry(
         "map",
         "Where do the clients' models go over training?",
         "fedscope disperse runs/fma runs/ima --embed tsne",
-        "t-SNE of exact distances in weight space keeps neighbours, not distances; those are in the lines below.",
+        "t-SNE of exact distances in weight space keeps neighbours, not distances. The lines below give the distances.",
     ),
     Entry(
         "disperse",
         "Which layers do clients disagree about?",
         "fedscope disperse runs/fma --rounds 1,20,40,60",
-        "Dispersion and skewness over clients, by layer and round: see [how to read it](howto/dispersion.md).",
+        "Dispersion and skewness over clients, by layer and round. See [how to read it](howto/dispersion.md).",
     ),
     Entry(
         "parameters",
         "Does the average miss what most clients have?",
         "fedscope parameters runs/fma runs/ima",
-        "The most skewed parameters of the last round, over its clients (ticks), with the global values on them.",
+        "The most skewed parameters of the last round over its clients (ticks), with the global values marked.",
     ),
     Entry(
         "updates",
         "Do the clients' updates cancel?",
         "fedscope updates runs/fma runs/ima",
-        "Cosine of all pairs of updates, and how much of their length is left when they are averaged.",
+        "Cosine of all pairs of updates, and how much of their length remains in the average.",
     ),
     Entry(
         "synergy",
         "Which clients disagree alike?",
         "fedscope synergy runs/ima@60",
-        "FedSA's diagnosis of a round that another method trained.",
+        "FedSA's diagnosis of a round trained with another method.",
     ),
 )
 
@@ -215,12 +218,12 @@ CIFAR = (
         "cifar-clients",
         "All ten clients, CIFAR-10",
         "fedscope plane runs/cifar10@15 --clients --show runs/cifar10@15/global --limit 1000 --grid 31 --adaptive",
-        "As above: the clients' mean, and what two axes show of them.",
+        "As above: the clients' mean, and how much of the clients two axes show.",
     ),
 )
 
 HEAD = """# Gallery
-Every picture is a file that the command below it wrote, from runs on real data: those of the README's tour, and
+The command below each picture wrote it, from runs on real data. These are the runs of the README's tour, and
 
 ```sh
 {train}

@@ -121,7 +121,7 @@ def _adaptive_words(plane: Plane) -> list[str]:
             if np.isnan(error)
             else f", and the error, interpolated linearly, by {error:.2g} points (root mean square)"
         )
-        + (f"; {unknown:,} points beside losses that are not finite are not known" if unknown else "")
+        + (f"; {unknown:,} points next to losses that are not finite are unknown" if unknown else "")
     ]
 
 

@@ -47,6 +47,6 @@ def torchvision_part(name: str) -> Any:
         return import_module(f"torchvision.{name}")
     except (ImportError, RuntimeError) as error:
         raise FedscopeError(
-            f"torchvision could not be imported beside torch {torch.__version__}: {error}; "
+            f"torchvision could not be imported with torch {torch.__version__}: {error}; "
             "install the torchvision that belongs to it"
         ) from error

@@ -26,7 +26,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What git tracks, elsewhere: setuptools leaves folders beside what it builds."""
     names = tracked(ROOT)
     if names is None:
-        pytest.skip("an unpacked sdist is no checkout to build one from")
+        pytest.skip("an unpacked sdist is not a checkout to build one from")
     folder = tmp_path_factory.mktemp("checkout")
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -23,15 +23,14 @@ class Architecture(Settings):
     #: a sample's shape and the number of classes for which its parameters are counted in ``docs/methods.md``
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((1, 8, 8), 10)
 
-    head: str | None = setting(None, "the head's name in the module, where it is not the last linear layer")
+    head: str | None = setting(None, "name of the head in the module, if it is not the last linear layer")
     task: str | None = setting(
         None,
-        "what is learnt: regression, sequences or your own module:factory; default classification, of shakespeare "
-        "sequences",
+        "the task: regression, sequences or your own module:factory; default classification, for shakespeare sequences",
     )
 
     weights: str | None = setting(
-        None, "a file (.pt, .pth, .ckpt, .bin, .safetensors, .npz) with the model that training starts from"
+        None, "file with the model to start from (.pt, .pth, .ckpt, .bin, .safetensors, .npz)"
     )
 
     def __post_init__(self) -> None:

@@ -137,7 +137,7 @@ def branch_notes(run: Run, round: int, config: Config) -> list[str]:
         new, old = getattr(config, section), method_name(getattr(before, section))
         if not new.about.keeps:
             continue
-        how = "is worked out from the history's globals" if section == "average" else "starts anew"
+        how = "is worked out from the history's globals" if section == "average" else "starts with an empty state"
         lacks = (
             "in the history had other settings"
             if old == method_name(new)

@@ -143,7 +143,7 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
         raise FedscopeError(f"{run.path} does not say on which data it was trained")
     if is_own_data(recorded["name"]):  # a run's files never say what code is run
         raise FedscopeError(
-            f"{run.path}: its data {recorded['name']} are what code of one's own returns, which no run is asked for; "
+            f"{run.path}: its data {recorded['name']} come from your own code, which is never loaded from a run; "
             "give --data"
         )
     data = load_data(recorded["name"], learnt_by(run) if task is None else task)

@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone, as one curve with a band."""
+"""Runs that differ only in their seed, as one curve with a band."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = ("run", "round", "seeds", "measure", "mean", "std")
 
 @dataclass(frozen=True)
 class Band:
-    """Runs that differ in their seed alone.
+    """Runs that differ only in their seed.
 
     Attributes:
         label: what they are called together.
@@ -102,7 +102,7 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
     """Runs by what they share: all settings but the seeds, and where they were computed and what of them is kept.
 
     Raises:
-        FedscopeError: no two runs that differ in their seed alone (says what else two of them differ in); two of one
+        FedscopeError: no two runs that differ only in their seed (says what else two of them differ in); two of one
             seed; a run that keeps no settings; runs of a band that have no round in common.
     """
     groups: dict[str, list[int]] = {}
@@ -130,7 +130,7 @@ def _settings(run: Run) -> dict[str, Any]:
     if run.config is None:
         raise FedscopeError(
             f"--bands: {run.path} was recorded by {run.info.get('source')} and keeps no settings, so it is not known "
-            "to differ from another in its seed alone; leave out --bands"
+            "to differ from another only in its seed; leave out --bands"
         )
     branch = run.info.get("branch", {})
     history = [(last, _flat(tables)) for last, tables in branch.get("history", ())]
@@ -156,13 +156,13 @@ def _alone(runs: Sequence[Run]) -> str:
     """Why no two runs make a band."""
     remedy = "train others with another --seed, or leave out --bands"
     if len(runs) == 1:
-        return f"--bands needs runs that differ in their seed alone, and {runs[0].name} is one run; {remedy}"
+        return f"--bands needs runs that differ only in their seed, and {runs[0].name} is one run; {remedy}"
     one, other = (_settings(run) for run in runs[:2])
     differing = [key for key in {**one, **other} if one.get(key) != other.get(key)]
     # what a method brings with it says less than the method
     first = next((key for key in differing if key.endswith((".method", ".name"))), differing[0])
     return (
-        f"--bands needs runs that differ in their seed alone, and here each is the only one of its settings: "
+        f"--bands needs runs that differ only in their seed, and here each is the only one of its settings: "
         f"{runs[0].name} and {runs[1].name} differ in {first}; {remedy}"
     )
 

@@ -42,7 +42,7 @@ def draw_curves(
     that of the error on their own test parts without. What has a panel of its own is drawn there alone,
     and of more than four runs there are no bands over clients.
 
-    Runs that differ in their seed alone are one line, their mean, in a band of one deviation over the seeds; there is
+    Runs that differ only in their seed are one line, their mean, in a band of one deviation over the seeds; there is
     no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it.
     """
     with paper_style(width):

@@ -139,8 +139,8 @@ def measure_of(name: str) -> Measure:
     known = (*MEASURES, *TOTALS)
     if column not in known and not FURTHER.fullmatch(column):
         raise FedscopeError(
-            f"--measure {name} is no column of metrics.csv{nearest(name, (*known, 'test_accuracy')) or ';'} there are "
-            f"{', '.join(known)}, those of domains and of all clients where a run has them, and accuracy for error"
+            f"--measure {name} is not a column of metrics.csv{nearest(name, (*known, 'test_accuracy')) or ';'} there "
+            f"are {', '.join(known)}, those of domains and of all clients if a run has them, and accuracy for error"
         )
     return Measure(name, column)
 

@@ -88,7 +88,7 @@ def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
     if not any(measure.column in USUAL for measure in asked):
         return lacks
     return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
-        "fedscope plane RUN --trajectory, with --model and --data where the run names none"
+        "fedscope plane RUN --trajectory, with --model and --data if the run names none"
     )
 
 

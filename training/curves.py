@@ -39,7 +39,7 @@ class Curves(TableResult):
         smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
             :func:`fedscope.training.curve_measures.smooth`); 0 for none.
         target: the accuracy that a curve is to reach.
-        bands: runs that differ in their seed alone, where these are one line.
+        bands: runs that differ only in their seed, where these are one line.
     """
 
     command = "curves"
@@ -60,7 +60,7 @@ class Curves(TableResult):
         """What was measured while training; ``attrs`` names the runs' tasks where one has another than the usual.
 
         Args:
-            bands: whether runs that differ in their seed alone are one line.
+            bands: whether runs that differ only in their seed are one line.
 
         Raises:
             FedscopeError: a run without rounds; one given twice; ``bands`` of runs of one seed each. That nothing was
@@ -136,7 +136,7 @@ class Curves(TableResult):
                 raise FedscopeError(f"{path} does not exist: a result of curves is a table and its provenance; {AGAIN}")
         attrs = read_json(head, "a result of `fedscope curves`", AGAIN, RESULT)
         if not isinstance(attrs, dict) or "versions" not in attrs:
-            raise FedscopeError(f"{head} is no result of `fedscope curves`: it does not say its versions; {AGAIN}")
+            raise FedscopeError(f"{head} is not a result of `fedscope curves`: it does not say its versions; {AGAIN}")
         lines = read_text(table, "a table of `fedscope curves`", AGAIN, RESULT, errors="replace")
         names = lines.partition("\n")[0].strip().split(",")
         known = cls.tables[0]

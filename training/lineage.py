@@ -127,11 +127,11 @@ def complete_history(run: Run) -> None:
     except FedscopeError:
         raise FedscopeError(
             f"{run.path} has {last} of the {branch['round']} rounds of its history, and {branch['run']}, which it "
-            "branches from, is not there any more; restore it, or train anew"
+            "branches from, is not there any more; restore it, or train again"
         ) from None
     if source.info.get("created") != branch["created"]:
         raise FedscopeError(
             f"{run.path} has {last} of the {branch['round']} rounds of its history, and {branch['run']}, which it "
-            "branches from, has been replaced since; train anew"
+            "branches from, has been replaced since; train again"
         )
     copy_history(source, branch["round"], run.path)

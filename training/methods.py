@@ -92,13 +92,13 @@ class ClientMethod(Settings):
     vectorised: ClassVar[bool] = False
     vectors_kept: ClassVar[int] = 0  #: how many vectors [P] a client keeps between participations, for a run's room
 
-    epochs: int = setting(5, "local epochs a round", least=1)
-    batch: int = setting(20, "mini-batch size; a client with fewer samples takes them all in one", least=1)
+    epochs: int = setting(5, "local epochs per round", least=1)
+    batch: int = setting(20, "mini-batch size; a client with fewer samples has one batch of all", least=1)
     lr: float = setting(0.05, "learning rate of round 1 (eta_0)", above=0)
-    lr_decay: float = setting(0.0, "decay a round: eta_t = eta_0 (1 - d)^(t-1)", least=0, below=1)
+    lr_decay: float = setting(0.0, "decay per round: eta_t = eta_0 (1 - d)^(t-1)", least=0, below=1)
     momentum: float = setting(0.9, "momentum of the local steps, fresh each round", least=0, below=1)
     weight_decay: float = setting(1e-3, "L2 penalty added to the gradient", least=0)
-    clip: float = setting(0.0, "greatest norm of the mini-batch gradient; 0 clips nothing", least=0)
+    clip: float = setting(0.0, "largest norm of the mini-batch gradient; 0: no clipping", least=0)
 
     def __init_subclass__(cls) -> None:
         own = {name: value for name, value in vars(cls).items() if not name.startswith("__")}
@@ -232,7 +232,7 @@ class ServerMethod(Settings):
     #: holds a layer of all clients; ``rows`` where it goes through whole models, one at a time, perhaps many times
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "columns"
 
-    weighting: Literal["samples", "uniform"] = setting("samples", "p: proportional to n_i, or equal")
+    weighting: Literal["samples", "uniform"] = setting("samples", "weights p: proportional to n_i, or equal")
 
     def settle(self, config: Config) -> Self:
         """As :meth:`ClientMethod.settle`; the configuration's client is settled by then."""

@@ -51,7 +51,7 @@ class Call:
         importable = all(part.isidentifier() for part in module.split(".")) and not module.endswith(".py")
         if not (importable and name.isidentifier()):
             raise FedscopeError(
-                f"{option} {text} is no module:factory; write the module as Python imports it, as in "
+                f"{option} {text} is not a module:factory; write the module as Python imports it, as in "
                 "mypkg.nets:resnet20 or 'mypkg.nets:resnet(20)'"
             )
         if not bracket:
@@ -62,7 +62,8 @@ class Call:
             parsed = None
         if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
             raise FedscopeError(
-                f"{option} {text} is no call of {name}; write its arguments as Python does, as in '{module}:{name}(16)'"
+                f"{option} {text} is not a call of {name}; write its arguments as Python does, as in "
+                f"'{module}:{name}(16)'"
             )
         args = tuple(_literal(option, text, argument) for argument in parsed.args)
         keywords = [(word.arg, _literal(option, text, word.value if word.arg else word)) for word in parsed.keywords]
@@ -151,7 +152,7 @@ def _literal(option: str, text: str, node: ast.AST) -> Any:
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         shown = ast.unparse(node)
         raise FedscopeError(
-            f"{option} {text}: {shown} is no literal; give numbers, strings, lists or dictionaries of them, True, "
+            f"{option} {text}: {shown} is not a literal; give numbers, strings, lists or dictionaries of them, True, "
             "False or None, and make everything else in the function"
         ) from None
 

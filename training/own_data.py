@@ -169,7 +169,7 @@ def _arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     elif pair or _is_items(returned):
         splits = {"test": returned}
     else:
-        raise FedscopeError(f"{place} {kind(returned)}, which are no data; {_FORMS}")
+        raise FedscopeError(f"{place} {kind(returned)}, which are not data; {_FORMS}")
     arrays = {}
     for split, given in splits.items():
         x, y = _read_items(place, given) if _is_items(given) else given

@@ -58,7 +58,7 @@ def recorded_task(name: str | None, place: str) -> Task:
     """
     if name is not None and is_call(name):
         raise FedscopeError(
-            f"{place}: its task {name} is code of one's own, which no file is asked for; give --task {name}"
+            f"{place}: its task {name} is your own code, which is never loaded from a file; give --task {name}"
         )
     return given_task(name)
 
@@ -122,7 +122,7 @@ def refuse_without_classes(config: Config, task: Task) -> None:
     if partition.needs_classes:
         raise FedscopeError(
             f"data.partition = {config.data.partition!r} divides the samples by class, and the task {task.name} has "
-            "none; give --partition iid, or natural where the data know their users"
+            "none; give --partition iid, or natural if the data have users"
         )
 
 
@@ -136,7 +136,7 @@ def refuse_unknown_task(name: str, place: str) -> None:
         return
     if not is_call(name):
         raise FedscopeError(
-            f"{place} {name} is no task that fedscope knows{nearest(name, TASKS)}; it has {', '.join(TASKS)}, and "
+            f"{place} {name} is not a task that fedscope knows{nearest(name, TASKS)}; it has {', '.join(TASKS)}, and "
             "takes your own as module:factory"
         )
     Call.parse(place, name)
@@ -152,7 +152,7 @@ def _taken(given: Any, name: str, place: str) -> Task:
     if callable(given) and not isinstance(given, type):
         return Plain(name, given)
     raise FedscopeError(
-        f"{place} {kind(given)}, which is no task; give a fedscope.Task, or a function "
+        f"{place} {kind(given)}, which is not a task; give a fedscope.Task, or a function "
         "loss(outputs, y) that gives one number a sample"
     )
 

@@ -62,7 +62,7 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
         return FirstModel(initial_model(module))
     path, place = expanded(given).resolve(), f"model.weights = {given!r}"
     if "@" in given and not path.exists():
-        raise FedscopeError(f"{place} is no file; write a run's model to one: fedscope export RUN@ROUND start.pt")
+        raise FedscopeError(f"{place} is not a file; write a run's model to one: fedscope export RUN@ROUND start.pt")
     arrays, notes = read_arrays(path, facts.layout)
     fresh = _other_head(arrays, facts)
     if fresh:
@@ -91,7 +91,8 @@ def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:
     if source is not None and source["sha256"] != recorded.get("sha256"):
         raise FedscopeError(
             f"{run.path}: the file of model.weights, {source['path']}, has changed since the run was made (sha256 "
-            f"{source['sha256'][:12]}..., the run saw {str(recorded.get('sha256'))[:12]}...); restore it, or train anew"
+            f"{source['sha256'][:12]}..., the run saw {str(recorded.get('sha256'))[:12]}...); restore it, or train "
+            "again"
         )
 
 

@@ -285,13 +285,13 @@ def _begin(
     if run.is_foreign and run.config is None:
         raise FedscopeError(
             f"--from-state: {run.path} was recorded by {run.info['source']}, which keeps no server's state; leave "
-            f"--from-state out, and {name} starts anew"
+            f"--from-state out, and {name} starts with an empty state"
         )
     own = method_name(config_at(run, number).server)
     if name != own:
         raise FedscopeError(
             f"--from-state: round {number} of {run.path} was made with --server {own}, so there is no state of {name} "
-            f"({config.server.about.keeps}); leave --from-state out, and {name} starts anew"
+            f"({config.server.about.keeps}); leave --from-state out, and {name} starts with an empty state"
         )
     if number == began(run, "server", number) + 1:
         return fresh, "fresh"
@@ -299,6 +299,7 @@ def _begin(
     if missing := sorted(fresh.keys() - kept.keys()):
         raise FedscopeError(
             f"--from-state: what {name} kept after round {number - 1} of {run.path} ({', '.join(missing)}) was not "
-            f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts anew"
+            f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts with "
+            "an empty state"
         )
     return kept, "recorded"

@@ -163,11 +163,11 @@ class Reaggregation(TableResult):
         for row in self.measured:
             keeps = find("servers", row.server)().about.keeps if row.server else ""
             if row.state == "fresh":
-                notes.append(f"{row.server} keeps {keeps} and starts anew here, as in its first round")
+                notes.append(f"{row.server} keeps {keeps} and starts here with an empty state, as in its first round")
             elif row.state == "recorded":
                 notes.append(f"{row.server} goes on with {keeps} as recorded after round {number_ - 1}")
         if words := statistics_of(self.attrs, str(self.attrs.get("normalization_policy", ""))):
-            notes.append(f"{words}, with p, whatever the server")
+            notes.append(f"{words}, with p, for every server")
         path = Path(self.attrs["run"]["path"])
         run = Run.open(path) if (path / "run.json").is_file() else None
         if run is not None and run.config is not None and config_at(run, number_).average.averages_first:

@@ -157,7 +157,7 @@ def recipes(paper: str = "") -> tuple[str, ...]:
     ('fedswa/ablation', 'fedswa/rounds')
     """
     if paper and paper not in (papers := sorted({name.partition("/")[0] for name in recipe_names()})):
-        raise FedscopeError(f"{paper!r} is no paper{nearest(paper, papers)}; there are {', '.join(papers)}")
+        raise FedscopeError(f"{paper!r} is not a paper{nearest(paper, papers)}; there are {', '.join(papers)}")
     return tuple(name for name in recipe_names() if not paper or name.startswith(f"{paper}/"))
 
 

@@ -74,7 +74,7 @@ class Replayer:
         sent = first if t == began(self.run, "client", t) + 1 else memory.kept(t - 1).sent
         if first and not sent:
             raise FedscopeError(
-                f"{self.run.path}@{t}: what was sent beside the model in round {t} is not recorded, because "
+                f"{self.run.path}@{t}: what was sent with the model in round {t} is not recorded, because "
                 f"record.globals leaves round {t - 1} out; train with record.globals = 'all' to replay it"
             )
         last = last_participations(self.run, t - 1, config, self.known)

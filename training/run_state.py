@@ -182,9 +182,9 @@ def next_start(config: Config, round: int, global_: Weights, averaged: Weights |
 def position_after(run: Run, round: int, config: Config, facts: Facts) -> Position:
     """Where a run stands after a round.
 
-    After the last round of a branch's history, a method that the history was not made with starts anew: the client's
-    and the server's with the state of their first round, the average over rounds with the state it would have had if it
-    had averaged the history.
+    After the last round of a branch's history, a method that the history was not made with starts with an empty
+    state: the client's and the server's with the state of their first round, the average over rounds with the state
+    it would have had if it had averaged the history.
 
     Raises:
         FedscopeError: the round's ``global``, what a method keeps, or what an average over rounds looks back at, is in
@@ -215,7 +215,7 @@ def position_after(run: Run, round: int, config: Config, facts: Facts) -> Positi
         if lacking := sorted(set(begun) - set(found)):
             raise FedscopeError(
                 f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({', '.join(lacking)}) is "
-                "in none of its files; restore the missing rounds and kept/ from a copy, or train anew"
+                "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
             )
     return Position(
         round=round,

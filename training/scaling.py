@@ -50,7 +50,7 @@ def scaled(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
     (100, 25, 0.25, 0.1)
     """
     if not 0 < scale <= 1:
-        raise FedscopeError(f"--scale {scale:g} is no share of a set-up; give a number above 0 and at most 1")
+        raise FedscopeError(f"--scale {scale:g} is not a share of a set-up; give a number above 0 and at most 1")
     config = Config.read(tables)
     full = config.tables()
     rounds = _smaller(config.run.rounds, scale, _least_rounds(full))

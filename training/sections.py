@@ -13,7 +13,7 @@ from .splitting import parse_partition
 
 @dataclass(frozen=True)
 class DataConfig(Settings):
-    """[data]: what is learnt, and how it lies on the clients."""
+    """[data]: the data, and how they are split over the clients."""
 
     section: ClassVar[str] = "data"
 
@@ -25,13 +25,13 @@ class DataConfig(Settings):
     )
     clients: int = setting(50, "N, the number of clients", least=1)
     client_test: float = setting(0.0, "share of each client's samples set aside as its test part", least=0, below=1)
-    share: float = setting(1.0, "share of the training samples that is used, drawn class by class", above=0, most=1)
+    share: float = setting(1.0, "share of the training samples to use, drawn class by class", above=0, most=1)
     pool: bool = setting(
         False,
-        "training and test samples together, split over the clients; models are tested on the clients' test parts",
+        "split training and test samples together over the clients; models are tested on the clients' test parts",
     )
     augment: Literal["none", "crop-flip"] = setting("none", "random crops and flips of training images")
-    seed: int = setting(0, "draws the partition and the sequence of cohorts", least=0)
+    seed: int = setting(0, "seed of the partition and of the sequence of cohorts", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,24 +48,26 @@ class DataConfig(Settings):
 
 @dataclass(frozen=True)
 class RunConfig(Settings):
-    """[run]: how long, how many at once, on what."""
+    """[run]: length, size of the cohorts, and device."""
 
     section: ClassVar[str] = "run"
 
     rounds: int = setting(60, "R, the number of rounds", least=1, most=10**6)
     participation: float = setting(0.2, "share of the clients in a round's cohort", above=0, most=1)
-    seed: int = setting(0, "draws the initial model, batch orders, augmentation", least=0)
-    device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one")
+    seed: int = setting(0, "seed of the initial model, batch orders and augmentation", least=0)
+    device: str = setting("auto", "cpu, cuda, or auto (cuda if there is one)")
     engine: Literal["auto", "threads", "device", "cohort"] = setting(
         "auto",
-        "threads: one single-threaded worker a core; device: one client after the other on the accelerator; cohort: up "
-        "to 32 clients in one pass, for small models; auto: a fixed rule of method, model, cohort and device",
+        "`threads`: one single-threaded worker per core. `device`: one client at a time on the accelerator. `cohort`: "
+        "up to 32 clients per pass, for small models. `auto`: a fixed rule of method, model, cohort and device",
     )
     precision: Literal["float32", "tf32", "bf16"] = setting(
-        "float32", "of the products in training; tf32 only matters on a GPU"
+        "float32", "precision of matrix products in training; tf32 matters only on a GPU"
     )
-    evaluate_every: int = setting(1, "test the models every so many rounds, and at the last", least=1)
-    evaluate_clients: int = setting(1000, "test samples (seeded, stratified) for the clients' models; 0: none", least=0)
+    evaluate_every: int = setting(1, "test the models every this many rounds, and after the last", least=1)
+    evaluate_clients: int = setting(
+        1000, "number of test samples (seeded, stratified) for the clients' models; 0: none", least=0
+    )
     evaluate_all: str | tuple[int, ...] = setting(
         "none",
         "rounds after which all clients are tested on their own test parts (data.client_test): "
@@ -101,11 +103,13 @@ class RecordConfig(Settings):
         'rounds whose clients are kept: "all", "none", "every:N", "last:N" or a list; "sample:m": m clients of every '
         "round",
     )
-    globals: str | tuple[int, ...] = setting("all", "rounds whose global models are kept, alike; the last always is")
+    globals: str | tuple[int, ...] = setting(
+        "all", "rounds whose global models are kept, written likewise; the last is always kept"
+    )
     compression: Literal["none", "delta"] = setting("none", "delta: clients as bit-exact differences from the start")
     sketch: int = setting(
         0,
-        "k: of every client of every round k numbers, from which lengths, angles and distances are told; 0 for none",
+        "k: keep k numbers of every client of every round, to estimate lengths, angles and distances; 0: none",
         least=0,
     )
 

@@ -92,7 +92,7 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
             return converted
     # a word where one of several words is asked for
     choice = isinstance(value, str) and any(get_origin(option) is Literal for option in options)
-    wrong = "is no choice" if choice else "has the wrong type"
+    wrong = "is not a choice" if choice else "has the wrong type"
     raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_spoken, options))}")
 
 

@@ -248,7 +248,7 @@ def refuse_until(until: int | None, done: int) -> None:
         raise FedscopeError(
             f"--until {until} is to stop after a round that is there: {done} are recorded; give a later one"
             if done
-            else f"--until {until} is no round; they are counted from 1"
+            else f"--until {until} is not a round; they are counted from 1"
         )
 
 

@@ -134,8 +134,8 @@ class Blocks:
         if failed:
             name, failure = next(iter(failed.items()))
             raise FedscopeError(
-                f"{len(failed)} of {len(blocks)} blocks failed, {name} for one: {failure}; what is measured is kept, "
-                f"and the logs lie in {blocks[0].folder}"
+                f"{len(failed)} of {len(blocks)} blocks failed, {name} for one: {failure}; measured points are kept, "
+                f"and the logs are in {blocks[0].folder}"
             )
 
     def elsewhere(self, question: Question[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:

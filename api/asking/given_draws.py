@@ -66,7 +66,7 @@ def parse_draws(text: str) -> Draws:
 
 
 def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
-    """The runs that are decomposed together: each alone, or with ``runs`` those that differ in their seed alone.
+    """The runs that are decomposed together: each alone, or with ``runs`` those that differ only in their seed.
 
     Raises:
         FedscopeError: runs of one method that are no draws of each other, or one alone.
@@ -79,8 +79,8 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     for run in runs:
         if run.is_foreign and run.config is None:
             raise FedscopeError(
-                f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to differ "
-                "in its seed alone; give --draws none, the recorded models alone"
+                f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to "
+                "differ only in its seed; give --draws none, the recorded models alone"
             )
         run.require("config.toml")
         config = run.config or {}
@@ -180,7 +180,7 @@ class Replays:
         rounds, draws = len(self.cohorts), self.draws - 1
         clients = f"{sizes.pop()} clients" if len(sizes) == 1 else f"{sum(self.cohorts.values())} clients in all"
         limit = ", which --limit does not shorten" if self.limited else ""
-        what = f"{_counted(rounds, 'round')}, {clients}, {_counted(draws, 'draw')} beside the recorded one"
+        what = f"{_counted(rounds, 'round')}, {clients}, {_counted(draws, 'draw')} in addition to the recorded one"
         self.tell(
             f"fedscope: {self.where} needs {_counted(self.total, 'replay')} of local training ({what}){limit}; "
             f"{self._fewer()}{self.instead}"
@@ -191,7 +191,7 @@ class Replays:
             return ""
         fewer = max(self.draws // 2, 3 if self.draws > 3 else 2)
         count = sum(self.cohorts.values()) * (fewer - 1)
-        return f"--draws local:{fewer} needs {count}{' but has no intervals' if fewer == 2 else ''}, "
+        return f"--draws local:{fewer} needs {count}{' but has no intervals' if fewer == 2 else ''}, and "
 
     def watch(self, number: int, report: Report) -> Report:
         """The same, told of a round's replays; after the first one of all it says how long the rest takes."""
@@ -222,7 +222,7 @@ def replays_of(
     compute: Compute,
     *,
     limited: bool,
-    instead: str = "fewer --rounds fewer",
+    instead: str = "fewer --rounds need fewer",
     tell: Callable[[str], None],
 ) -> Replays:
     """Those of some rounds of a run."""

@@ -151,7 +151,8 @@ def _weights(model: Any, name: str, layout: Layout, expected: str) -> Weights:
 
     if not (_is_module(model) or isinstance(model, Mapping)):
         raise FedscopeError(
-            f"{name} is {type(model).__name__}, which is no model; give RUN@ROUND, a file, an nn.Module or a state_dict"
+            f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
+            f"state_dict"
         )
     tensors = model.state_dict() if _is_module(model) else model
     try:

@@ -109,4 +109,4 @@ def at_least(name: str, value: Any, least: int) -> None:
         FedscopeError: a smaller number, or none.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise FedscopeError(f"--{name} {value} is no whole number from {least} on")
+        raise FedscopeError(f"--{name} {value} is not a whole number from {least} on")

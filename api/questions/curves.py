@@ -42,7 +42,7 @@ def curves(
         smooth: window of a Savitzky-Golay smoothing in rounds, for the figure; 0 for none.
         target: an accuracy, 0 to 1: which measured round is the first with it, as measured and not smoothed, and
             how many parameters were sent until then. Of the errors and accuracies among ``measures``.
-        bands: draw runs that differ in their seed alone (``run.seed``, ``data.seed``) as one line, their mean, in a
+        bands: draw runs that differ only in their seed (``run.seed``, ``data.seed``) as one line, their mean, in a
             band of one standard deviation over the seeds (n - 1), in the rounds that all of them have; its
             numbers lie in ``BASE.bands.csv``.
 
@@ -54,7 +54,7 @@ def curves(
     at_least("last", last, 1)
     if target is not None and not 0 < target <= 1:
         percent = f"; for {target:g} % give --target {target / 100:g}" if 1 < target <= 100 else ""
-        raise FedscopeError(f"--target {target:g} is no accuracy greater than 0 and at most 1{percent}")
+        raise FedscopeError(f"--target {target:g} is not an accuracy greater than 0 and at most 1{percent}")
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
     named = [_opened(one) for one in given]

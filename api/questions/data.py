@@ -87,7 +87,7 @@ def _run(federation: Any) -> Run | None:
     if not isinstance(federation, str | Path) or (Path(federation).suffix == ".toml" and not Path(federation).is_dir()):
         return None
     if not Path(federation).exists() and str(federation).partition(":")[0] in names("data"):
-        raise FedscopeError(f"{federation} is no run and no configuration, but a data set; give --data {federation}")
+        raise FedscopeError(f"{federation} is a data set, neither a run nor a configuration; give --data {federation}")
     return open_run(federation, "")
 
 

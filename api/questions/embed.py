@@ -70,7 +70,8 @@ def embed(
     known_layers(models, names or None)
     if sketched and names:
         raise FedscopeError(
-            f"--layer {names[0]}: {models.rounds[0].run_label} is told from sketches, which add up all parameters of a "
+            f"--layer {names[0]}: {models.rounds[0].run_label} is computed from sketches, which add up all "
+            "parameters of a "
             "model; leave it out, or ask for rounds that recorded their clients"
         )
     refuse_few(models.points)

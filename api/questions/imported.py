@@ -67,6 +67,6 @@ def _read(file: Path, split: str | None) -> Plane:
             raise FedscopeError(f"{file} is a result already; the command that made it draws it again with --redraw")
         case _:
             raise FedscopeError(
-                f"{file} is none of the files that are imported: the .h5 of loss-landscape, the plane.npz of "
+                f"{file} is not a file that can be imported: the .h5 of loss-landscape, the plane.npz of "
                 "dnn-mode-connectivity"
             )

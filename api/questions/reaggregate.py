@@ -37,8 +37,9 @@ def reaggregate(
     """What another server method would have made of a recorded round's clients; nothing is trained.
 
     Gives the models, and compares their loss and error with the recorded global model's and plain FMA's; see
-    :func:`~fedscope.training.reaggregation.reaggregate` for what a server is given. A server that keeps a state starts
-    anew unless ``from_state`` is given. Averages over rounds are left out. All clients are read at once.
+    :func:`~fedscope.training.reaggregation.reaggregate` for what a server is given. A server that keeps a state
+    starts with an empty state unless ``from_state`` is given. Averages over rounds are left out. All clients are
+    read at once.
 
     Args:
         run: ``RUN@40``, or a run with ``rounds=40``.

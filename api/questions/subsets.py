@@ -135,7 +135,7 @@ def sizes_of(sizes: str | Sequence[int] | None, clients: int, where: str) -> tup
         try:
             size = int(word)
         except ValueError:
-            raise FedscopeError(f"--sizes {text}: {word.strip()!r} is no number; write 1,2,5,10 or all") from None
+            raise FedscopeError(f"--sizes {text}: {word.strip()!r} is not a number; write 1,2,5,10 or all") from None
         if not 1 <= size <= clients:
             raise FedscopeError(
                 f"--sizes {text}: {where} has {clients} client{'s' if clients > 1 else ''}, so there is no average of "

@@ -114,7 +114,7 @@ def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
     if not alone:
         return []
     which = f"round{'s' if len(alone) > 1 else ''} {spans(alone)}"
-    return [f"{run.name}: {which} left out, because one client is no pair of updates"]
+    return [f"{run.name}: {which} left out, because one client is not a pair of updates"]
 
 
 def _recorded(run: Run) -> list[int]:

@@ -134,7 +134,7 @@ def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...
         try:
             window = int(word)
         except ValueError:
-            raise FedscopeError(f"--windows {text}: {word.strip()!r} is no number; write 5,10,50") from None
+            raise FedscopeError(f"--windows {text}: {word.strip()!r} is not a number; write 5,10,50") from None
         if window < 2:
             raise FedscopeError(
                 f"--windows {text}: a window of {window} averages nothing, and global, W = 1, is always there; give "

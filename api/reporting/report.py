@@ -70,7 +70,7 @@ def refuse_other_file(path: Path, force: bool) -> None:
     except OSError:
         ours = False
     if not ours:
-        raise FedscopeError(f"{path} is in the way, and is no report; give another --out, or --force to replace it")
+        raise FedscopeError(f"{path} is in the way, and is not a report; give another --out, or --force to replace it")
 
 
 def report(

@@ -82,7 +82,7 @@ def diverged(run: Run) -> dict[int, list[int]]:
 def outcome(run: Run) -> list[Sentence]:
     """The error of the model that one would deploy."""
     curve = Curves.of([run]).runs[0]
-    for name, spoken, unit in (("test_error", "errs on", True), ("test_loss", "has a loss of", False)):
+    for name, spoken, unit in (("test_error", "has an error of", True), ("test_loss", "has a loss of", False)):
         mean, deviation, count = curve.tail(name)
         if not np.isfinite(mean):
             continue
@@ -106,9 +106,9 @@ def averaging(run: Run) -> list[Sentence]:
     at = there[-1]
     gain, scatter = clients[at] - own[at], spread[at]
     beside = (
-        f"{100 * own[at]:.1f} % beside {100 * clients[at]:.1f} ± {100 * scatter:.1f} % (mean ± deviation over clients)"
+        f"{100 * own[at]:.1f} %; the clients have {100 * clients[at]:.1f} ± {100 * scatter:.1f} % (mean ± deviation)"
     )
-    text = f"in round {curve.round[at]} the average of the clients errs on {beside}."
+    text = f"in round {curve.round[at]} the average of the clients has an error of {beside}."
     better = int((clients[there] > own[there]).sum())
     count = f" It was better than their mean in {better} of {len(there)} measured rounds."
     if gain > _CLEAR * scatter:

@@ -120,7 +120,7 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
         if text is not None and (place := Path(text).resolve()) in known:
             notes.append(f"{known.pop(place)} is the {what}, and so no client")
     if not known:
-        raise FedscopeError(f"{listed(files, 3)}: no client's model is left; give files beside --start and --global")
+        raise FedscopeError(f"{listed(files, 3)}: no client's model is left; give more files than --start and --global")
     return list(known.values())
 
 
@@ -150,7 +150,7 @@ def _by_round(pattern: str) -> dict[int, dict[int, Path]]:
     """The clients' files by round and client; without ``{round}`` they are round 1's."""
     if "client" not in _placeholders(pattern):
         raise FedscopeError(
-            f"{pattern} does not say whose a model is; write {{client}} where the client's number stands, as in "
+            f"{pattern} does not say which client a model belongs to; write {{client}} for the client's number, as in "
             f"'{_EXAMPLE}'"
         )
     clients: dict[int, dict[int, Path]] = {}
@@ -169,8 +169,8 @@ def _of_rounds(option: str, text: str | None, clients: Mapping[int, Mapping[int,
     if not is_pattern(text):
         if option == "--global" and len(clients) > 1:
             raise FedscopeError(
-                f"{option} {text} is one file, but {files} has {len(clients)} rounds; write {{round}} where the "
-                "round's number stands"
+                f"{option} {text} is one file, but {files} has {len(clients)} rounds; write {{round}} for the "
+                "round's number"
             )
         return {min(clients): Path(text)}
     used = _placeholders(text)
@@ -188,7 +188,7 @@ def _of_rounds(option: str, text: str | None, clients: Mapping[int, Mapping[int,
 def _placeholders(pattern: str) -> set[str]:
     used = set(_PLACEHOLDER.findall(pattern))
     if other := sorted(used - set(PLACEHOLDERS)):
-        raise FedscopeError(f"{pattern}: {{{other[0]}}} is no placeholder; {{round}} and {{client}} are")
+        raise FedscopeError(f"{pattern}: {{{other[0]}}} is not a placeholder; {{round}} and {{client}} are")
     return used
 
 

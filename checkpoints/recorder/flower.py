@@ -97,6 +97,6 @@ def _kind(strategy: Any) -> type[MessageWatch] | type[ResultWatch]:
         if all(callable(getattr(strategy, call, None)) for call in calls):
             return kind
     raise FedscopeError(
-        f"{type(strategy).__name__} is no strategy of Flower: it has neither configure_train and aggregate_train nor "
-        "configure_fit and aggregate_fit; give one of flwr.serverapp.strategy, as in record(FedAvg(), …)"
+        f"{type(strategy).__name__} is not a strategy of Flower: it has neither configure_train and aggregate_train "
+        "nor configure_fit and aggregate_fit; give one of flwr.serverapp.strategy, as in record(FedAvg(), …)"
     )

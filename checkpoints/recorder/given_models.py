@@ -79,11 +79,11 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     arrays, dtypes = {}, {}
     for name, tensor in value.items():
         if not isinstance(name, str):
-            raise FedscopeError(f"a model has an entry {name!r}, which is no name; give its state_dict()")
+            raise FedscopeError(f"a model has an entry {name!r}, which is not a name; give its state_dict()")
         parts = name.split("/")
         inside = ["/".join(parts[:i]) for i in range(1, len(parts))]
         if "" in parts or "." in parts or any(place in value for place in inside):
-            raise FedscopeError(f"a model has an entry {name!r}, which a run cannot hold beside the others; rename it")
+            raise FedscopeError(f"a model has an entry {name!r}, which a run cannot store with the others; rename it")
         arrays[name], dtypes[name] = _array(name, tensor)
     return GivenModel(arrays, dtypes, parameters)
 

@@ -42,7 +42,7 @@ class Keeping:
                 "'none', 'every:N' or 'sample:m'"
             )
         if isinstance(self.sketch, bool) or not isinstance(self.sketch, int):
-            raise FedscopeError(f"sketch = {self.sketch!r} is no size; give a whole number, or 0 for none")
+            raise FedscopeError(f"sketch = {self.sketch!r} is not a size; give a whole number, or 0 for none")
         refuse_size(self.sketch, "sketch")
 
     @property

@@ -152,7 +152,7 @@ class Recorder:
                 closed.
         """
         if self._closed:
-            raise FedscopeError(f"{self.path}: the recorder is closed; make it anew with resume=True")
+            raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
         if self._ended():
             return None
         number, place = self._next, f"{self.path}@{self._next}"
@@ -260,7 +260,7 @@ class Recorder:
         for k, model in by_id.items():
             if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
                 raise FedscopeError(
-                    f"{place}: client {k!r} is no whole number from 0 on; number the clients: "
+                    f"{place}: client {k!r} is not a whole number from 0 on; number the clients: "
                     "clients=dict(enumerate(models))"
                 )
             read[int(k)] = self._read(place, f"client {int(k)}", model, names)
@@ -360,7 +360,7 @@ def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
     try:
         rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in given.items()}
     except (TypeError, ValueError):
-        raise FedscopeError("partition= is no mapping of client numbers to whole numbers of samples") from None
+        raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
     for k, part in rows.items():
         if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
             raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")

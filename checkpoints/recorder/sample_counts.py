@@ -79,7 +79,7 @@ def _table(path: Path) -> dict[tuple[int | None, int], int]:
         key = number, _count(f"{place}client", row["client"])
         if key in table:
             of = f" of round {number}" if number is not None else ""
-            raise FedscopeError(f"{place}client {key[1]}{of} stands there a second time; keep one of the lines")
+            raise FedscopeError(f"{place}client {key[1]}{of} is there twice; keep one of the lines")
         table[key] = _count(f"{place}samples", row["samples"])
     return table
 
@@ -90,5 +90,7 @@ def _count(place: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         number = -1
     if not 0 <= number < _MOST:
-        raise FedscopeError(f"{place} is {str(value).strip()[:40]!r}, which is no whole number from 0 on; correct it")
+        raise FedscopeError(
+            f"{place} is {str(value).strip()[:40]!r}, which is not a whole number from 0 on; correct it"
+        )
     return number

@@ -135,10 +135,10 @@ class ServerStep:
                     "told"
                 )
             case _ if isnan(self.left):
-                text = "models are not finite, so nothing is said of the server"
+                text = "models are not finite, so the server was not checked"
             case _:
                 text = (
-                    f"no known server explains global: {100 * self.left:.2g} % of its step is no multiple of Σ p Δ "
+                    f"no known server explains global: {100 * self.left:.2g} % of its step is not a multiple of Σ p Δ "
                     "(an adaptive or a robust server, or a fault)"
                 )
         if self.statistics:

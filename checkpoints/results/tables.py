@@ -190,7 +190,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
             )
         rows = list(reader)
     except csv.Error as error:
-        raise FedscopeError(f"{path} is damaged: line {reader.reader.line_num} is no CSV ({error}); {AGAIN}") from None
+        raise FedscopeError(f"{path} is damaged: line {reader.reader.line_num} is not CSV ({error}); {AGAIN}") from None
     for line, row in enumerate(rows, start=2):
         if None in row or None in row.values():
             raise FedscopeError(f"{path} is damaged: row {line} has not {len(columns)} fields; {AGAIN}")
@@ -213,7 +213,7 @@ def read_info(path: Path, format_: str, version: int, command: str) -> Any:
     info = read_json(path, f"a result of `fedscope {command}`", AGAIN, RESULT)
     if not isinstance(info, dict) or info.get("format") != format_:
         raise FedscopeError(
-            f'{path} is no result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
+            f'{path} is not a result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
         )
     found = info.get("version")
     if found != version:

@@ -66,8 +66,8 @@ class Partial:
                 break
             if i == 0 and json.dumps(part, sort_keys=True) != self._head:
                 warnings.warn(
-                    f"{self.path} was left by an analysis with other settings, models or versions, so this one begins "
-                    "anew",
+                    f"{self.path} was left by an analysis with other settings, models or versions, so this one "
+                    "starts again",
                     FedscopeWarning,
                     stacklevel=2,
                 )

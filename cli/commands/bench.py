@@ -9,18 +9,18 @@ import click
 
 
 @click.command("bench", epilog="Example:  fedscope bench    Another model:  fedscope bench --model mlp --seconds 1")
-@click.option("--model", default="cnn", metavar="NAME", show_default=True, help="One that takes 3x32x32 images.")
+@click.option("--model", default="cnn", metavar="NAME", show_default=True, help="A model that takes 3x32x32 images.")
 @click.option("--device", default="auto", metavar="DEVICE", show_default=True, help="cpu, cuda or auto.")
 @click.option(
-    "--folder", default=".", type=click.Path(path_type=Path), help="Where the disk is measured.  [default: here]"
+    "--folder", default=".", type=click.Path(path_type=Path), help="Folder on the disk to measure.  [default: here]"
 )
-@click.option("--seconds", default=3.0, show_default=True, help="Of each measurement.")
+@click.option("--seconds", default=3.0, show_default=True, help="Duration of each measurement.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(model: str, device: str, folder: Path, seconds: float, as_json: bool) -> None:
-    """How fast this machine is: products, training and evaluation of a model, and the disk, in half a minute.
+    """How fast this machine is: matrix products, training and evaluation of a model, and the disk, in half a minute.
 
-    Training and evaluation are given as shares of the machine's matrix products, which they cannot exceed by much.
-    Nothing else should run meanwhile.
+    Training and evaluation are given as shares of the speed of matrix products, which they cannot exceed by much.
+    Run nothing else at the same time.
     """
     from ...checkpoints.results import plain
     from ...training import bench

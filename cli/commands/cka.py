@@ -18,23 +18,24 @@ from ..options import Count, Output, choice, output_options, panel_option, round
     "fedscope cka runs/fma runs/ima --rounds 1,20,40,last --panel error",
 )
 @click.argument("models", nargs=-1, required=True, metavar="RUN [RUN ...] | A B [C ...]")
-@rounds_option("the first and last of these", "Which rounds of every RUN, or all with their clients.")
+@rounds_option("the first and last of these", "Which rounds of every RUN; all means all that have their clients.")
 @click.option(
     "--layer",
     "layers",
     multiple=True,
     metavar="NAME",
-    help="Compare this submodule's outputs, as conv1; repeatable, a result each.  [default: output, the logits]",
+    help="Compare the outputs of this submodule, such as conv1; repeatable, one result each.  [default: output, the "
+    "logits]",
 )
 @choice(
     "--estimator",
     ["unbiased", "biased"],
-    "Of HSIC on a minibatch; the biased one is high for any features that outnumber the samples.",
+    "Estimator of HSIC on a minibatch; the biased one is high for any features that outnumber the samples.",
 )
 @click.option(
     "--batch",
     type=Count(4),
-    help="Samples of a minibatch, at most.  [default: 256, or an eighth of the samples where that is less]",
+    help="Most samples of a minibatch.  [default: 256, or an eighth of the samples if that is less]",
 )
 @panel_option(["maps", "rounds", "error"])
 @source_options("test", files=True)
@@ -47,10 +48,10 @@ def command(
     output: Output,
     **settings: Any,
 ) -> None:
-    """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
+    """How similar the outputs of models are: linear CKA of all pairs. It is 1 if they differ by a rotation and a scale.
 
-    RUN: between the clients of each of its --rounds, and of each client with the round's global model. A B [C ...]: one
-    matrix of any models, RUN@ROUND[/WHICH] or files; RUN@all/global is a model a round.
+    RUN compares the clients of each of its --rounds with each other and with the round's global model. A B [C ...]
+    gives one matrix of any models: RUN@ROUND[/WHICH] or files. RUN@all/global gives one model per round.
 
     --seed also shuffles the samples before they are cut into minibatches.
     """

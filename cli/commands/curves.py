@@ -29,7 +29,7 @@ DRAWN = ("out", "width", "title", "redraw")
     "measures",
     multiple=True,
     metavar="COLUMN",
-    help="A column of metrics.csv, or accuracy for its error, as test_accuracy; repeatable, a panel each.  "
+    help="A column of metrics.csv, or its error as accuracy (test_accuracy); repeatable, one panel each. "
     "[default: test_loss and test_error]",
 )
 @click.option(
@@ -37,19 +37,21 @@ DRAWN = ("out", "width", "title", "redraw")
     type=Count(1),
     default=10,
     show_default=True,
-    help="Of how many measured rounds, the last ones, mean and deviation are printed.",
+    help="Print mean and deviation over this many last measured rounds.",
 )
-@click.option("--smooth", default=0, metavar="ROUNDS", help="Window of a Savitzky-Golay smoothing, for the figure.")
+@click.option(
+    "--smooth", default=0, metavar="ROUNDS", help="Smooth the curves in the figure (Savitzky-Golay) with this window."
+)
 @click.option(
     "--target",
     type=float,
     metavar="ACCURACY",
-    help="0.8: the first round with 80 %, and how many parameters were sent until then.",
+    help="0.8: print the first round with 80 %, and how many parameters were sent until then.",
 )
 @click.option(
     "--bands",
     is_flag=True,
-    help="Draw runs that differ in their seed alone as one line, their mean, with a band of one s.d. over seeds.",
+    help="Draw runs that differ only in their seed as one line, their mean, with a band of one s.d. over seeds.",
 )
 @click.option(
     "--tensorboard",
@@ -64,10 +66,10 @@ DRAWN = ("out", "width", "title", "redraw")
 )
 @output_options
 def command(runs: tuple[Path, ...], tensorboard: Path | None, follow: bool, output: Output, **settings: Any) -> None:
-    """Loss, error and client spread over rounds, as they were measured while training.
+    """Loss, error and client spread over rounds, as measured during training.
 
-    test_loss and test_error are those of the model that a user would deploy: the averaged one where there is one. Of a
-    sweep's folder all complete runs.
+    test_loss and test_error are those of the model that a user would deploy: the averaged model if the run has one,
+    else the global model. A sweep's folder stands for all its complete runs.
     """
     if tensorboard is not None:
         refuse_given([*settings, *DRAWN], "is for tables and figures, and --tensorboard writes neither; leave out one")

@@ -14,13 +14,13 @@ from ..options import Count, Output, output_options
     epilog="Example:  fedscope data --partition dirichlet:0.1 --clients 20    Of a run:  fedscope data runs/ima",
 )
 @click.argument("federation", metavar="[CONFIG|RUN]", required=False, type=click.Path(path_type=Path))
-@click.option("--data", "name", metavar="NAME", help="As of train: digits, npz:PATH, cifar10, ...")
-@click.option("--partition", metavar="SPLIT", help="As of train: shards:2, pathological:2, dirichlet:0.1, ...")
+@click.option("--data", "name", metavar="NAME", help="As for train: digits, npz:PATH, cifar10, ...")
+@click.option("--partition", metavar="SPLIT", help="As for train: shards:2, pathological:2, dirichlet:0.1, ...")
 @click.option("--clients", type=Count(1), metavar="N", help="Number of clients.")
-@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
-@click.option("--shown", type=Count(1), default=3, show_default=True, help="Of how many clients samples are shown.")
-@click.option("--samples", type=Count(1), default=8, show_default=True, help="How many of each.")
-@click.option("--download", is_flag=True, help="Fetch the files of a published data set that are missing.")
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other setting; repeatable.")
+@click.option("--shown", type=Count(1), default=3, show_default=True, help="Number of clients whose samples are shown.")
+@click.option("--samples", type=Count(1), default=8, show_default=True, help="Number of samples of each.")
+@click.option("--download", is_flag=True, help="Fetch missing files of a published data set.")
 @output_options
 def command(
     federation: Path | None,
@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """What a federation looks like before anything is trained: samples by client and class, and a few to look at.
 
-    CONFIG is a .toml as for train; without it, the defaults of train. Flags and --set count more.
+    CONFIG is a .toml file, as for train. Without it, the defaults of train are used. Flags and --set override it.
     """
     from ...questions.data import data, name_of
     from ..answering import answer

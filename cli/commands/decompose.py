@@ -17,34 +17,34 @@ from ..options import Output, choice, output_options, panel_option, rounds_optio
     "Distances and errors alone:  fedscope decompose runs/ima --panel distance --panel error",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@rounds_option("the first and last of these; with rounds:R the last, because R rounds come before it")
+@rounds_option("the first and last of these; with rounds:R only the last, which has enough rounds before it")
 @click.option(
     "--draws",
     default="local:4",
     show_default=True,
     metavar="local:R|rounds:R|runs|none",
-    help="Where the R draws of the cohort come from: replays of the local training; the last R rounds of one cohort; "
-    "the RUNs themselves, which differ in their seed; or none, the recorded models alone.",
+    help="Source of the R draws of the cohort. Replays of the local training (local:R), the last R rounds of one "
+    "cohort (rounds:R), the RUNs, which differ in their seed (runs), or only the recorded models (none).",
 )
 @choice(
     "--of",
     ["global", "averaged", "both"],
-    "Which average: of the round's clients, or of all clients in the window of an average over rounds.",
+    "Average of the round's clients, or of all clients in the window of an average over rounds.",
 )
-@choice("--loss", ["squared", "cross-entropy", "zero-one"], "Which loss; only the squared one has all factors.")
+@choice("--loss", ["squared", "cross-entropy", "zero-one"], "Which loss; only the squared loss has all factors.")
 @choice(
     "--outputs",
     ["probabilities", "logits"],
-    "Which outputs f(x) of a client the squared loss averages and compares.",
+    "The client outputs f(x) that the squared loss averages and compares.",
 )
-@choice("--on", ["all", "cohort"], "D: the training data of all clients, or of those that are averaged.")
+@choice("--on", ["all", "cohort"], "Training data D: of all clients, or only of those that are averaged.")
 @panel_option(["factors", "clients", "distance", "error"])
 @source_options("train", files=True)
 @output_options
 def command(runs: tuple[Path, ...], panels: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
-    """What makes up the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
+    """What makes up the global model's loss: bias, variance, covariance and locality. They add up to the measured loss.
 
-    --split train takes all clients' training data (the paper's D).
+    --split train uses all clients' training data (the paper's D).
     """
     from ...questions.decompose import decompose
     from ..answering import answer

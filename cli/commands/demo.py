@@ -32,9 +32,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Folder to fill.")
 @click.option("--force", is_flag=True, help="Replace an earlier demo.")
 def command(out: Path, force: bool) -> None:
-    """All of it on the embedded digits, in a few minutes on a laptop: FMA and IMA, and every figure of them.
+    """Try everything on the embedded digits, in a few minutes on a laptop: FMA and IMA, and every figure of them.
 
-    Prints each command before it runs it. An interrupted demo goes on when it is started again.
+    Each command is printed before it runs. Start an interrupted demo again to continue it.
     """
     from ...checkpoints import FedscopeError
 

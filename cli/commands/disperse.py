@@ -22,7 +22,7 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
     "layers",
     multiple=True,
     metavar="NAME",
-    help="A parameter to look into, in the last of the rounds; repeat it for more.  [default: the most skewed]",
+    help="A parameter to show in detail, in the last of the rounds; repeatable.  [default: the most skewed]",
 )
 @click.option(
     "--fdr",
@@ -34,20 +34,22 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
 @click.option(
     "--embed",
     type=click.Choice(["tsne", "pca"]),
-    help="Instead, a map of the clients' and global models of these rounds, from their exact distances, or from "
-    "sketches where models were not kept.",
+    help="Draw instead a map of these rounds' client and global models, from exact distances, or from sketches if the "
+    "models were not kept.",
 )
 @click.option(
-    "--perplexity", type=float, help="Of t-SNE, less than the number of models.  [default: 30, fewer of few models]"
+    "--perplexity",
+    type=float,
+    help="Perplexity of t-SNE, less than the number of models.  [default: 30, less with few models]",
 )
 @click.option(
     "--seed",
     type=Count(0),
     default=0,
     show_default=True,
-    help="Of t-SNE, which begins at the principal components here and draws nothing: every seed makes one map.",
+    help="Seed of t-SNE. It starts here from the principal components, so every seed gives the same map.",
 )
-@click.option("--device", default="auto", show_default=True, help="Where statistics and distances are computed.")
+@click.option("--device", default="auto", show_default=True, help="Device that computes statistics and distances.")
 @output_options
 def command(
     runs: tuple[Path, ...],
@@ -60,8 +62,8 @@ def command(
 ) -> None:
     """How the clients of a round differ: dispersion and skewness of every parameter over clients, by layer.
 
-    Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
-    clients on the share whose skewness D'Agostino's test rejects.
+    For every parameter: the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients. With 8
+    or more clients: also the share of parameters for which D'Agostino's test finds skewness.
     """
     from ..answering import answer
 

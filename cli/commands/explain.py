@@ -12,35 +12,35 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
 
 @click.command("explain", epilog="Example:  fedscope explain runs/ima --rounds 1,5,20,40,last --draws local:4")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@rounds_option("about ten of those whose clients were recorded, more of the early ones", "Which rounds, or all.")
+@rounds_option("about ten rounds with recorded clients, more of them early", "Which rounds, or all.")
 @click.option(
     "--early",
     type=Count(1),
     metavar="R",
-    help="The last round of early training.  [default: a tenth of the rounds, at least 5 and at most a third]",
+    help="Last round of early training.  [default: a tenth of the rounds, at least 5 and at most a third]",
 )
 @click.option(
     "--draws",
     default="local:4",
     show_default=True,
     metavar="local:R|rounds:R|runs",
-    help="Where the R draws of the cohort come from, as for decompose; a verdict needs R = 3 or more, independent.",
+    help="Source of the R draws of the cohort, as for decompose; a verdict needs R = 3 or more independent draws.",
 )
 @source_options("train", files=True)
 @output_options
 def command(
     runs: tuple[Path, ...], rounds: str | None, early: int | None, draws: str, source: Source, output: Output
 ) -> None:
-    """Says on one page what the loss of the averaged model is made of in each phase, and what the data do not decide.
+    """Explain on one page what makes up the loss of the averaged model in each phase, and what the data cannot decide.
 
-    The page is printed and written as .md and .html, beside the decomposition's own files and figure.
+    The page is printed and written as .md and .html, next to the decomposition's own files and figure.
     """
     from ...landscape.drawing.paper import save_figure
     from ...questions.explain import explain
     from ..answering import obtain, tell, write_page
 
     if output.redraw:
-        refuse_given(["early"], "judges anew, which --redraw does not; leave out one of both")
+        refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")
     asked = explain.prepare(runs, rounds=rounds, early=early, draws=draws, **vars(source))
     base = output.out or asked.folder / asked.name
     page = obtain(asked, base, output)

@@ -18,7 +18,7 @@ import click
 def command(what: str, file: Path, force: bool) -> None:
     """Write a model for other programs, or a plane's surface for tomgoldstein's loss-landscape.
 
-    A model is RUN@ROUND[/WHICH] or a file, and FILE ends in .safetensors, .pt or .pth (a state_dict). A plane is the
+    A model is RUN@ROUND[/WHICH] or a file, and FILE ends in .safetensors, .pt or .pth (a state_dict). A plane is a
     .nc that `fedscope plane` has written, and FILE ends in .h5.
     """
     from numpy import isnan, mean
@@ -29,7 +29,7 @@ def command(what: str, file: Path, force: bool) -> None:
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
     if not file.absolute().parent.is_dir():
-        raise FedscopeError(f"{file.parent} is no folder; make it, or give another name")
+        raise FedscopeError(f"{file.parent} is not a folder; make it, or give another name")
     surface, ending = Path(what).suffix == ".nc", file.suffix.lower()
     if surface != (ending == ".h5"):
         goes = ".h5" if surface else ".safetensors, .pt or .pth"

@@ -16,9 +16,9 @@ from ..options import Output, output_options, rounds_option, source_options
 @source_options("train", files=True)
 @output_options
 def command(run: Path, rounds: str | None, source: Source, output: Output) -> None:
-    """What a client's local training does to its accuracy on its own data and on the others', class by class.
+    """How a client's local training changes its accuracy on its own data and on the others' data, class by class.
 
-    --split train takes all clients' training data; in the test data, a client's own are those of its classes.
+    --split train uses all clients' training data. In the test data, a client's own samples are those of its classes.
     """
     from ...questions.forgetting import forgetting
     from ..answering import answer

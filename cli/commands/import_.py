@@ -25,37 +25,42 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     "Rounds:  fedscope import 'ckpt/round-{round}/client-{client}.pt' --out runs/mine",
 )
 @click.argument("files", nargs=-1, required=True, metavar="SURFACE | MODEL... | FOLDER | PATTERN")
-@click.option("--start", metavar="FILE", help="Models: what the clients began from; or a pattern with {round}.")
+@click.option(
+    "--start", metavar="FILE", help="Models: the model that the clients started from, or a pattern with {round}."
+)
 @click.option(
     "--global",
     "global_",
     metavar="FILE",
-    help="Models: what was made of the clients; or a pattern with {round}.  [default: their mean, weighted with p]",
+    help="Models: the model made from the clients, or a pattern with {round}.  [default: their mean, weighted with p]",
 )
 @click.option(
     "--samples",
     metavar="10,20,30",
-    help="Models: the clients' numbers of samples in their order, or a .csv with columns (round,)client,samples.  "
+    help="Models: the clients' numbers of samples, in order, or a .csv with columns (round,)client,samples.  "
     "[default: all weigh the same]",
 )
-@click.option("--model", metavar="NAME", help="Models: their architecture, kept in the run: mlp, or module:factory.")
-@click.option("--data", metavar="NAME", help="Models: what to measure them on, kept in the run: digits, npz:PATH, ...")
+@click.option("--model", metavar="NAME", help="Models: their architecture, stored in the run: mlp, or module:factory.")
+@click.option(
+    "--data", metavar="NAME", help="Models: the data to measure them on, stored in the run: digits, npz:PATH, ..."
+)
 @click.option(
     "--split",
     type=click.Choice(["train", "test"]),
-    help="Surfaces: which losses (default: the only ones; of both, test of an .h5 and train of a plane.npz).",
+    help="Surfaces: which losses (default: those that the file has; if both, test of an .h5, train of a plane.npz).",
 )
 @surface_options(panels=False)
 @output_options
 def command(files: tuple[str, ...], output: Output, split: str | None, **given: Any) -> None:
-    """Make a run of models that another program has trained, or draw a surface that it has computed.
+    """Make a run from models that another program has trained, or draw a surface that it has computed.
 
-    MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz) become the clients of a new run's one round, numbered
-    from 0, and --out is its folder. In a quoted PATTERN, {round} and {client} stand for their numbers, and the run has
-    several rounds. What needs only models (subsets, line, plane, cka, updates, ...) can then be asked of it.
+    MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz) become the clients of a new run with one round. The
+    clients are numbered from 0, and --out is the run's folder. In a quoted PATTERN, {round} and {client} stand for
+    numbers, and the run has several rounds. All commands that need only models (subsets, line, plane, cka, updates,
+    ...) work on such a run.
 
     A SURFACE is the .h5 of tomgoldstein's loss-landscape, or the plane.npz of dnn-mode-connectivity. It is drawn and
-    kept as a plane's .nc. Points that were not computed (-1) become holes, hatched and counted.
+    stored as a plane's .nc. Points that were not computed (-1) become holes, which are hatched and counted.
     """
     from ...checkpoints import FedscopeError
     from ...questions.imported import is_surface
@@ -69,10 +74,10 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **given: 
             f"{surfaces[0]} is a surface, and {beside}; import surfaces one by one, models with --out runs/NAME"
         )
     if surfaces or not _are_models(files, output, models):
-        _refuse(_OF_MODELS, f"is for models, and {files[0]} is none; leave it out")
+        _refuse(_OF_MODELS, f"is for models, but {files[0]} is not a model; leave it out")
         _surface(files[0], split, output, {name: given[name] for name in _COLOURS})
     else:
-        _refuse(_OF_SURFACES, f"is for a surface, and {files[0]} is none; leave it out")
+        _refuse(_OF_SURFACES, f"is for a surface, but {files[0]} is not a surface; leave it out")
         _models(files, output, models)
 
 
@@ -123,7 +128,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     from ..progress import progress
 
     if output.out is None:
-        raise FedscopeError(f"a run is made of {files[0]}, and it is not said where; give --out runs/NAME, its folder")
+        raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
     with progress("reading models") as report:
         run = import_models(files, output.out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out

@@ -25,11 +25,11 @@ from ..options import Count, Output, normalization_option, output_options, sourc
 @source_options("test", files=True)
 @output_options
 def command(models: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
-    """Losses along the segment between two models, beta = 0 at B and 1 at A; several pairs make several curves.
+    """Losses along the segment between two models: beta is 0 at B and 1 at A. Several pairs make several curves.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt.
 
-    With --clients: linear mode connectivity, the loss barrier between every two clients of a round.
+    --clients measures linear mode connectivity: the loss barrier between every two clients of a round.
     """
     from ...questions.line import line
     from ..answering import answer

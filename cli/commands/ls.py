@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @click.command("ls", epilog="Example:  fedscope ls runs/ima")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
-@click.option("--check", "checks", is_flag=True, help="Verify every checksum of runs, and that their files agree.")
+@click.option("--check", "checks", is_flag=True, help="Verify every checksum of the runs, and that their files agree.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
-    """The runs here (or below a folder), or what one run holds."""
+    """List the runs in this folder or below PATH, or show what one run holds."""
     if checks:
         check(paths, as_json)
         return
@@ -137,7 +137,7 @@ def server_of(run: Run, rounds: Sequence[Round]) -> str:
         return server
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):
-            return f"not looked at, because no round has its {name}"
+            return f"not checked, because no round has its {name}"
     return ""
 
 

@@ -25,27 +25,32 @@ from ..options import Count, Output, choice, output_options, refuse_given
     type=Count(1),
     default=4,
     show_default=True,
-    help="Without --parameter: so many, the most skewed of each layer first.",
+    help="Without --parameter: number of parameters, the most skewed of each layer first.",
 )
-@click.option("--tsne", is_flag=True, help="Many parameters as points instead, by what the clients do to them.")
+@click.option(
+    "--tsne", is_flag=True, help="Draw many parameters as points instead, placed by what the clients do to them."
+)
 @click.option(
     "--sample",
     type=Count(1),
     default=5000,
     show_default=True,
-    help="Of --tsne: how many parameters, at most 20000 (100000 with torchdr), in proportion to the layers.",
+    help="With --tsne: number of parameters, at most 20000 (100000 with torchdr), in proportion to the layers.",
 )
-@click.option("--perplexity", type=float, default=30.0, show_default=True, help="Of --tsne: neighbours of a point.")
+@click.option("--perplexity", type=float, default=30.0, show_default=True, help="With --tsne: neighbours of a point.")
 @choice(
     "--colour",
     ["layer", "skewness", "dispersion"],
-    "Of --tsne: what colours mean; only the drawing depends on it.",
+    "With --tsne: what colours mean; it changes only the drawing.",
 )
-@choice("--backend", ["sklearn", "torchdr"], "Of --tsne: torchdr runs on a GPU (pip install 'fedscope[gpu]').")
+@choice("--backend", ["sklearn", "torchdr"], "With --tsne: torchdr runs on a GPU (pip install 'fedscope[gpu]').")
 @click.option(
-    "--device", default="auto", show_default=True, help="Of --backend torchdr: cpu, cuda or auto (cuda if there)."
+    "--device",
+    default="auto",
+    show_default=True,
+    help="With --backend torchdr: cpu, cuda or auto (cuda if there is one).",
 )
-@click.option("--seed", type=Count(0), default=0, show_default=True, help="Seed of samples and of the t-SNE.")
+@click.option("--seed", type=Count(0), default=0, show_default=True, help="Seed of the sample and of t-SNE.")
 @output_options
 def command(
     runs: tuple[Path, ...],
@@ -58,10 +63,10 @@ def command(
     output: Output,
     **how: Any,
 ) -> None:
-    """Single parameters over the clients of a round: the density, and where averaging puts the global value.
+    """Single parameters across the clients of a round: their density, and where averaging puts the global value.
 
-    The first RUN's clients make the densities; the global models of further RUNs are marked in them. Give branches of
-    one run (fedscope train --from RUN@ROUND), whose clients are the same, to compare servers.
+    The densities are those of the first RUN's clients. The global models of further RUNs are marked in them. To compare
+    servers, give branches of one run (fedscope train --from RUN@ROUND): their clients are the same.
     """
     from ...questions.parameters import parameters
     from ..answering import answer

@@ -44,28 +44,36 @@ class _Plane(click.Command):
     "--show",
     multiple=True,
     metavar="MODEL",
-    help="Project this model onto the plane too; repeatable, and RUN@all/global is a model a round.",
+    help="Project this model onto the plane too; repeatable. RUN@all/global gives one model per round.",
 )
-@click.option("--rounds", metavar="1,20,last", help="Panels over the rounds of a run; with --trajectory, its rounds.")
+@click.option("--rounds", metavar="1,20,last", help="Rounds of a run, one panel each; with --trajectory, its rounds.")
 @click.option("--clients", is_flag=True, help="The plane near all clients of RUN@ROUND: their principal components.")
 @click.option("--trajectory", is_flag=True, help="The plane near the global models of RUN over its rounds.")
 @click.option("--random", is_flag=True, help="Random filter-normalised directions from one model, drawn with --seed.")
-@click.option("--data-of", metavar="clients|3,8,11", help="Measure on these clients' own training data, a panel each.")
-@click.option("--grid", type=Count(2), default=51, show_default=True, help="Grid points a side.")
 @click.option(
-    "--margin", type=float, default=0.3, show_default=True, help="Room round the models, as a share of their extent."
+    "--data-of", metavar="clients|3,8,11", help="Measure on these clients' own training data, one panel each."
 )
-@click.option("--range", type=float, nargs=4, metavar="A A B B", help="Ends of both axes instead, in L2 distance.")
+@click.option("--grid", type=Count(2), default=51, show_default=True, help="Grid points per side.")
+@click.option(
+    "--margin", type=float, default=0.3, show_default=True, help="Margin around the models, as a share of their extent."
+)
+@click.option(
+    "--range", type=float, nargs=4, metavar="A A B B", help="Ends of both axes, as L2 distances, instead of --margin."
+)
 @click.option(
     "--adaptive",
     is_flag=True,
-    help="Measure at most 15 % of a surface's points and interpolate the others; the error is measured and said.",
+    help="Measure at most 15 % of a surface's points and interpolate the others; prints the measured error.",
 )
 @normalization_option
 @source_options("test", files=True, both=True)
-@launcher_options("each block of points is one")
+@launcher_options("measures one block of points")
 @click.option(
-    "--blocks", type=Count(1), default=8, show_default=True, help="With jobs: how many blocks a surface is cut into."
+    "--blocks",
+    type=Count(1),
+    default=8,
+    show_default=True,
+    help="With jobs: number of blocks that a surface is cut into.",
 )
 @click.option("--block", nargs=4, type=(int, int, int, click.Path(path_type=Path)), hidden=True)
 @surface_options(panels=True)
@@ -87,10 +95,10 @@ def command(
     """Losses on the plane through three models; their mean is the white cross.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt. Both axes
-    are L2 distances; the models and every shown one are measured exactly, besides the grid.
+    are L2 distances. The models, and those of --show, are measured exactly, in addition to the grid.
 
-    With --rounds: three clients and their mean in each of these rounds, and the last three global models. With
-    --clients, --trajectory or --random: planes near many models, or round one.
+    --rounds shows three clients and their mean in each of these rounds, and the last three global models. --clients,
+    --trajectory and --random draw planes near many models, or around one.
     """
     from ...checkpoints import FedscopeError
     from ...landscape.planes.colours import Colours

@@ -16,30 +16,35 @@ from ..options import Output, source_options, undrawn_options
     "fedscope reaggregate runs/fma@40 --server fedswa --server fedgma",
 )
 @click.argument("run", metavar="RUN@ROUND")
-@click.option("--rounds", metavar="40", help="Which round, where RUN names none.")
+@click.option("--rounds", metavar="40", help="Which round, if RUN names none.")
 @click.option(
-    "--server", "servers", multiple=True, required=True, metavar="NAME", help="A server method; repeatable, a row each."
+    "--server",
+    "servers",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="A server method; repeatable, one row each.",
 )
 @click.option(
     "--set",
     "assignments",
     multiple=True,
     metavar="server.KEY=VALUE",
-    help="A setting of those servers that have it; repeatable.",
+    help="A setting for all these servers that have it; repeatable.",
 )
 @click.option(
     "--from-state",
     is_flag=True,
-    help="Begin with the state that the run's own server had before the round, instead of anew.",
+    help="Start with the state that the run's own server had before the round, instead of an empty one.",
 )
 @source_options("test", files=True)
 @undrawn_options
 def command(run: str, assignments: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
     """What another server method would have made of a recorded round's clients; nothing is trained.
 
-    Writes the models, and compares their loss and error with the recorded global model's and plain FMA's. A server that
-    keeps a state starts anew unless --from-state is given. Averages over rounds are left out. All clients are read at
-    once.
+    The command writes the models. It compares their loss and error with the recorded global model and with plain FMA.
+    A server that keeps a state starts with an empty one unless --from-state is given. Averages over rounds are left
+    out. All clients are read at once.
     """
     from ...questions.reaggregate import reaggregate
     from ..answering import answer

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "recipes",
-    epilog="Example:  fedscope recipes ima    One of them whole:  fedscope recipes ima/table1-cifar10-cnn-shards2    "
+    epilog="Example:  fedscope recipes ima    One in full:  fedscope recipes ima/table1-cifar10-cnn-shards2    "
     "Train it:  fedscope train --recipe ima/table1-cifar10-cnn-shards2 --method fedprox",
 )
 @click.argument("name", required=False, metavar="[PAPER[/NAME]]")
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(name: str | None, as_json: bool) -> None:
     """The papers' set-ups: what each shows, and what was published.
 
-    Without a name all of them, with a paper's name its own, with PAPER/NAME one whole: its settings, what is varied,
-    the numbers that the paper prints, and what it leaves open.
+    Without a name, all are listed; PAPER lists those of one paper. PAPER/NAME shows one in full: its settings, what is
+    varied, the numbers that the paper prints, and what the paper leaves open.
     """
     from ...training import recipe, recipe_names
 

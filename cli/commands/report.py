@@ -14,23 +14,23 @@ from ..options import Base, Count
 
 @click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=Base(), metavar="BASE", help="Where: BASE.html (default: RUN/figures/report).")
+@click.option("--out", type=Base(), metavar="BASE", help="Write BASE.html (default: RUN/figures/report).")
 @click.option("--title", help="The page's heading (default: the runs' names).")
 @click.option(
     "--results",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Show results in this folder too, where --out has put them; repeatable.",
+    help="Also show the results in this folder (of other commands' --out); repeatable.",
 )
-@click.option("--compute", is_flag=True, help="Ask first what was not asked yet; says how long that takes.")
+@click.option("--compute", is_flag=True, help="First compute the results that are missing; says how long that takes.")
 @click.option(
     "--limit",
     type=Count(1),
     metavar="N",
     help="With --compute: measure on a seeded, stratified subset of N samples. The figures say so.",
 )
-@click.option("--force", is_flag=True, help="Replace a file in the way that is no report.")
+@click.option("--force", is_flag=True, help="Replace an existing file that is not a report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     runs: tuple[Path, ...],
@@ -42,10 +42,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Writes one HTML page on runs that a co-author can open: what they are worth, and every result beside them.
+    """Write one HTML page on runs that a co-author can open: whether the runs are sound, and all their results.
 
-    Shows what lies in RUN/figures, and says what was not asked yet; --compute asks it. The page needs no network and
-    no other file.
+    The page shows the results in RUN/figures and lists those that are missing; --compute computes them. It needs no
+    network and no other file.
     """
     from ...reporting.report import refuse_other_file
     from ...reporting.report import report as make

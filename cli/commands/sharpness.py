@@ -19,10 +19,16 @@ from ..options import Count, Output, output_options, rounds_option, source_optio
 @rounds_option("last", "Which rounds of every RUN, or all.")
 @click.option("--rho", type=float, default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
 @click.option(
-    "--relative", type=float, default=0.1, show_default=True, help="Radius in lengths of the model's filters."
+    "--relative",
+    type=float,
+    default=0.1,
+    show_default=True,
+    help="Radius relative to the lengths of the model's filters.",
 )
-@click.option("--draws", type=Count(1), default=10, show_default=True, help="Directions of the means over the balls.")
-@click.option("--top", type=Count(1), default=5, show_default=True, help="How many of the largest eigenvalues.")
+@click.option(
+    "--draws", type=Count(1), default=10, show_default=True, help="Random directions for the means over the balls."
+)
+@click.option("--top", type=Count(1), default=5, show_default=True, help="Number of largest eigenvalues.")
 @click.option("--probes", type=Count(1), default=10, show_default=True, help="Random vectors for the trace.")
 @click.option(
     "--density",
@@ -30,16 +36,16 @@ from ..options import Count, Output, output_options, rounds_option, source_optio
     default=0,
     show_default=True,
     metavar="STEPS",
-    help="The spectral density too, in so many steps, as in 64; needs pip install 'fedscope[hessian]'.",
+    help="Also the spectral density, in this many steps, such as 64; needs pip install 'fedscope[hessian]'.",
 )
-@click.option("--no-hessian", is_flag=True, help="Rises of the loss only: no eigenvalues, trace and density.")
+@click.option("--no-hessian", is_flag=True, help="Only rises of the loss: no eigenvalues, trace or density.")
 @source_options("train", files=True)
 @output_options
 def command(models: tuple[str, ...], no_hessian: bool, source: Source, output: Output, **settings: Any) -> None:
     """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
-    A model is RUN@ROUND[/WHICH] or a file; a RUN stands for those of its --rounds. The loss is that of the training
-    data, which methods like FedSAM say to be flatter; --split test measures the other. --seed also draws directions.
+    A model is RUN@ROUND[/WHICH] or a file. RUN alone stands for its models of --rounds. The loss is the training loss,
+    which methods like FedSAM claim to make flatter; --split test measures the test loss. --seed also draws directions.
     """
     from ...questions.sharpness import sharpness
     from ..answering import answer

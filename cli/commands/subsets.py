@@ -17,23 +17,23 @@ from ..options import Count, Output, choice, output_options, rounds_option, sour
 @click.option(
     "--sizes",
     metavar="1,2,5,10",
-    help="Numbers m of clients in an average, or all.  [default: all; of more than 20 clients 12 from 1 to C]",
+    help="Numbers m of clients in an average, or all.  [default: all; with more than 20 clients, 12 from 1 to C]",
 )
 @click.option(
     "--subsets",
     type=Count(1),
     default=20,
     show_default=True,
-    help="How many subsets of a size, drawn with --seed; all where there are no more.",
+    help="Number of subsets of each size, drawn with --seed; all of them if there are no more.",
 )
-@choice("--weights", ["samples", "uniform"], "Weights of a subset's clients: by their numbers of samples, or equal.")
+@choice("--weights", ["samples", "uniform"], "Weights of a subset's clients: by number of samples, or equal.")
 @source_options("test", files=True)
 @output_options
 def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: Any) -> None:
     """How many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
 
-    A cohort of C clients has C averages of one, the clients themselves, and one of all. --split train takes all
-    clients' training data.
+    A cohort of C clients has C averages of one client (the clients themselves) and one average of all. --split train
+    uses all clients' training data.
     """
     from ...questions.subsets import subsets as question
     from ..answering import answer

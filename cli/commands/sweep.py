@@ -44,20 +44,22 @@ class _Sweep(click.Command):
 )
 @click.argument("keys", nargs=-1, metavar="[CONFIG] [KEY=A,B,C]...")
 @click.option(
-    "--recipe", metavar="PAPER/NAME", help="A paper's set-up; without keys all that its figure or table varies."
+    "--recipe", metavar="PAPER/NAME", help="A paper's set-up; without keys, everything that its figure or table varies."
 )
-@click.option("--scale", type=Share(), metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
-@click.option("--seeds", metavar="A..B", help="0..4: seeds of run and partition, both ends inclusive; or 0,1,5.")
+@click.option(
+    "--scale", type=Share(), metavar="S", help="Multiply rounds, clients and samples of CONFIG or --recipe by S."
+)
+@click.option("--seeds", metavar="A..B", help="Seeds of run and partition: 0..4 (both ends included), or 0,1,5.")
 @click.option(
     "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of all runs; repeatable."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep (default: sweeps/NAME).")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="SWEEP", help="Go on where a sweep stopped.")
-@click.option("--dry-run", is_flag=True, help="Print the commands, and about how long and how large they are.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="SWEEP", help="Continue a sweep where it stopped.")
+@click.option("--dry-run", is_flag=True, help="Only print the commands, with estimates of time and disk space.")
 @click.option(
-    "--alone", is_flag=True, help="Train every run from its start, even where several have the same first rounds."
+    "--alone", is_flag=True, help="Train every run from its start, even if several runs share their first rounds."
 )
-@launcher_options("each run is one")
+@launcher_options("trains one run")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     keys: tuple[str, ...],
@@ -75,10 +77,12 @@ def command(
 ) -> None:
     """Train a run for every combination of settings and seeds.
 
-    A key is section.key of a configuration, or method; a value with commas stands in quotes, as in
-    data.partition='"shards:2,250",iid'. CONFIG is a .toml. Runs are trained in a process beside this one, which ends
-    with it, or by jobs, which go on: one that fails is named, and the others go on. The same command, or --resume, goes
-    on after any stop, and finds jobs that still run.
+    A key is section.key of a configuration, or method. Put a value with commas in quotes, as in
+    data.partition='"shards:2,250",iid'. CONFIG is a .toml file.
+
+    Runs are trained in a second process, which ends with this one, or by jobs, which continue. If a run fails, the
+    command names it and continues with the others. The same command, or --resume, continues after any stop and finds
+    jobs that still run.
     """
     from ...checkpoints import FedscopeError
     from ...training import Setup, Sweep, read_assignments, train_plan
@@ -101,11 +105,11 @@ def command(
             raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
         if files and len(keys) > 1 and not files[0].endswith(".toml") and not Path(files[0]).exists():
             raise FedscopeError(
-                f"{files[0]} is neither a configuration nor KEY=A,B,C; values stand behind each other with commas and "
-                "no spaces, as in method=fma,ima"
+                f"{files[0]} is neither a configuration nor KEY=A,B,C; separate values with commas and no spaces, as "
+                "in method=fma,ima"
             )
         if len(files) > 1:
-            raise FedscopeError(f"{files[1]} is a second configuration beside {files[0]}; write keys as KEY=A,B,C")
+            raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
         stored = stored_tables(Path(files[0])) if files else {}
         axes = read_axes(word for word in keys if "=" in word)
         chosen = read_seeds(seeds) if seeds else ()
@@ -124,7 +128,7 @@ def command(
     if dry_run:
         _dry(plan, out, Path(files[0]) if files else None, as_json)
         return
-    click.echo(f"{out}: {len(plan.runs)} runs, {plan.rounds} rounds in all", err=True)
+    click.echo(f"{out}: {_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')} in all", err=True)
     with progress(str(out)) as report:
         try:
             done = train_plan(plan, out, _Watcher(report, len(plan.runs)), by)
@@ -170,6 +174,11 @@ class _Watcher:
         click.echo(f"fedscope: {sentence}", err=True)
 
 
+def _counted(count: int, what: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _name(files: list[str], keys: tuple[str, ...]) -> str:
     """``method-participation``: the folder of a sweep that has no name."""
     varied = [word.partition("=")[0].rpartition(".")[2] for word in keys if "=" in word] or ["seeds"]
@@ -197,6 +206,6 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({**said, "seconds": guess.seconds, "bytes": guess.bytes}))
         return
     click.echo(
-        f"{len(plan.runs)} runs, {plan.rounds} rounds: about {spoken(guess.seconds)} on this machine, from a few steps "
-        f"of each kind, and up to {spoken_size(guess.bytes)} on the disk"
+        f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}: about {spoken(guess.seconds)} on this "
+        f"machine, from a few steps of each kind, and up to {spoken_size(guess.bytes)} on the disk"
     )

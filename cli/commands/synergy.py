@@ -11,37 +11,45 @@ from ..options import Count, Output, choice, output_options
 
 @click.command("synergy", epilog="Example:  fedscope synergy runs/ima@40 --quantile 0.99")
 @click.argument("run", metavar="RUN@ROUND")
-@click.option("--rounds", metavar="40", help="Which round, where RUN names none.")
-@click.option("--classes", type=Count(1), default=4, show_default=True, help="C: micro-classes of squared deviations.")
-@click.option("--clusters", type=Count(1), default=4, show_default=True, help="S: the most clusters of clients.")
+@click.option("--rounds", metavar="40", help="Which round, if RUN names none.")
+@click.option(
+    "--classes", type=Count(1), default=4, show_default=True, help="Number C of micro-classes of squared deviations."
+)
+@click.option(
+    "--clusters", type=Count(1), default=4, show_default=True, help="Largest number S of clusters of clients."
+)
 @click.option(
     "--cv-threshold",
     type=float,
     default=0.2,
     show_default=True,
-    help="Scaled coefficient of variation above which a parameter is high.",
+    help="A parameter is high above this scaled coefficient of variation.",
 )
 @click.option(
     "--sim-threshold",
     type=float,
     default=0.2,
     show_default=True,
-    help="Similarity above which a client joins one of S clusters.",
+    help="A client joins one of S clusters above this similarity.",
 )
-@choice("--similarity", ["model", "layer"], "Over what clients are compared and clustered (FedSA's server: layer).")
+@choice(
+    "--similarity",
+    ["model", "layer"],
+    "Compare and cluster clients over the model, or layer by layer (as FedSA's server).",
+)
 @click.option(
     "--quantile",
     type=float,
     metavar="0.99",
-    help="Quantile of the coefficient of variation that is scaled to 1.  [default: its maximum, as in the paper]",
+    help="Scale this quantile of the coefficient of variation to 1.  [default: its maximum, as in the paper]",
 )
-@click.option("--seed", type=Count(0), default=0, show_default=True, help="Draws the permutations of the p-values.")
+@click.option("--seed", type=Count(0), default=0, show_default=True, help="Seed of the permutations for the p-values.")
 @output_options
 def command(run: str, output: Output, **settings: Any) -> None:
-    """Which parameters the clients of a round disagree about, and whether clients with like labels disagree alike.
+    """Which parameters the clients of a round disagree about, and whether clients with similar labels disagree alike.
 
-    FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), whatever method trained the
-    run. A layer of all clients is read at once: at most 0.19 GB for 20 of ResNet-18.
+    This is FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), for runs of any
+    method. It reads one layer of all clients at once: at most 0.19 GB for 20 clients of ResNet-18.
     """
     from ...questions.synergy import synergy
     from ..answering import answer

@@ -19,29 +19,46 @@ from ..options import Base, Count, Share
     "Rounds to 60 %, against FMA:  fedscope table runs/fma runs/ima --target 0.6",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--rows", multiple=True, metavar="KEY", help="A setting, as method; repeatable.  [default: the method]")
-@click.option("--columns", multiple=True, metavar="KEY", help="The same.  [default: all else in which runs differ]")
 @click.option(
-    "--measure", "measures", multiple=True, metavar="COLUMN", help="A column of metrics.csv, or accuracy for its error."
+    "--rows", multiple=True, metavar="KEY", help="A setting, such as method; repeatable.  [default: the method]"
 )
 @click.option(
-    "--best-of", "best_of", multiple=True, metavar="KEY", help="client.mu: of each cell its best value; repeatable."
+    "--columns", multiple=True, metavar="KEY", help="The same for columns.  [default: all other settings that differ]"
 )
-@click.option("--of", default="deployed", metavar="MODEL", help="deployed, global, averaged, or both side by side.")
-@click.option("--last", type=Count(1), default=10, show_default=True, help="Of how many measured rounds the mean is.")
-@click.option("--target", type=Share(), metavar="ACCURACY", help="0.8: the first round with 80 %, and the ratio to it.")
-@click.option("--baseline", metavar="ROW", help="The row that others are compared with.  [default: fma]")
-@click.option("--format", "form", default="text", metavar="FORM", help="text, markdown, csv, latex or typst.")
-@click.option("--commands", is_flag=True, help="Print what makes each row instead.")
-@click.option("--out", type=Base(), help="Keep the numbers and draw them against a setting: BASE.*")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option(
+    "--measure", "measures", multiple=True, metavar="COLUMN", help="A column of metrics.csv, or its error as accuracy."
+)
+@click.option(
+    "--best-of",
+    "best_of",
+    multiple=True,
+    metavar="KEY",
+    help="Take the best value of this setting in each cell, as client.mu; repeatable.",
+)
+@click.option(
+    "--of", default="deployed", metavar="MODEL", help="Which model: deployed, global, averaged, or both side by side."
+)
+@click.option(
+    "--last", type=Count(1), default=10, show_default=True, help="Take the mean over this many last measured rounds."
+)
+@click.option(
+    "--target",
+    type=Share(),
+    metavar="ACCURACY",
+    help="0.8: show the first round with 80 %, and its ratio to the baseline's.",
+)
+@click.option("--baseline", metavar="ROW", help="The row to compare the others with.  [default: fma]")
+@click.option("--format", "form", default="text", metavar="FORM", help="Format: text, markdown, csv, latex or typst.")
+@click.option("--commands", is_flag=True, help="Print instead the commands that train the runs of each row.")
+@click.option("--out", type=Base(), help="Write the numbers to BASE.*, and draw them against a setting.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     runs: tuple[Path, ...], form: str, commands: bool, out: Path | None, force: bool, as_json: bool, **settings: Any
 ) -> None:
-    """Runs beside each other: mean ± deviation over seeds, and the difference to a baseline.
+    """Compare runs in a table: mean ± deviation over seeds, and the difference to a baseline.
 
-    RUNS are runs and sweeps. Runs that differ in their seed alone are one cell. The difference is paired over seeds.
+    RUNS are runs and sweeps. Runs that differ only in their seed share one cell. The difference is paired over seeds.
     """
     from ...training import table
     from ...training.tables.forms import refuse_unknown

@@ -18,27 +18,37 @@ from ..options import Count, Output, choice, output_options, source_options
 )
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 @click.option("--rounds", metavar="1,20,last", help="Rounds of Lemma 1.  [default: all with clients]")
-@click.option("--shrink", metavar="20,last|none", help="Those whose clients are also shrunk.  [default: the last]")
+@click.option(
+    "--shrink",
+    metavar="20,last|none",
+    help="Rounds whose clients are also drawn towards their mean.  [default: the last]",
+)
 @click.option("--kernel", metavar="20,last|none", help="Rounds of Theorem 2.  [default: the last of --rounds]")
-@click.option("--kernel-samples", type=Count(1), default=1000, show_default=True, help="Samples of the kernel.")
-@click.option("--dimension", type=Count(1), default=1024, show_default=True, help="To which gradients are projected.")
+@click.option(
+    "--kernel-samples", type=Count(1), default=1000, show_default=True, help="Number of samples in the kernel."
+)
+@click.option(
+    "--dimension", type=Count(1), default=1024, show_default=True, help="Dimension to which gradients are projected."
+)
 @click.option(
     "--draws",
     default="local:4",
     show_default=True,
     metavar="local:R|none",
-    help="Replays whose variance is compared with Theorem 2's, or none.",
+    help="Replays whose variance is compared with Theorem 2, or none.",
 )
-@choice("--outputs", ["probabilities", "logits"], "Which outputs f(x) of a client are averaged and compared.")
+@choice("--outputs", ["probabilities", "logits"], "The client outputs f(x) to average and compare.")
 @source_options("train", files=True)
 @output_options
 def command(run: Path, source: Source, output: Output, **settings: Any) -> None:
-    """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
+    """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) hold in a recorded run.
 
-    Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
-    rounds, and for one round's clients drawn towards their mean. Theorem 2: a client's variance follows the MMD between
-    its data and all clients', in the neural tangent kernel. --split is of Lemma 1; the kernel is always of the training
-    data. --seed draws the subsets and the projection.
+    Lemma 1: averaging weights equals averaging outputs up to O(Δ²), where Δ is the clients' greatest distance from
+    their mean. It is tested over rounds, and on one round's clients drawn towards their mean.
+
+    Theorem 2: a client's variance follows the MMD between its data and all clients' data, in the neural tangent kernel.
+
+    --split applies to Lemma 1; the kernel always uses the training data. --seed draws the subsets and the projection.
     """
     from ...questions.theory import theory
     from ..answering import answer

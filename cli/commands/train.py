@@ -17,7 +17,7 @@ ENGINES = ("auto", "threads", "device", "cohort")
 #: flags that are another name for a key of the configuration
 _FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, or a published set such as cifar10."),
-    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, lstm, ...: all stand in docs/methods.md."),
+    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, lstm, ...; docs/methods.md lists all."),
     (
         "--task",
         "model.task",
@@ -28,15 +28,15 @@ _FLAGS = (
         "--partition",
         "data.partition",
         "SPLIT",
-        "iid, shards:2, shards:2,250 (of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1.",
+        "iid, shards:2, shards:2,250 (shards of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1.",
     ),
     ("--clients", "data.clients", "N", "Number of clients."),
     ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
     ("--rounds", "run.rounds", "R", "Number of rounds."),
-    ("--epochs", "client.epochs", "E", "Local epochs a round."),
+    ("--epochs", "client.epochs", "E", "Local epochs per round."),
     ("--batch", "client.batch", "B", "Mini-batch size."),
     ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
-    ("--seed", "run.seed", "SEED", "Seed of everything but the partition and the cohorts (data.seed)."),
+    ("--seed", "run.seed", "SEED", "Seed of everything except the partition and the cohorts (data.seed)."),
     ("--device", "run.device", "DEVICE", "cpu, cuda or auto."),
     ("--client", "client.method", "NAME", "Client method: what a client minimises and how it steps."),
     ("--server", "server.method", "NAME", "Server method: how client models become the next model."),
@@ -57,30 +57,34 @@ def _flags(function: Any) -> Any:
     epilog="Example:  fedscope train --method ima --rounds 60 --out runs/ima --set average.window=5",
 )
 @click.argument("config", required=False, type=click.Path(path_type=Path))
-@click.option("--method", metavar="NAME", help="A method of the literature: fma, ima (default), ...")
+@click.option("--method", metavar="NAME", help="A published method: fma, ima (default), ...")
 @_flags
 @click.option(
-    "--recipe", metavar="PAPER/NAME", help="A paper's set-up, all but the method; fedscope recipes lists them."
+    "--recipe", metavar="PAPER/NAME", help="A paper's set-up, without the method; fedscope recipes lists them."
 )
-@click.option("--scale", type=Share(), metavar="S", help="Rounds, clients and samples of CONFIG or --recipe times S.")
-@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Everything else; repeatable.")
+@click.option(
+    "--scale", type=Share(), metavar="S", help="Multiply rounds, clients and samples of CONFIG or --recipe by S."
+)
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other setting; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
-@click.option("--force", is_flag=True, help="Replace an existing run; train although the disk is small.")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on where a run stopped, exactly.")
-@click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, other method from there on.")
-@click.option("--until", type=int, metavar="ROUND", help="Stop after this round; --resume goes on.")
-@click.option("--download", is_flag=True, help="Fetch the files of a published data set that are missing.")
+@click.option("--force", is_flag=True, help="Replace an existing run; train even if the disk may be too small.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue a run exactly where it stopped."
+)
+@click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, another method from there on.")
+@click.option("--until", type=int, metavar="ROUND", help="Stop after this round; --resume continues.")
+@click.option("--download", is_flag=True, help="Fetch missing files of a published data set.")
 @click.option(
     "--engine",
     metavar="NAME",
-    help="auto, threads, device or cohort; or ray, ray:HOST:6379: the same numbers by the workers of a cluster.",
+    help="auto, threads, device or cohort; or ray, ray:HOST:6379: the workers of a cluster, with the same numbers.",
 )
-@click.option("--keep-going", is_flag=True, help="Go on when a client's loss is no longer a number.")
+@click.option("--keep-going", is_flag=True, help="Continue when a client's loss is no longer a number.")
 @click.option(
     "--profile",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Say where a round's time goes; FILE gets the trace, for ui.perfetto.dev.",
+    help="Print where a round's time goes, and write a trace for ui.perfetto.dev to FILE.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -103,9 +107,9 @@ def command(
 ) -> None:
     """Train a federation and record every round.
 
-    Without options: IMA on the embedded digits (50 clients, ten a round, two label shards each, mlp, 60 rounds).
-    CONFIG is a .toml, a run's config.toml for example, --recipe a paper's set-up; flags and --set count more than what
-    stands there.
+    Without options: IMA on the embedded digits (50 clients, ten per round, two label shards each, mlp, 60 rounds).
+    CONFIG is a .toml file, for example a run's config.toml. --recipe takes a paper's set-up. Flags and --set override
+    both.
     """
     from ...checkpoints import FedscopeError, nearest
     from ...landscape.cluster.named import is_cluster
@@ -262,6 +266,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
         now, spread = f"{100 * final:.1f} %", f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
     so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
-    click.echo(f"{run.path}: {so_far} rounds; {name.replace('_', ' ')} of the {which} model {now}{over}")
+    rounds = "round" if so_far == "1" else "rounds"
+    click.echo(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
     if profile is not None:
         click.echo(profile.summary())

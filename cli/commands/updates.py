@@ -14,12 +14,12 @@ from ..options import Output, output_options, rounds_option
     epilog="Example:  fedscope updates runs/ima    Several runs in one figure:  fedscope updates runs/fma runs/ima",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@rounds_option("all", "Which rounds, or all of which clients were recorded.")
+@rounds_option("all", "Which rounds; all means all with recorded clients.")
 @output_options
 def command(runs: tuple[Path, ...], rounds: str | None, output: Output) -> None:
-    """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
+    """Whether the clients' updates agree: cosines between updates, and how much of them cancels in the mean.
 
-    An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated.
+    An update is a client's model minus the model that it was sent. No data are needed, and nothing is evaluated.
     """
     from ...questions.updates import updates
     from ..answering import answer

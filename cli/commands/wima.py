@@ -20,21 +20,21 @@ from ..options import Output, choice, output_options, rounds_option, source_opti
 @click.option(
     "--windows",
     metavar="5,10,50",
-    help="How many of the last globals are averaged.  [default: those of 5,10,50,100,200 that the run is long enough "
-    "for]",
+    help="How many of the last global models to average.  [default: those of 5,10,50,100,200 that the run is long "
+    "enough for]",
 )
-@rounds_option("last:10", "Which rounds, or all; last:100 are the last hundred.")
+@rounds_option("last:10", "Which rounds, or all; last:100 means the last hundred.")
 @choice(
     "--parts",
     ["all", "features", "classifier"],
-    "Which parameters are averaged: all, those before the head, or the head's; the rest is global's.",
+    "Parameters to average: all, those before the head, or the head's; the others are the global model's.",
 )
 @source_options("test", files=True)
 @output_options
 def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: Any) -> None:
     """How many rounds an average needs: the error of the mean of the last W global models.
 
-    WIMA averages for evaluation only, so any run whose globals were recorded answers for every window: nothing is
+    WIMA averages for evaluation only. So any run with recorded global models is enough for every window, and nothing is
     trained again.
     """
     from ...questions.wima import wima

@@ -264,7 +264,7 @@ def _drawn(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
     }
     for name in asked:
         if name not in PANELS:
-            raise FedscopeError(f"{name!r} is no panel of similarities over rounds; there are {', '.join(PANELS)}")
+            raise FedscopeError(f"{name!r} is not a panel of similarities over rounds; there are {', '.join(PANELS)}")
         if not there[name]:
             raise FedscopeError(f"there is no panel {name!r}, because {PANELS[name]}; ask for more --rounds")
     return {name for name in asked or PANELS if there[name]}

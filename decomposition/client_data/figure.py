@@ -119,7 +119,7 @@ def draw_samples(result: ClientData, width: float = 3.5, title: str | None = Non
     if result.texts:
         return _draw_texts(result, width, title)
     if not result.images.size:
-        raise FedscopeError("samples of these data are no images, so there is nothing to look at")
+        raise FedscopeError("samples of these data are not images, so there is nothing to look at")
     clients, each, channels, height, wide = result.images.shape
     with paper_style(width):
         left, gap, top = 0.62, 0.03, EDGE + (0.24 if title else 0.04)

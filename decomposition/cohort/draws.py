@@ -123,7 +123,7 @@ def rounds_of_cohort(run: Run, number: int, count: int) -> list[Round]:
 
 
 def draws_of_runs(runs: Sequence[Run], number: int) -> CohortDraws:
-    """`runs`: one round of R runs that differ in their seed alone, as R independent draws, the first run's first.
+    """`runs`: one round of R runs that differ only in their seed, as R independent draws, the first run's first.
 
     The expectation is unconditional: over initial models, mini-batch orders and everything else that the seed draws.
 
@@ -155,8 +155,8 @@ def refuse_unequal_runs(runs: Sequence[Run]) -> None:
     """
     if len(runs) < 2:
         raise FedscopeError(
-            f"--draws runs: {runs[0].path} is the only run with its configuration; give two or more that differ in "
-            "their seed alone, or use --draws local:4"
+            f"--draws runs: {runs[0].path} is the only run with its configuration; give two or more that differ only "
+            "in their seed, or use --draws local:4"
         )
     for one, other in combinations(runs, 2):
         _same_question(one, other)
@@ -235,8 +235,8 @@ def _same_question(one: Run, other: Run) -> None:
         run.require("partition.h5")
         if "branch" in run.info:
             raise FedscopeError(
-                f"--draws runs: {run.path} is a branch of another run and shares its history, so it is no draw of its "
-                "own; give runs that were trained from the beginning"
+                f"--draws runs: {run.path} is a branch of another run and shares its history, so it is not a draw of "
+                "its own; give runs that were trained from the beginning"
             )
     ours, theirs = one.partition, other.partition
     assert ours is not None
@@ -249,7 +249,7 @@ def _same_question(one: Run, other: Run) -> None:
     for name, mine, its in _settings(one, other):
         if mine != its:
             raise FedscopeError(
-                f"{both} differ in {name} ({mine!r} and {its!r}), but draws may differ in run.seed alone; give runs of "
+                f"{both} differ in {name} ({mine!r} and {its!r}), but draws may differ only in run.seed; give runs of "
                 "one configuration"
             )
     seeds = [(run.config or {}).get("run", {}).get("seed") for run in (one, other)]

@@ -159,7 +159,7 @@ class Embedding(TableResult):
     def _distance_words(self, run: str) -> str:
         means = {number: f"{mean:.3g} in round {number}" for name, number, mean in self.spreads if name == run}
         if not means:
-            return f"{run}: one client a round, so that there is no distance to a mean"
+            return f"{run}: one client per round, so there is no distance to a mean"
         ends = sorted({min(means), max(means)})
         return f"{run}: mean L2 distance of clients to their round's mean {', '.join(means[end] for end in ends)}"
 

@@ -82,7 +82,7 @@ class Explanation(Result):
             FedscopeError: there is no such file, or it is no such result, or of another decomposition.
         """
         kept = cls.beside(base, Decomposition.load(base), {}, again=True)
-        assert kept is not None, "only another one is made anew"
+        assert kept is not None, "only another one is made again"
         return kept
 
     @classmethod

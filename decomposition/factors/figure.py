@@ -190,7 +190,7 @@ def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, floa
     """The panels that are drawn, from above, and their heights in inches. Raises as :func:`draw_factors`."""
     for name in asked:
         if name not in PANELS:
-            raise FedscopeError(f"{name!r} is no panel of a decomposition; there are {', '.join(PANELS)}")
+            raise FedscopeError(f"{name!r} is not a panel of a decomposition; there are {', '.join(PANELS)}")
         if not any(exists[own] for own in PANELS[name][0]):
             raise FedscopeError(f"there is no panel {name!r}: the result has no {PANELS[name][1]}; leave it out")
     wanted = {own for name in asked or PANELS for own in PANELS[name][0] if exists[own]}

@@ -106,7 +106,7 @@ class Forgetting(ArrayResult):
             if len(one.client_ids) != len(answers[0].client_ids):
                 raise FedscopeError(
                     f"round {answers[0].round} has {len(answers[0].client_ids)} clients and round {one.round} has "
-                    f"{len(one.client_ids)}, which is no array; ask for rounds with equally many"
+                    f"{len(one.client_ids)}, which is not an array; ask for rounds with equally many"
                 )
 
         def of_all(name: str) -> Counts:

@@ -70,13 +70,13 @@ def parse_place(text: str, layout: Layout) -> Place:
     example = f"{layer}[{','.join('0' for _ in shape)}]"
     indices = [word.strip() for word in inside.removesuffix("]").split(",")] if inside.strip("] ") else []
     if (bracket and not inside.endswith("]")) or not all(re.fullmatch(r"-?[0-9]+", word) for word in indices):
-        raise FedscopeError(f"{text!r} is no parameter: name a layer and whole numbers in brackets, as in {example}")
+        raise FedscopeError(f"{text!r} is not a parameter: name a layer and whole numbers in brackets, as in {example}")
     if len(indices) != len(shape):
         what = f"{len(indices) or 'no'} {'index' if len(indices) == 1 else 'indices'}"
         raise FedscopeError(f"{text!r} has {what}, but {layer} has the shape {list(shape)}; write {example}")
     index = tuple(map(int, indices))
     if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
-        raise FedscopeError(f"{text!r} lies outside of {layer}, whose shape is {list(shape)}; indices count from 0")
+        raise FedscopeError(f"{text!r} is outside of {layer}, whose shape is {list(shape)}; indices count from 0")
     flat = int(np.ravel_multi_index(index, shape)) if shape else 0
     return Place(layout.slices[layer].start + flat, layer, index)
 

@@ -128,7 +128,7 @@ def average_subsets(
         if not 0 < share < np.inf:
             raise FedscopeError(
                 f"client {k} of the cohort has the share {share:g} in its averages; give each a positive one, or "
-                "weigh them alike (--weights uniform)"
+                "weigh them equally (--weights uniform)"
             )
     evaluator = Evaluator(module, samples, compute=compute)
     difference = evaluator.layout.difference(clients.layout)

@@ -194,8 +194,8 @@ def replay_variances(
     """
     if not cohort.independent:
         raise FedscopeError(
-            f"the draws {cohort.source} of round {cohort.round} depend on each other, so their spread is no variance "
-            "over replays; use --draws local:4"
+            f"the draws {cohort.source} of round {cohort.round} depend on each other, so their spread is not a "
+            "variance over replays; use --draws local:4"
         )
     require_classes(samples, "the variance of clients' outputs")
     total = torch.zeros(len(cohort.client_ids), dtype=torch.float64)

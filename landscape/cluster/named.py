@@ -50,12 +50,12 @@ def _team(engine: str) -> Team:
 
     kind, separator, where = engine.partition(":")
     if kind != "ray" or (separator and not where):
-        raise FedscopeError(f"engine {engine!r} is no cluster; give {_FORMS}")
+        raise FedscopeError(f"engine {engine!r} is not a cluster; give {_FORMS}")
     if re.fullmatch("[0-9]*[1-9][0-9]*", where):
         return Team(RayPool("local", int(where)))
     known = os.environ.get("RAY_ADDRESS", "")
     address = where or known or "local"
     if not _ADDRESS.fullmatch(address):
         what = f"engine {engine!r}" if where else f"RAY_ADDRESS = {known!r}"
-        raise FedscopeError(f"{what} is no cluster; give {_FORMS}")
+        raise FedscopeError(f"{what} is not a cluster; give {_FORMS}")
     return Team(RayPool(address))

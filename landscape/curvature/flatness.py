@@ -41,7 +41,7 @@ class Ball:
 
     def __post_init__(self) -> None:
         if not 0 < self.radius < np.inf:
-            raise FedscopeError(f"a radius of {self.radius:g} is no ball about a model; give a positive number")
+            raise FedscopeError(f"a radius of {self.radius:g} is not a ball about a model; give a positive number")
         if self.relative and not self.scale.any():
             raise FedscopeError(
                 "the model has no filter that is not 0, so nothing is relative to one; give a radius in weight space"

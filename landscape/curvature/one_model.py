@@ -46,7 +46,7 @@ class Asked:
     def __post_init__(self) -> None:
         for name, value in (("rho", self.rho), ("relative", self.relative)):
             if not 0 < value < math.inf:
-                raise FedscopeError(f"--{name} {value:g} is no radius about a model; give a positive number")
+                raise FedscopeError(f"--{name} {value:g} is not a radius about a model; give a positive number")
         least = {"top": 1, "probes": 1, "draws": 1, "starts": 0, "steps": 1, "density": 0}
         for name, low in least.items():
             if getattr(self, name) < low:

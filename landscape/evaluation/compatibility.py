@@ -138,7 +138,7 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
         if name == "error" and bool(((values < 0) | (values > 1)).any()):
             raise FedscopeError(
                 f"{what} is {float(values.double().max()):g} for a sample of {label}; an error is a share, 0 to 1 "
-                "(return None where there is none)"
+                "(return None if there is none)"
             )
 
 

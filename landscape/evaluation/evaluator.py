@@ -208,7 +208,7 @@ class Evaluator:
         except torch.OutOfMemoryError:
             # not halved like the batches of a loss: re-estimated statistics depend on how many samples a batch has
             raise FedscopeError(
-                f"{self.device} has no memory left to form a model, and statistics measured anew (--normalization "
+                f"{self.device} has no memory left to form a model, and statistics measured again (--normalization "
                 "re-estimate) take the most; free some of it, or give --device cpu or another --normalization"
             ) from None
 

@@ -69,14 +69,16 @@ class Classification(Task):
         """Outputs [1, C], of at least two classes."""
         if part.classes < 2:
             raise FedscopeError(
-                f"{part.label} has one class, so that loss and error are 0 whatever the module answers, as with a "
+                f"{part.label} has one class, so loss and error are 0 for any output of the module, as with a "
                 "regression's single output; give data of at least two classes, and a module with an output for each, "
                 "or --task regression"
             )
         shape = tuple(outputs.shape)
         if shape != (1, part.classes):
             single = (
-                "; a single output (regression, binary cross-entropy) is no classifier's" if shape[-1:] == (1,) else ""
+                "; a single output (regression, binary cross-entropy) is not a classifier's"
+                if shape[-1:] == (1,)
+                else ""
             )
             raise FedscopeError(
                 f"the module returns outputs of shape {list(shape)} for one sample, but {part.label} has "
@@ -161,14 +163,14 @@ class Sequences(Task):
         if y.dim() < 2 or y.is_floating_point() or y.is_complex():
             raise FedscopeError(
                 f"{label} has {str(y.dtype).removeprefix('torch.')} targets of shape {list(y.shape)}, but a sequence "
-                "has a class at each position; give whole numbers [n, L], -100 where a position does not count"
+                "has a class at each position; give whole numbers [n, L], -100 if a position does not count"
             )
         y = y.long()
         counts = y[y != PADDED]
         if counts.numel() and not 0 <= int(counts.min()) <= int(counts.max()) < classes:
             raise FedscopeError(
                 f"{label} has targets from {int(counts.min())} to {int(counts.max())}, but its {classes} classes count "
-                "from 0 (-100 where a position does not count)"
+                "from 0 (-100 if a position does not count)"
             )
         empty = (self.weights(y) == 0).nonzero()
         if len(empty):

@@ -81,7 +81,7 @@ class Normalization:
             return cls(policy)
         if not statistics_of(module):
             raise FedscopeError(
-                "the model's statistics are in no BatchNorm layer, so they cannot be measured anew; "
+                "the model's statistics are in no BatchNorm layer, so they cannot be measured again; "
                 "take --normalization interpolate or keep"
             )
         if calibration is None:

@@ -44,15 +44,15 @@ def read_plane(path: Path | str, split: str | None = None) -> Plane:
     arrays = _arrays(path)
     if "grid" not in arrays:
         raise FedscopeError(
-            f"{path} is no plane of dnn-mode-connectivity: it has no grid; a model's .npz needs no import, give it to "
-            "`fedscope plane` with --model and --data"
+            f"{path} is not a plane of dnn-mode-connectivity: it has no grid; a model's .npz needs no import, give it "
+            "to `fedscope plane` with --model and --data"
         )
     grid = _numbers(path, arrays, "grid")
     if grid.ndim != 3 or grid.shape[2] != 2 or not grid.size:
         raise FedscopeError(f"{path} has a grid of shape {list(grid.shape)}, not [A, B, 2]; compute the plane again")
     a, b = grid[:, 0, 0], grid[0, :, 1]
     if not ((grid[..., 0] == a[:, None]).all() and (grid[..., 1] == b[None, :]).all()):
-        raise FedscopeError(f"{path} has a grid that is no product of two axes; compute the plane again")
+        raise FedscopeError(f"{path} has a grid that is not a product of two axes; compute the plane again")
     for name, values in (("a grid along its first axis", a), ("a grid along its second axis", b)):
         refuse_grid(path, name, values)
     have = [name for name, short in SPLITS.items() if f"{short}_loss" in arrays or f"{short}_nll" in arrays]

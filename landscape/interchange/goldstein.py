@@ -58,10 +58,10 @@ def write_surface(path: Path | str, plane: Plane) -> None:
 def read_surface(path: Path | str, split: str | None = None) -> Plane:
     """Read a surface that their ``plot_surface.py``, or :func:`write_surface`, has written.
 
-    Their coordinates count lengths of two directions, which need not be orthogonal nor of one length and lie in
+    Their coordinates count lengths of two directions, which need not be orthogonal nor of one length and are in
     another file, so they are no distances: ``attrs["units"]`` says which they are. Points marked with -1 were not
-    computed and become NaN; ``attrs["holes"]`` counts them in the loss. Coordinates that fall are read from their other
-    end. An accuracy that is missing leaves the error NaN. The file knows no models, nor whether the loss was
+    computed and become NaN; ``attrs["holes"]`` counts them in the loss. Coordinates that fall are read from their
+    other end. An accuracy that is missing leaves the error NaN. The file knows no models, nor whether the loss was
     cross-entropy (their default) or squared error, so ``attrs["loss_units"]`` is empty.
 
     Args:
@@ -132,7 +132,7 @@ def choose_split(path: Path, have: list[str], split: str | None) -> str:
 
 def _coordinates(path: Path, file: Any) -> tuple[np.ndarray, np.ndarray]:
     if "xcoordinates" not in file:
-        what = "is no surface of loss-landscape: it has no xcoordinates"
+        what = "is not a surface of loss-landscape: it has no xcoordinates"
         if "xdirection" in file:
             what = "holds directions, not a surface"
         elif "proj_xcoord" in file:
@@ -157,7 +157,8 @@ def refuse_grid(path: Path, name: str, values: np.ndarray) -> None:
     """
     if values.ndim != 1 or len(values) < 2:
         raise FedscopeError(
-            f"{path} has {name} of shape {list(values.shape)}, and a surface needs at least 2 in a row; compute it anew"
+            f"{path} has {name} of shape {list(values.shape)}, and a surface needs at least 2 in a row; compute it "
+            "again"
         )
     if not np.isfinite(values).all() or len(np.unique(values)) < len(values):
         raise FedscopeError(f"{path} has {name} that repeat or are not finite; compute its surface again")

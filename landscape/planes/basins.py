@@ -99,13 +99,13 @@ class Basin:
         >>> roles = [(2.0, "anchor"), (2.0, "anchor"), (2.0, "anchor"), (0.5, "mean")]
         >>> models = [BasinModel("m", 0, 0, 0, d, 0, 1, 0.5, role) for d, role in roles]
         >>> Basin(0, 0, 0.5, False, tuple(models), (100.0, 120.0, 140.0)).sentence()
-        'the mean lies 0.5 from the minimum of the plane (loss 0.5), the three 2 on average, around it'
+        'the mean is 0.5 from the minimum of the plane (loss 0.5); the three are 2 from it on average, around it'
         """
         where = "around it" if self.ringed else "on one side of it"
         edge = ", at the edge of the range" if self.on_edge else ""
         return (
-            f"the mean lies {self.mean.distance:.2g} from the minimum of the plane (loss {self.loss:.3g}{edge}), "
-            f"{self._who()} {self.anchor_distance:.2g} on average, {where}"
+            f"the mean is {self.mean.distance:.2g} from the minimum of the plane (loss {self.loss:.3g}{edge}); "
+            f"{self._who()} are {self.anchor_distance:.2g} from it on average, {where}"
         )
 
     def caption(self) -> str:

@@ -27,7 +27,7 @@ def refuse_damaged_plane(path: Path, values: Mapping[str, np.ndarray], attrs: Ma
     for name in ("a", "b"):
         axis = values[name]
         if axis.ndim != 1 or axis.dtype.kind not in "fiu" or len(axis) < 2 or not (np.diff(axis) > 0).all():
-            raise _damaged(path, f"{name} is no rising row of at least two coordinates")
+            raise _damaged(path, f"{name} is not a rising row of at least two coordinates")
     grid = len(values["b"]), len(values["a"])
     for name in ("loss", "error", "computed"):
         if name in values and (values[name].shape != grid or values[name].dtype.kind not in "fiu"):

@@ -49,10 +49,10 @@ def test_a_setting_that_does_not_exist_is_a_type_error_that_names_the_nearest(ru
     [
         ({"split": "tests"}, r'--split tests is none of test, train; did you mean "test"\?'),
         ({"precision": "fp16"}, r"--precision fp16 is none of float32, tf32, bf16"),
-        ({"limit": 0}, r"--limit 0 is no whole number from 1 on"),
-        ({"seed": -1}, r"--seed -1 is no whole number from 0 on"),
-        ({"seed": True}, r"--seed True is no whole number from 0 on"),
-        ({"limit": 2.5}, r"--limit 2\.5 is no whole number from 1 on"),
+        ({"limit": 0}, r"--limit 0 is not a whole number from 1 on"),
+        ({"seed": -1}, r"--seed -1 is not a whole number from 0 on"),
+        ({"seed": True}, r"--seed True is not a whole number from 0 on"),
+        ({"limit": 2.5}, r"--limit 2\.5 is not a whole number from 1 on"),
     ],
 )
 def test_values_that_there_are_not_are_refused(settings: dict[str, object], message: str) -> None:
@@ -139,9 +139,9 @@ def test_models_are_modules_state_dicts_and_addresses_alike(runs: Path) -> None:
         (
             [3],
             {"data": "digits", "model": "mlp"},
-            r"model 1 is int, which is no model; give RUN@ROUND, a file, an nn\.",
+            r"model 1 is int, which is not a model; give RUN@ROUND, a file, an nn\.",
         ),
-        (["net"], {"data": [1, 2, 3]}, r"data: list gave a list, which are no data; return"),
+        (["net"], {"data": [1, 2, 3]}, r"data: list gave a list, which are not data; return"),
         (["net", "other"], {"data": "pair"}, r"Linear 2 does not fit the architecture of Linear 1: .*shape"),
         (["net", {"a": 1}], {"data": "pair"}, r"model 2 holds other things than tensors; give model\.state_dict\(\)"),
     ],

@@ -121,8 +121,8 @@ def test_it_says_what_the_files_say(runs: Path) -> None:
     assert own is not None
     assert clients is not None
     assert spread is not None
-    beside_it = f"{100 * own:.1f} % beside {100 * clients:.1f} ± {100 * spread:.1f} %"
-    said = f"in round 3 the average of the clients errs on {beside_it}"
+    beside_it = f"{100 * own:.1f} %; the clients have {100 * clients:.1f} ± {100 * spread:.1f} %"
+    said = f"in round 3 the average of the clients has an error of {beside_it}"
     assert said in page.words
     verdict = "Yes" if clients - own > spread else "No" if own - clients > spread else "Too close to say"
     assert f"{verdict}: {said}" in page.words
@@ -204,7 +204,7 @@ def test_two_runs_stand_side_by_side(runs: Path) -> None:
     page = Page(report([runs / "one", runs / "two"]).html)
     assert page.words.count("Is the run sound?") == 2
     assert "Report on one and two" in page.words
-    assert "one: Where do the models lie on the loss surface?" in page.words
+    assert "one: Where are the models on the loss surface?" in page.words
 
 
 def test_names_are_words_and_never_markup(runs: Path) -> None:
@@ -233,7 +233,7 @@ def test_the_command_writes_over_reports_and_nothing_else(
     page.write_text("<html>mine</html>")
     assert fedscope(["report", one, "--out", str(page)]) == 2
     assert (
-        f"{page} is in the way, and is no report; give another --out, or --force to replace it"
+        f"{page} is in the way, and is not a report; give another --out, or --force to replace it"
         in capsys.readouterr().err
     )
     assert page.read_text() == "<html>mine</html>"

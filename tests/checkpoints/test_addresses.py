@@ -89,12 +89,12 @@ def test_stored_values_are_those_of_the_model(ima):
         ("@1/mean(3,3)", "names a client twice"),
         ("@9", r"ima@9: the run has rounds 1-4$"),
         ("@0", r"ima@0: rounds count from 1; the model that round 1 starts from is .*ima@1/start"),
-        ("@x", r"'x' is no round; give RUN@40, RUN@last, or RUN@-1"),
+        ("@x", r"'x' is not a round; give RUN@40, RUN@last, or RUN@-1"),
         ("@1/averaged", r"ima@1/averaged: round 1 recorded start, global, clients, not averaged; rounds 3-4 have it"),
         ("@3/start", r"round 3 recorded global, averaged, not start; rounds 1-2, 4 have it"),
         ("@3/client-3", r"ima@3/client-3: round 3 recorded no clients; rounds 1-2, 4 have them$"),
-        ("@1/globl", r"'globl' is no model of a round; did you mean \"global\"\?, give start, global, averaged"),
-        ("@1/clients", "'clients' is no model of a round"),
+        ("@1/globl", r"'globl' is not a model of a round; did you mean \"global\"\?, give start, global, averaged"),
+        ("@1/clients", "'clients' is not a model of a round"),
         ("", r"ima is a run; name one of its models, as in .*ima@last"),
     ],
 )
@@ -106,7 +106,7 @@ def test_what_is_not_there_is_refused_with_what_there_is(ima, rest, sentence):
 def test_a_missing_run_or_no_address_at_all(ima):
     with pytest.raises(FedscopeError, match=r'imaa does not exist; did you mean "ima"'):
         load_model(f"{ima}a@1")
-    with pytest.raises(FedscopeError, match=r"nonsense is no address of a model; give RUN@ROUND\[/WHICH\]"):
+    with pytest.raises(FedscopeError, match=r"nonsense is not an address of a model; give RUN@ROUND\[/WHICH\]"):
         load_model("nonsense")
 
 

@@ -114,5 +114,5 @@ def test_what_is_done_is_not_kept_in_memory() -> None:
 
 
 def test_a_queue_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"limit 0 is no number of pieces; give 1 or more"):
+    with pytest.raises(ValueError, match=r"limit 0 is not a number of pieces; give 1 or more"):
         Background(0)

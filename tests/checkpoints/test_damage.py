@@ -184,8 +184,12 @@ GATE: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "words": (lambda f: replace(f, "start/fc.bias", data=["a"] * 4), r"start/fc\.bias is object, not float32"),
     "a missing dataset": (lambda f: f.__delitem__("clients/fc.bias"), r"damaged: it lacks clients/fc\.bias"),
-    "a group": (lambda f: (f.__delitem__("start/fc.bias"), f.create_group("start/fc.bias")), r"is no dataset of numbe"),
-    "a dataset for a group": (lambda f: replace(f, "start", data=1.0), r"damaged: start is no group"),
+    "a group": (
+        lambda f: (f.__delitem__("start/fc.bias"), f.create_group("start/fc.bias")),
+        r"is not a dataset of "
+        "numbe",
+    ),
+    "a dataset for a group": (lambda f: replace(f, "start", data=1.0), r"damaged: start is not a group"),
     "no client": (lambda f: replace(f, "clients/fc.bias", data=np.zeros((2, 4), "f4")), r"shape \(2, 4\), but run.jso"),
     "a soft link": (
         lambda f: (f.__delitem__("start/fc.bias"), f.__setitem__("start/fc.bias", h5py.SoftLink("/global/fc.bias"))),
@@ -195,7 +199,7 @@ GATE: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda f: (f.__delitem__("start"), f.__setitem__("start", h5py.ExternalLink("other.h5", "/start"))),
         r"start is a link, but a round's file holds its data itself",
     ),
-    "data elsewhere": (external, r"the data of start/fc\.bias lie in another file"),
+    "data elsewhere": (external, r"the data of start/fc\.bias are in another file"),
     "a huge column": (
         lambda f: replace(f, "weights", shape=(2**40,), dtype="f8", chunks=(1024,)),
         r"weights declares 8\.8 TB, but the file holds 0 B of it",
@@ -224,18 +228,22 @@ GATE: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda f: f["client_samples"].__setitem__(0, -2),
         r"client_samples has -2, which count",
     ),
-    "metrics that are no JSON": (
+    "metrics that are not a JSON": (
         lambda f: f.attrs.__setitem__("metrics", "lr 1"),
-        r"metrics are no JSON object \(lr 1",
+        r"metrics are not a JSON object \(lr 1",
     ),
     "metrics without end": (deep, r"its metrics are no"),
-    "metrics of words": (lambda f: f.attrs.__setitem__("metrics", '{"lr": "x"}'), r"say 'x' for lr, which is no numbe"),
-    "metrics that are a number": (lambda f: f.attrs.__setitem__("metrics", 3.0), r"metrics are no text of numbers"),
+    "metrics of words": (
+        lambda f: f.attrs.__setitem__("metrics", '{"lr": "x"}'),
+        r"say 'x' for lr, which is not a "
+        "numbe",
+    ),
+    "metrics that are a number": (lambda f: f.attrs.__setitem__("metrics", 3.0), r"metrics are not a text of numbers"),
     "another round": (lambda f: f.attrs.__setitem__("round", 39), r"it holds round 39, though its name says 40"),
     "a state without end": (endless, r"has no end"),
     "an encoding": (
         lambda f: f["start/fc.bias"].attrs.__setitem__("encoding", "delta"),
-        r"start/fc\.bias is said to be differences, which only float32 parameters of clients are",
+        r"start/fc\.bias claims to be differences, which only float32 parameters of clients can be",
     ),
 }
 

@@ -105,7 +105,7 @@ def test_of_several_models_the_one_that_fits_is_meant_or_none(tmp_path: Path) ->
     other = torch.nn.Linear(4, 4).state_dict()
     torch.save({"state_dict": other, "model": STATE}, tmp_path / "net.pt")
     matches(read_file(tmp_path / "net.pt", LAYOUT), STATE)
-    sentence = r"net.pt holds 2 models \({}\), and which one is meant is not said; save one of them: torch.save\(chec"
+    sentence = r"net.pt holds 2 models \({}\), and it is unclear which one is meant; save one of them: torch.save\(chec"
     with pytest.raises(FedscopeError, match=sentence.format("state_dict, model")):
         read_file(tmp_path / "net.pt")
     torch.save({"nets": {"student": STATE, "teacher": STATE}}, tmp_path / "net.pt")
@@ -207,7 +207,7 @@ def test_what_are_no_plain_numbers_is_refused(tmp_path: Path, change: Any, sente
 def test_types_of_an_npz_that_are_no_weights(tmp_path: Path) -> None:
     arrays = {name: value.numpy() for name, value in STATE.items()}
     np.savez(tmp_path / "net.npz", **{**arrays, "0.weight": np.zeros((2, 3), "V2")})
-    with pytest.raises(FedscopeError, match=r"0.weight has type void16, which is no tensor's; save it as float32"):
+    with pytest.raises(FedscopeError, match=r"0.weight has type void16, which is not a tensor's; save it as float32"):
         read_file(tmp_path / "net.npz", LAYOUT)
     np.savez(tmp_path / "net.npz", **{**arrays, "1.num_batches_tracked": np.array(np.nan)})
     with pytest.raises(FedscopeError, match=r"1.num_batches_tracked is not finite, but the model's is int64"):
@@ -238,9 +238,7 @@ def test_flower_npz_stands_in_state_dict_order(tmp_path):
     matches(read_file(tmp_path / "round-3-weights.npz", Layout.of(module)), state)
     np.savez(tmp_path / "named.npz", **{name: value.numpy() for name, value in state.items()})
     matches(read_file(tmp_path / "named.npz"), state)
-    with pytest.raises(
-        FedscopeError, match=r"holds arrays without names, so the architecture must be said; give --model"
-    ):
+    with pytest.raises(FedscopeError, match=r"holds arrays without names, so the architecture is needed; give --model"):
         read_file(tmp_path / "round-3-weights.npz")
     with pytest.raises(FedscopeError, match=r"holds 12 arrays, but the expected model has 7"):
         read_file(tmp_path / "round-3-weights.npz", LAYOUT)

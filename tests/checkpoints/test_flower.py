@@ -614,8 +614,12 @@ def test_bfloat16_needs_what_knows_it(tmp_path: Path, monkeypatch: pytest.Monkey
     ("strategy", "settings", "message"),
     [
         (Emptying, {}, "Emptying is a class; give an instance, as in record(Emptying(), …)"),
-        (Net(), {}, "Net is no strategy of Flower: it has neither configure_train and aggregate_train nor configure_f"),
-        (None, {}, "NoneType is no strategy of Flower"),
+        (
+            Net(),
+            {},
+            "Net is not a strategy of Flower: it has neither configure_train and aggregate_train nor configure_f",
+        ),
+        (None, {}, "NoneType is not a strategy of Flower"),
         (Averaging(), {}, "sends arrays without names, which a run takes from the model; give the module or its class"),
         (Averaging(), {"model": "cnn"}, "as model=Net, not 'cnn'"),
         (Emptying(), {"model": 3}, "a model was given as int; give a module"),

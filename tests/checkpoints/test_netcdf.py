@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
 def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "x.nc").write_bytes(b"CDF\x01" + bytes(100))
-    with pytest.raises(FedscopeError, match=r"x.nc is not a netCDF-4 result of fedscope: it is no HDF5 file"):
+    with pytest.raises(FedscopeError, match=r"x.nc is not a netCDF-4 result of fedscope: it is not an HDF5 file"):
         read_netcdf(tmp_path / "x.nc")
     with pytest.raises(FedscopeError, match=r"y.nc does not exist"):
         read_netcdf(tmp_path / "y.nc")

@@ -399,7 +399,7 @@ def test_a_client_of_no_weight_spoils_nothing_and_few_numbers_say_nothing(tmp_pa
         assert step is not None
         assert step.rule is Rule.MEAN
         lost = recorder.round(start=w, clients=rows, global_=mean)
-    assert str(lost) == "models are not finite, so nothing is said of the server"
+    assert str(lost) == "models are not finite, so the server was not checked"
     one = {"w": np.zeros(1, np.float32)}
     clients = [{"w": np.float32([k])} for k in (1, 2)]
     with Recorder(tmp_path / "tiny") as recorder, warnings.catch_warnings():
@@ -449,8 +449,8 @@ def renamed(arrays: Arrays) -> Arrays:
     [
         ({"clients": {}}, "run@2: no clients were given; give clients={number: model}, or a list"),
         ({"clients": (one for one in [model(1)])}, "run@2: clients as generator were given; give clients={number: mod"),
-        ({"clients": {"a": model(1)}}, "run@2: client 'a' is no whole number from 0 on; number the clients: "),
-        ({"clients": {-1: model(1)}}, "run@2: client -1 is no whole number from 0 on"),
+        ({"clients": {"a": model(1)}}, "run@2: client 'a' is not a whole number from 0 on; number the clients: "),
+        ({"clients": {-1: model(1)}}, "run@2: client -1 is not a whole number from 0 on"),
         ({"clients": {0: None}}, "run@2: client 0 has no model; leave it out"),
         ({"clients": {0: {}}}, "run@2: client 0: a model without tensors was given"),
         ({"clients": {0: 3}}, "run@2: client 0: a model was given as int; give a module"),
@@ -612,7 +612,7 @@ def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
     for given_, message in (
         ({"partition": {0: [0]}}, "partition= needs labels="),
         ({"partition": {0: [6]}, "labels": y}, "gives client 0 samples that are not among the 6 of labels="),
-        ({"partition": {"a": [1]}, "labels": y}, "is no mapping of client numbers"),
+        ({"partition": {"a": [1]}, "labels": y}, "is not a mapping of client numbers"),
         ({"partition": {0: [0]}, "labels": y / 2}, r"labels= has shape \[6\] of float64"),
     ):
         with pytest.raises(FedscopeError, match=message):
@@ -651,4 +651,4 @@ def test_ls_says_why_nothing_was_looked_at(tmp_path: Path, capsys: pytest.Captur
     with Recorder(tmp_path / "run") as recorder:
         recorder.round(clients=[model(0)], start=model(1))
     assert run(["ls", str(tmp_path / "run")]) == 0
-    assert "not looked at, because no round has its global" in capsys.readouterr().out
+    assert "not checked, because no round has its global" in capsys.readouterr().out

@@ -209,9 +209,12 @@ def test_questions_say_what_such_a_run_lacks(tmp_path: Path, capsys: pytest.Capt
         ({"keep": "sample:0"}, r'keep = "sample:0" needs a whole number from 1 on, as in "sample:10"'),
         ({"keep": "last:3"}, r"keep = 'last:3' counts from the last round, which a loop does not say before it; give"),
         ({"keep": "1,last"}, r"keep = '1,last' counts from the last round"),
-        ({"sketch": 15}, r"^sketch = 15 is no size for a sketch, .* give 16 to 1,000,000 numbers a client, or 0 for"),
-        ({"sketch": 20.0}, r"sketch = 20\.0 is no size; give a whole number, or 0 for none"),
-        ({"sketch": True}, r"sketch = True is no size"),
+        (
+            {"sketch": 15},
+            r"^sketch = 15 is not a size for a sketch, .* give 16 to 1,000,000 numbers a client, or 0 for",
+        ),
+        ({"sketch": 20.0}, r"sketch = 20\.0 is not a size; give a whole number, or 0 for none"),
+        ({"sketch": True}, r"sketch = True is not a size"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_before_anything_is_made(

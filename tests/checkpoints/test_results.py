@@ -148,7 +148,7 @@ def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
             lambda f: change(f["r.rows.json"], '"version": 2', '"version": 9'),
             r"has version 9, but this .* version 2;",
         ),
-        (lambda f: change(f["r.rows.json"], "fedscope-rows", "other"), r"is no result of `fedscope rows`"),
+        (lambda f: change(f["r.rows.json"], "fedscope-rows", "other"), r"is not a result of `fedscope rows`"),
     ],
 )
 def test_damaged_tables_are_one_sentence(tmp_path: Path, spoil: Any, message: str) -> None:

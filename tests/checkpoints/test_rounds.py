@@ -204,7 +204,7 @@ def test_a_truncated_file_is_said_to_be_truncated(tmp_path, left):
 def test_foreign_and_newer_files_are_refused_with_advice(tmp_path):
     path = tmp_path / "00040.h5"
     path.write_text("round,loss\n1,0.5\n")
-    with pytest.raises(FedscopeError, match=r"is not a round of a fedscope run: it is no HDF5 file"):
+    with pytest.raises(FedscopeError, match=r"is not a round of a fedscope run: it is not an HDF5 file"):
         Round(path, LAYOUT, "runs/ima").read("global")
     with h5py.File(path, "w") as file:
         file["x"] = 1

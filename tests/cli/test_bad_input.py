@@ -133,7 +133,7 @@ CASES = [
         "train --model resnet18 --partition iid --batch 1 --out new",
         "client 0 has batches of one sample, which BatchNorm",
     ),
-    ("train --model resnet18 --set model.stem=5x5 --out new", "model.stem = '5x5' is no choice: it takes one of"),
+    ("train --model resnet18 --set model.stem=5x5 --out new", "model.stem = '5x5' is not a choice: it takes one of"),
     ("train --set model.weights=none.pt --out new", "none.pt does not exist"),
     # branches
     ("train --from runs/ima --method fma", "runs/ima is a run; name one of its models, as in runs/ima@last"),
@@ -154,21 +154,21 @@ CASES = [
     ("curves runs/ima --smooth 4", "--smooth 4 does not fit ima, measured in 4 rounds; leave it out, for"),
     (
         "curves runs/ima --measure tset_loss",
-        'is no column of metrics.csv; did you mean "test_loss"? there are train_loss,',
+        'is not a column of metrics.csv; did you mean "test_loss"? there are train_loss,',
     ),
     ("curves runs/few --measure averaged_test_loss", "few has no numbers of averaged_test_loss, only of train_loss,"),
     ("curves runs/ima runs/ima", "runs/ima, runs/ima: a run is given twice; give each once"),
     ("curves runs/ima --last 0", "0 is too small; give 1 or more"),
     (
         "curves runs/ima --target 80",
-        "--target 80 is no accuracy greater than 0 and at most 1; for 80 % give --target 0.8",
+        "--target 80 is not an accuracy greater than 0 and at most 1; for 80 % give --target 0.8",
     ),
-    ("curves runs/ima --target 0", "--target 0 is no accuracy greater than 0 and at most 1\n"),
+    ("curves runs/ima --target 0", "--target 0 is not an accuracy greater than 0 and at most 1\n"),
     (
         "curves runs/ima --measure train_loss --target 0.8",
         "--target 0.8 is an accuracy, and train_loss leaves none; ask for an error or an accuracy too, as --measure te",
     ),
-    ("curves runs/ima --bands", "--bands needs runs that differ in their seed alone, and ima is one run; train others"),
+    ("curves runs/ima --bands", "--bands needs runs that differ only in their seed, and ima is one run; train others"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima\n"),  # no --rounds
     ("decompose runs/ima@2/global", "give runs/ima (and --rounds 2)"),
     ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
@@ -192,7 +192,7 @@ CASES = [
     ("export plane.nc x.pt", "plane.nc is a surface, so x.pt must end in .h5"),
     ("export runs/ima@9 x.pt", "runs/ima@9"),
     ("export runs/ima@4 runs/ima/run.json", "runs/ima/run.json exists; give another name, or --force"),
-    ("export runs/ima@4 nowhere/x.pt", "nowhere is no folder; make it, or give another name"),
+    ("export runs/ima@4 nowhere/x.pt", "nowhere is not a folder; make it, or give another name"),
     ("line a.pt b.pt", "a.pt does not exist; give a model's file, or a model of a run, as in runs/ima@last"),
     ("line runs/ima@1 x.pt", "x.pt does not exist; give a model's file, or a model of a run, as in runs/ima@last"),
     # plane
@@ -317,7 +317,7 @@ def test_another_result_is_not_overwritten_and_the_same_one_is_drawn_again(
     pdf = Path("figures/line.pdf").read_bytes()
     Path("figures/line.pdf").unlink()
     assert run(words) == 0
-    assert "holds this result already" in capsys.readouterr().err
+    assert "already holds this result" in capsys.readouterr().err
     assert Path("figures/line.pdf").read_bytes() == pdf
     Path("figures/line.pdf").unlink()
     assert run([*words, "--redraw", "--width", "7in"]) == 0
@@ -437,7 +437,7 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
     Path("runs/ima/figures").rename("figures")
     assert (
         "ima has no numbers of test_loss or test_error: nothing was measured while it was recorded; measure its global "
-        "models now: fedscope plane RUN --trajectory, with --model and --data where the run names none"
+        "models now: fedscope plane RUN --trajectory, with --model and --data if the run names none"
         in refused(capsys, "curves", "runs/ima")
     )
     assert not Path("runs/ima/figures").exists()
@@ -460,11 +460,14 @@ FILES_OF_OTHERS = [
     ("import nothing.npz", "nothing.npz does not exist; give the plane.npz of dnn-mode-connectivity"),
     ("import line.h5", "line.h5 holds a curve along one direction (xcoordinates only), and a surface needs two"),
     ("import holes.h5 --split test", "holes.h5 has no test losses, only those of train; give --split train"),
-    ("import runs/ima/rounds/00001.h5", "00001.h5 is no surface of loss-landscape: it has no xcoordinates"),
-    ("import flower.npz", "flower.npz is no plane of dnn-mode-connectivity: it has no grid; a model's .npz needs no"),
+    ("import runs/ima/rounds/00001.h5", "00001.h5 is not a surface of loss-landscape: it has no xcoordinates"),
+    (
+        "import flower.npz",
+        "flower.npz is not a plane of dnn-mode-connectivity: it has no grid; a model's .npz needs no",
+    ),
     ("import model.pt", "model.pt is a model, which needs no import: give it to `fedscope plane` or `fedscope line`"),
     ("import result.nc", "result.nc is a result already; the command that made it draws it again with --redraw"),
-    ("import table.csv", "table.csv is none of the files that are imported: the .h5 of loss-landscape, the plane.npz"),
+    ("import table.csv", "table.csv is not a file that can be imported: the .h5 of loss-landscape, the plane.npz"),
     ("import holes.h5 --redraw --out none", "none.nc does not exist, so there is nothing to draw again"),
     ("line model.pt model.pt --data digits --model nowhere:net", "--model nowhere:net: there is no module nowhere in"),
     (

@@ -365,7 +365,7 @@ def test_an_exported_surface_comes_back(runs: Path, capsys: pytest.CaptureFixtur
         "grid": [5, 5], "program": "fedscope", "split": "test", "holes": 0,
     }  # fmt: skip
     assert run(["import", "p.h5"]) == 0
-    assert "holds this result already" in capsys.readouterr().err
+    assert "already holds this result" in capsys.readouterr().err
     with h5py.File("p.h5", "r+") as file:
         file["test_loss"][0, 0] = 5.0
     assert run(["import", "p.h5"]) == 2

@@ -156,7 +156,7 @@ def test_samples_without_classes_or_pixels_have_sizes_alone(tmp_path: Path) -> N
     result = fedscope.data(tables)
     assert result.summary() == "w, iid: 4 clients, each with 10 samples; 40 samples in all"
     assert list(result.figures()) == [""]
-    with pytest.raises(FedscopeError, match="are no images, so there is nothing to look at"):
+    with pytest.raises(FedscopeError, match="are not images, so there is nothing to look at"):
         draw_samples(result)
 
 
@@ -194,7 +194,7 @@ def write_texts(folder: Path) -> None:
     ("words", "message"),
     [
         ("data runs/nowhere", "runs/nowhere"),
-        ("data cifar10", "cifar10 is no run and no configuration, but a data set; give --data cifar10"),
+        ("data cifar10", "cifar10 is a data set, neither a run nor a configuration; give --data cifar10"),
         ("data runs/fma --clients 3", "is a run, whose data are what they are; leave its other settings out"),
         ("data --partition shard:2", "did you mean"),
         ("data --data mnist:nowhere", "--data mnist: found no train-images-idx3-ubyte.gz"),

@@ -37,7 +37,7 @@ ALL = {"samples": 360, "seed": None}
          "the models a.pt, b.pt"),
         ({"models_sha256": ["1"]}, {"models_sha256": ["2"]}, "weights that have changed since"),
         # runs
-        ({"run": RUN}, {"run": {**RUN, "created": "2026-02-02"}}, "runs/ima before it was made anew"),
+        ({"run": RUN}, {"run": {**RUN, "created": "2026-02-02"}}, "runs/ima before it was made again"),
         ({"run": [{**RUN, "rounds": 9}]}, {"run": [{**RUN, "rounds": 12}]}, "runs/ima up to round 9"),
         ({"run": RUN}, {"run": {**RUN, "path": "runs/fma"}}, "the run runs/ima"),
         ({"run": [RUN]}, {"run": [RUN, RUN]}, "the run runs/ima"),

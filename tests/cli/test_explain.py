@@ -219,7 +219,7 @@ def test_runs_that_differ_in_their_seed_are_draws(runs: Path, said: Callable[...
         (["runs/ima", "--draws", "rounds:9"], r"--draws rounds:9: runs/ima has fewer than 9 rounds with their clients"),
         (["runs/ima", "--rounds", "9"], r"--rounds 9: runs/ima has no round 9; it has 1 to 4"),
         (["runs/ima", "--early", "4"], r"--early 4: the run has 4 rounds, so none comes after .*; give less than 4"),
-        (["runs/ima", "--early", "2", "--redraw"], r"--early 2 judges anew, which --redraw does not; leave out one"),
+        (["runs/ima", "--early", "2", "--redraw"], r"--early 2 judges again, which --redraw does not; leave out one"),
         (["runs/ima", "--redraw", "--out", "no"], r"no\.factors\.json does not exist, so there is nothing to draw"),
     ],
 )

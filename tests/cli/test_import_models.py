@@ -678,7 +678,7 @@ REFUSED = [
     ("ckpt/*.pt", "ckpt/*.pt matches no file; ckpt holds round-1, round-2"),
     ("0.pt text.pt", "text.pt is truncated or not a checkpoint of torch; copy or save it again"),
     ("0.pt list.pt", "list.pt holds list, not a state_dict; save model.state_dict()"),
-    ("0.pt others/readme.md", "others/readme.md is none of the files a model is read from: .pt, "),
+    ("0.pt others/readme.md", "others/readme.md is not a file that a model can be read from: .pt, "),
     ("0.pt empty/", "empty/ holds no model's file"),
     ("complex.pt", "complex.pt: w is sparse or complex, and weights are plain numbers; save it as float32"),
     ("0.pt wide.pt", "wide.pt has fc.weight of shape [4, 2], 0.pt of [3, 2]; a run holds models of one architecture"),
@@ -687,8 +687,8 @@ REFUSED = [
     ("0.pt 1.pt --start wide.pt", "0.pt has fc.weight of shape [3, 2], wide.pt of [4, 2]; a run holds models of one a"),
     ("0.pt 1.pt --global wide.pt", "wide.pt has fc.weight of shape [4, 2], 0.pt of [3, 2]"),
     ("0.pt 1.pt ./0.pt", "0.pt is given twice, so it would be two clients; give each file once"),
-    ("0.pt --start 0.pt", "0.pt: no client's model is left; give files beside --start and --global"),
-    ("flower.npz", "flower.npz holds arrays without names, so the architecture must be said; give --model"),
+    ("0.pt --start 0.pt", "0.pt: no client's model is left; give more files than --start and --global"),
+    ("flower.npz", "flower.npz holds arrays without names, so the architecture is needed; give --model"),
     ("0.pt --model mlp --data digits", "0.pt lacks fc1.weight, fc1.bias, fc2.weight, ... and has fc.weight, fc.bias, "),
     ("whole.pt --model torch.nn:Linear(2,3)", "whole.pt lacks weight, bias and has fc.weight, fc.bias, norm.running_"),
     (
@@ -701,8 +701,8 @@ REFUSED = [
         "mid/{round}-{client}.pt --start mid/s{round}.pt",
         "--start mid/s2.pt is of round 2, of which there is no client's",
     ),
-    ("ckpt/{round}/c.pt", "ckpt/{round}/c.pt does not say whose a model is; write {client} where the client's number"),
-    ("ckpt/{epoch}/{client}.pt", "ckpt/{epoch}/{client}.pt: {epoch} is no placeholder; {round} and {client} are"),
+    ("ckpt/{round}/c.pt", "ckpt/{round}/c.pt does not say which client a model belongs to; write {client}"),
+    ("ckpt/{epoch}/{client}.pt", "ckpt/{epoch}/{client}.pt: {epoch} is not a placeholder; {round} and {client} are"),
     ("no/{client}.pt", "no/{client}.pt matches no file: there is no no; check the path"),
     ("ckpt/round-{round}/{client}.pt", "ckpt/round-{round}/{client}.pt matches no file; ckpt holds round-1, round-2"),
     ("twice/client-{client}.pt", "twice/client-1.pt and twice/client-01.pt are both client 1 of round 1; keep one of"),
@@ -715,21 +715,24 @@ REFUSED = [
     ("ROUNDS --global late/{round}.pt", "--global late/0.pt is of round 0, of which there is no client's file (ckpt/r"),
     ("ROUNDS --global 0.pt", "--global 0.pt is one file, but ckpt/round-{round}/client-{client}.pt has 2 rounds; writ"),
     ("0.pt 1.pt --samples 3", "--samples gives 1 number, but there are 2 clients (0, 1); give one a client, in their"),
-    ("0.pt 1.pt --samples 3,-1", "--samples is '-1', which is no whole number from 0 on; correct it"),
-    ("0.pt 1.pt --samples 3,1.5", "--samples is '1.5', which is no whole number from 0 on; correct it"),
+    ("0.pt 1.pt --samples 3,-1", "--samples is '-1', which is not a whole number from 0 on; correct it"),
+    ("0.pt 1.pt --samples 3,1.5", "--samples is '1.5', which is not a whole number from 0 on; correct it"),
     ("0.pt 1.pt --samples 0,0", "--samples: no client of round 1 has any; give numbers above 0"),
     ("0.pt 1.pt --samples gone.csv", "--samples gone.csv does not exist; give 10,20,30 or a .csv"),
     ("0.pt 1.pt --samples none.csv", "--samples none.csv has columns of no name, and no client; its first line is cli"),
     ("0.pt 1.pt --samples columns.csv", "--samples columns.csv has columns id, n, and no client; its first line is c"),
     ("0.pt 1.pt --samples lacking.csv", "--samples lacking.csv has none of client 1 of round 1; add them"),
-    ("0.pt 1.pt --samples words.csv", "--samples words.csv, line 3: samples is 'many', which is no whole number from "),
-    ("0.pt 1.pt --samples again.csv", "--samples again.csv, line 3: client 0 of round 1 stands there a second time; k"),
+    (
+        "0.pt 1.pt --samples words.csv",
+        "--samples words.csv, line 3: samples is 'many', which is not a whole number from ",
+    ),
+    ("0.pt 1.pt --samples again.csv", "--samples again.csv, line 3: client 0 of round 1 is there twice; keep"),
     ("0.pt plane.npz", "plane.npz is a surface, and 0.pt is a model; import surfaces one by one, models with --out "),
     ("plane.npz s.h5", "plane.npz is a surface, and so is s.h5; import surfaces one by one, models with --out runs/NA"),
-    ("plane.npz --start 0.pt", "--start 0.pt is for models, and plane.npz is none; leave it out"),
-    ("plane.npz --global 0.pt", "--global 0.pt is for models, and plane.npz is none; leave it out"),
-    ("0.pt 1.pt --split test", "--split test is for a surface, and 0.pt is none; leave it out"),
-    ("0.pt 1.pt --redraw", "--redraw is for a surface, and 0.pt is none; leave it out"),
+    ("plane.npz --start 0.pt", "--start 0.pt is for models, but plane.npz is not a model; leave it out"),
+    ("plane.npz --global 0.pt", "--global 0.pt is for models, but plane.npz is not a model; leave it out"),
+    ("0.pt 1.pt --split test", "--split test is for a surface, but 0.pt is not a surface; leave it out"),
+    ("0.pt 1.pt --redraw", "--redraw is for a surface, but 0.pt is not a surface; leave it out"),
 ]
 
 
@@ -746,7 +749,7 @@ def test_what_no_run_is_made_of_is_named_and_leaves_nothing(
 
 def test_several_models_need_a_place_and_one_needs_no_import(wrong: None, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "import", "0.pt", "1.pt")
-    assert "a run is made of 0.pt, and it is not said where; give --out runs/NAME, its folder" in said
+    assert "a run is made of 0.pt, and its folder is missing; give --out runs/NAME" in said
     assert "0.pt is a model, which needs no import: give it to `fedscope plane`" in refused(capsys, "import", "0.pt")
     assert told(capsys, "import", "0.pt", "--out", "one") == "one: 1 round of 1 client, 9 parameters in float32\n"
     with pytest.raises(FedscopeError, match="no files were given; give model files, a folder of them, or a pattern"):

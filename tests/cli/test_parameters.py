@@ -140,7 +140,7 @@ def test_a_map_of_many_parameters(runs: Path, said: Any) -> None:
     ("words", "message"),
     [
         (["runs/fma", "--parameter", "fc2.weight[0,0]"], r"no layer 'fc2\.weight' .*; did you mean \"fc1\.weight\"\?"),
-        (["runs/fma", "--parameter", "fc1.weight[16,0]"], r"lies outside of fc1\.weight, whose shape is \[16, 64\]"),
+        (["runs/fma", "--parameter", "fc1.weight[16,0]"], r"is outside of fc1\.weight, whose shape is \[16, 64\]"),
         (["runs/fma", "--parameter", "fc1.weight[3]"], r"has 1 index, but fc1\.weight has the shape \[16, 64\]"),
         (["runs/fma", "runs/wide"], r"runs/wide@4 holds other models than runs/fma@4, .* fc1\.weight has shape"),
         (["runs/few", "--round", "2"], r"runs/few@2: the clients of round 2 were not recorded; rounds 1, 3 have them"),

@@ -294,7 +294,7 @@ def test_another_behaviour_of_the_same_architecture_is_another_question(
     monkeypatch.setenv("ACT", "tanh")
     assert run(words) == 0
     assert run(words) == 0  # the same one is drawn again
-    assert "holds this result already" in capsys.readouterr().err
+    assert "already holds this result" in capsys.readouterr().err
     monkeypatch.setenv("ACT", "relu")
     assert run(words) == 2
     assert "x.nc holds another result, of the model's code as it was before;" in capsys.readouterr().err

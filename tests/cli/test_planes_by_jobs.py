@@ -74,7 +74,7 @@ def test_a_plane_by_jobs_is_the_plane_in_one(
     capsys.readouterr()
     monkeypatch.setenv("PATH", "")  # where no job could be sent
     assert run([*WORDS, "--out", "jobs", *JOBS, "--blocks", "2"]) == 0
-    assert "holds this result already" in capsys.readouterr().err
+    assert "already holds this result" in capsys.readouterr().err
 
 
 def test_a_block_goes_on_with_what_it_has_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_block_that_always_fails_is_named_with_its_log(
     assert said.startswith("fedscope: 1 of 1 blocks failed, 0-1-of-1 for one: ")
     assert "runs/fma" in said
     (log,) = Path("x.jobs").glob("*/0-1-of-1.log")
-    assert f"the logs lie in {log.parent.absolute()}" in said
+    assert f"the logs are in {log.parent.absolute()}" in said
     assert "runs/fma" in log.read_text()
 
 

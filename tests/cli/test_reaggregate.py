@@ -107,7 +107,7 @@ def test_several_servers_are_rows_and_a_setting_goes_to_those_that_have_it(
         "s.fedadam.safetensors", "s.fedsa.safetensors", "s.fedavgm.safetensors", "s.reaggregate.csv",
         "s.reaggregate.json",
     ]  # fmt: skip
-    # each its own file: half of FMA's way, for momentum that starts anew
+    # each its own file: half of FMA's way, for momentum that starts with an empty state
     start, global_ = (load_model(f"runs/fma@2/{name}").weights.parameters for name in ("start", "global"))
     made = load_model("s.fedavgm.safetensors", Run.open("runs/fma").layout).weights.parameters
     np.testing.assert_allclose(made, (start + global_) / 2, atol=1e-6)
@@ -126,7 +126,7 @@ def test_servers_are_taken_in_any_case_and_shown_as_their_files_are(
 
 def test_states_are_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anew = said(capsys, "runs/adam@3", "--server", "fedadam")
-    assert "\nfedadam keeps m, v and starts anew here, as in its first round\n" in anew
+    assert "\nfedadam keeps m, v and starts here with an empty state, as in its first round\n" in anew
     assert "bit for bit" not in anew
     own = said(capsys, "runs/adam@3", "--server", "fedadam", "--from-state")
     assert "\nfedadam goes on with m, v as recorded after round 2\n" in own
@@ -169,7 +169,7 @@ def test_clients_that_diverged_are_named(
     servers = [word for name in ("fedadam", "fedsa", "fedgma") for word in ("--server", name)]
     words = said(capsys, "runs/fma@2", *servers, "--out", "d")
     line = f"clients {who[0]}, {who[1]} diverged: recorded with values that are not finite, which enter every mean"
-    state = "fedadam keeps m, v and starts anew here, as in its first round"
+    state = "fedadam keeps m, v and starts here with an empty state, as in its first round"
     assert words.splitlines()[7:9] == [line, state]
     # read back too, and for programs
     assert json.loads(said(capsys, "runs/fma@2", *servers, "--out", "d", "--json"))["notes"] == [line, state]
@@ -210,7 +210,7 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
     said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
     words = "--method fma --clients 8 --rounds 2 --epochs 1 --set model.hidden=[8] --seed 1 --force"
     assert run(["train", "--out", "runs/fma", *words.split()]) == 0
-    with pytest.raises(FedscopeError, match=r"another result, of .*runs/fma before it was made anew"):
+    with pytest.raises(FedscopeError, match=r"another result, of .*runs/fma before it was made again"):
         said(capsys, "runs/fma@2", "--server", "fedsa", "--out", "s")
 
 

@@ -15,18 +15,19 @@ def test_the_number_and_the_way_out_are_said() -> None:
     def said(draws: int, *, limited: bool = False, cohorts: dict[int, int] | None = None) -> str:
         given = {1: 10, 5: 10} if cohorts is None else cohorts
         lines: list[str] = []
-        how = {"limited": limited, "at_once": 2, "instead": "fewer --rounds fewer"}
+        how = {"limited": limited, "at_once": 2, "instead": "fewer --rounds need fewer"}
         Replays("runs/a", given, draws, **how, tell=lines.append).announce()
         return "".join(lines)
 
     assert said(4, limited=True) == (
-        "fedscope: runs/a needs 60 replays of local training (2 rounds, 10 clients, 3 draws beside the recorded one), "
-        "which --limit does not shorten; --draws local:3 needs 40, fewer --rounds fewer"
+        "fedscope: runs/a needs 60 replays of local training (2 rounds, 10 clients, 3 draws in addition to the "
+        "recorded one), "
+        "which --limit does not shorten; --draws local:3 needs 40, and fewer --rounds need fewer"
     )
     assert "--limit" not in said(4)
-    assert "--draws local:8 needs 140," in said(16)
-    assert "--draws local:2 needs 20 but has no intervals, fewer --rounds" in said(3)
-    assert said(2).endswith("beside the recorded one); fewer --rounds fewer")
+    assert "--draws local:8 needs 140, and" in said(16)
+    assert "--draws local:2 needs 20 but has no intervals, and fewer --rounds" in said(3)
+    assert said(2).endswith("in addition to the recorded one); fewer --rounds need fewer")
     assert "needs 21 replays of local training (2 rounds, 7 clients in all, 3 draws" in said(4, cohorts={1: 3, 2: 4})
     assert said(4, cohorts={}) == "", "all are done"
 
@@ -63,7 +64,8 @@ def test_commands_say_it_of_what_is_left(
     capsys.readouterr()
     assert run(["decompose", "runs/a", "--draws", "local:3", "--limit", "50", "--out", "d"]) == 0
     assert (
-        "runs/a needs 16 replays of local training (2 rounds, 4 clients, 2 draws beside the recorded one), which "
+        "runs/a needs 16 replays of local training (2 rounds, 4 clients, 2 draws in addition to the recorded one), "
+        "which "
         "--limit does not shorten; --draws local:2 needs 8 but has no intervals"
     ) in capsys.readouterr().err
     assert run(["decompose", "runs/a", "--draws", "local:3", "--limit", "50", "--out", "d"]) == 0

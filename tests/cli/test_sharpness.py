@@ -104,9 +104,9 @@ def test_the_seed_draws_directions_too(runs: Path, capsys: pytest.CaptureFixture
     [
         (["runs/fma@last", "--rounds", "1"], r"--rounds 1 is for whole runs, but runs/fma@last names a model"),
         (["runs/fma", "--rounds", "9"], r"--rounds 9: runs/fma has no round 9; it has 1 to 4"),
-        (["runs/nothing"], r"runs/nothing is no address of a model; give RUN@ROUND"),
+        (["runs/nothing"], r"runs/nothing is not an address of a model; give RUN@ROUND"),
         (["runs"], r"runs"),
-        (["runs/fma@last", "--rho", "0"], r"--rho 0 is no radius about a model; give a positive number"),
+        (["runs/fma@last", "--rho", "0"], r"--rho 0 is not a radius about a model; give a positive number"),
         (["runs/fma@last", "--precision", "bf16"], r"--precision bf16 cannot tell losses so near .* leave it out"),
     ],
 )

@@ -71,7 +71,7 @@ def test_what_was_changed_in_reading_a_model_is_said_and_kept(here: Path, capsys
     # a file that was saved anew without the prefix is the same model, so its result is the same
     torch.save(torch.load("twice.pt"), "twice.ckpt")
     assert run(words) == 0
-    assert "line.nc holds this result already" in capsys.readouterr().err
+    assert "line.nc already holds this result" in capsys.readouterr().err
 
 
 def test_ones_own_data_and_test_samples_alone_are_measured_as_they_are(
@@ -105,7 +105,7 @@ def test_a_model_without_a_name_for_its_architecture_keeps_its_own_names(here: P
     [
         ("line plain.pt twice.pt --data npz:test.npz --model code_of_mine:net", "it is called without arguments"),
         ("line plain.pt twice.pt --data npz:test.npz --model code_of_mine:net(4)", "0.weight has shape (5, 4), but"),
-        ("line plain.pt twice.pt --data npz:test.npz --model code_of_mine:net(x)", "x is no literal; give numbers"),
+        ("line plain.pt twice.pt --data npz:test.npz --model code_of_mine:net(x)", "x is not a literal; give numbers"),
         (
             "line plain.pt twice.pt --data code_of_mine:net(5) --model mlp",
             "whose item 0 is a Linear; give pairs",

@@ -146,7 +146,7 @@ def test_the_start_is_not_needed(runs: Path, said: Callable[..., str], rewrite: 
         (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3, 4 have"),
         (["runs/fma", "--sizes", "5"], r"--sizes 5: runs/fma@1 has 4 clients, so there is no average of 5; .* 1 to 4"),
         (["runs/fma", "--sizes", "0,1"], r"--sizes 0,1: runs/fma@1 has 4 clients, so there is no average of 0"),
-        (["runs/fma", "--sizes", "1,x"], r"--sizes 1,x: 'x' is no number; write 1,2,5,10 or all"),
+        (["runs/fma", "--sizes", "1,x"], r"--sizes 1,x: 'x' is not a number; write 1,2,5,10 or all"),
     ],
 )
 def test_mistakes_end_in_one_sentence(runs: Path, said: Callable[..., str], words: list[str], message: str) -> None:

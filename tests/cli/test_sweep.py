@@ -79,15 +79,15 @@ def test_a_run_that_fails_is_said_and_the_exit_code_is_2(capsys: pytest.CaptureF
         (["--resume", "s", "method=fma,ima"], "--resume s goes on with the plan that the sweep has; give it alone"),
         (["--resume", "none"], "none"),
         (["run.participation"], "run.participation has no values; write what is varied as run.participation=A,B,C"),
-        (["a.toml", "b.toml"], "b.toml is a second configuration beside a.toml; write keys as KEY=A,B,C"),
+        (["a.toml", "b.toml"], "b.toml is a second configuration after a.toml; write keys as KEY=A,B,C"),
         (["none.toml", "method=fma"], "none.toml cannot be read as a configuration: it does not exist; give a .toml"),
         (
             ["method=fma", "ima"],
-            "ima is neither a configuration nor KEY=A,B,C; values stand behind each other with comm",
+            "ima is neither a configuration nor KEY=A,B,C; separate values with commas",
         ),
         (
             ["data.partition=shards:2,250,iid"],
-            "data.partition has the value 250, which is no partition; a value with a comma stands in quotes, as in "
+            "data.partition has the value 250, which is not a partition; put a value with a comma in quotes, as in "
             """data.partition='"shards:2,250",iid'""",
         ),
         (["--recipe", "ima/tabel2"], "'ima/tabel2' is not a recipe; did you mean \"ima/table2\"?"),

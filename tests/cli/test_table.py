@@ -69,7 +69,7 @@ def test_a_picture_of_another_is_not_overwritten(runs: Path, capsys: pytest.Capt
         (["runs/none"], "runs/none"),
         (["runs/fma-0", "--measure", "test_acuracy"], "test_acuracy"),
         (["runs/fma-0", "--rows", "metod"], "'metod' is not a setting of these runs; did you mean \"method\"?"),
-        (["runs/fma-0", "runs/ima-0", "--baseline", "fmaa"], "--baseline 'fmaa' is no row"),
+        (["runs/fma-0", "runs/ima-0", "--baseline", "fmaa"], "--baseline 'fmaa' is not a row"),
     ],
 )
 def test_mistakes_are_one_sentence(

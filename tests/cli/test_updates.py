@@ -114,7 +114,7 @@ def test_a_client_that_diverged_is_said_and_what_it_makes_infinite_is_empty(
 def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(runs: Path, said: Any, rewrite: Any) -> None:
     rewrite("runs/fma", 2, keep=1)
     words = said("runs/fma", "runs/few", "--out", "a")
-    assert words.splitlines()[2] == "fma: round 2 left out, because one client is no pair of updates"
+    assert words.splitlines()[2] == "fma: round 2 left out, because one client is not a pair of updates"
     assert [one.round for one in ClientUpdates.load("a.fma.nc").rounds] == [1, 3, 4]
     # rounds without clients are no news
     assert [one.round for one in ClientUpdates.load("a.few.nc").rounds] == [2, 4]

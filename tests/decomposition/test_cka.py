@@ -599,7 +599,9 @@ def test_panels_are_drawn_alone() -> None:
     assert len(both[0].figure(panels=["maps"]).axes) == 4  # three maps and their colours
     with pytest.raises(FedscopeError, match=r"no panel 'error', because no run has two rounds with a test error"):
         over_rounds().figure(panels=["error"])
-    with pytest.raises(FedscopeError, match=r"'errors' is no panel of similarities over rounds; there are maps, roun"):
+    with pytest.raises(
+        FedscopeError, match=r"'errors' is not a panel of similarities over rounds; there are maps, roun"
+    ):
         over_rounds().figure(panels=["errors"])
     alone = ClientCKA(over_rounds().rounds[:1], over_rounds().attrs)
     with pytest.raises(FedscopeError, match=r"no panel 'rounds', because no run has two rounds; ask for more --rounds"):

@@ -31,7 +31,7 @@ def trained(out: Path, method: str = "fma", **changes: dict[str, Any]) -> Run:
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """Three runs that differ in their seed alone."""
+    """Three runs that differ only in their seed."""
     folder = tmp_path_factory.mktemp("seeds")
     return [trained(folder / f"s{seed}", run={"seed": seed}) for seed in range(3)]
 
@@ -80,7 +80,7 @@ def test_runs_are_independent_draws_the_first_runs_first(seeds: list[Run]) -> No
         ({"model": {"hidden": [9]}}, r"trained different models: .* has shape \(8, 64\), the other's \(9, 64\)"),
         (
             {"client": {"lr": 0.01}},
-            r"differ in client\.lr \(0\.05 and 0\.01\), but draws may differ in run\.seed alone",
+            r"differ in client\.lr \(0\.05 and 0\.01\), but draws may differ only in run\.seed",
         ),
         ({"run": {"seed": 0}}, r"both have run\.seed = 0, so they are the same draw; train with other --seed"),
     ],

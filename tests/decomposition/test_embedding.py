@@ -653,7 +653,7 @@ def test_a_round_with_one_client_has_no_spread_and_says_so(tmp_path: Path) -> No
     made = gram([(one, 1), (one, 2), (one, 3), (more, 1)])
     assert [(run, number) for run, number, _ in spreads(made)] == [("more", 1)]
     words = embed(made, "pca").summary().splitlines()
-    assert words[1] == "one: one client a round, so that there is no distance to a mean"
+    assert words[1] == "one: one client per round, so there is no distance to a mean"
     assert words[2].startswith("more: mean L2 distance of clients to their round's mean ")
 
 

@@ -707,7 +707,7 @@ def test_what_is_no_page_is_refused(tmp_path):
     assert f"e.explain.json explains another result than {tmp_path}/e.factors.json holds" in why
     # what is no page is refused in both
     for changes, sentence in (
-        ({"format": "other"}, "e.explain.json is no result of `fedscope explain`"),
+        ({"format": "other"}, "e.explain.json is not a result of `fedscope explain`"),
         ({"statements": [{"claim": "own-data"}]}, "e.explain.json is damaged"),
         ({"notes": 3}, "e.explain.json is damaged"),
     ):

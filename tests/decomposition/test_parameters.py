@@ -113,10 +113,10 @@ def test_names_are_torchs_indices_of_every_parameter() -> None:
         ("steps", r"no layer 'steps'"),  # a buffer
         (
             "a.weight[30,0,0]",
-            r"'a\.weight\[30,0,0\]' lies outside of a\.weight, whose shape is \[30, 4, 2\]; .* from 0",
+            r"'a\.weight\[30,0,0\]' is outside of a\.weight, whose shape is \[30, 4, 2\]; .* from 0",
         ),
-        ("a.weight[-1,0,0]", r"lies outside of a\.weight"),
-        ("empty[0,0]", r"lies outside of empty, whose shape is \[0, 4\]"),
+        ("a.weight[-1,0,0]", r"is outside of a\.weight"),
+        ("empty[0,0]", r"is outside of empty, whose shape is \[0, 4\]"),
         (
             "a.weight[3]",
             r"'a\.weight\[3\]' has 1 index, but a\.weight has the shape \[30, 4, 2\]; write a\.weight\[0,0,0\]",
@@ -125,9 +125,9 @@ def test_names_are_torchs_indices_of_every_parameter() -> None:
         ("b.bias", r"'b\.bias' has no indices"),
         (
             "b.bias[x]",
-            r"'b\.bias\[x\]' is no parameter: name a layer and whole numbers in brackets, as in b\.bias\[0\]",
+            r"'b\.bias\[x\]' is not a parameter: name a layer and whole numbers in brackets, as in b\.bias\[0\]",
         ),
-        ("b.bias[3", r"'b\.bias\[3' is no parameter"),
+        ("b.bias[3", r"'b\.bias\[3' is not a parameter"),
     ],
 )
 def test_wrong_names_are_refused(name: str, message: str) -> None:

@@ -264,7 +264,9 @@ def test_a_panel_that_has_nothing_to_show_is_refused():
         nothing.figure(panels=["distance", "error"])
     with pytest.raises(FedscopeError, match=r"no panel 'clients': the result has no .*own numbers, .*; leave it out"):
         nothing.figure(panels=["clients"])
-    with pytest.raises(FedscopeError, match=r"'delta' is no panel of a decomposition; there are factors, clients, dis"):
+    with pytest.raises(
+        FedscopeError, match=r"'delta' is not a panel of a decomposition; there are factors, clients, dis"
+    ):
         nothing.figure(panels=["delta"])
 
 

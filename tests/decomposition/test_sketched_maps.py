@@ -164,7 +164,12 @@ def test_what_sketches_cannot_tell_is_refused_in_one_sentence(tmp_path: Path) ->
     with Recorder(broken, keep="none", sketch=64) as recorder, pytest.warns(match="has diverged"):
         recorder.round(start={"w": w}, clients=[{"w": w + 1}, {"w": np.nan * w}, {"w": w - 1}])
     for asked, how, said in [
-        ([told], {"layers": "w"}, r"^--layer w: .*told is told from sketches, which add up all parameters of a model"),
+        (
+            [told],
+            {"layers": "w"},
+            r"^--layer w: .*told is computed from sketches, which add up all parameters of a "
+            "model",
+        ),
         ([told, wider], {}, r"told@1 has sketches of 64 numbers, .*wider@1 of 128, .* show them one by one$"),
         (
             [told, exact],

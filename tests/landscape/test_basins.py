@@ -92,7 +92,7 @@ def test_models_ring_the_minimum_where_it_lies_inside_their_triangle(x: float, y
     weights = np.linalg.solve(corners, [found.a, found.b, 1.0])
     if np.abs(weights).min() > 1e-6:
         assert found.ringed == bool((weights > 0).all())
-    assert ("round it" in found.sentence()) == found.ringed
+    assert ("around it" in found.sentence()) == found.ringed
 
 
 def test_a_minimum_at_the_border_is_said_to_be_there() -> None:

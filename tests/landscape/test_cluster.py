@@ -120,7 +120,7 @@ def made() -> int:
 
 def failing(item: int, context: Any, stop: Event) -> int:
     if item == 3:
-        raise FedscopeError("three is no number here")
+        raise FedscopeError("three is not a number here")
     return item
 
 
@@ -173,7 +173,7 @@ def test_an_item_that_ends_its_workers_is_named_and_no_other_is() -> None:
 def test_errors_are_the_tasks_own_and_warnings_are_told_once() -> None:
     team = Team(Pool())
     got: list[int] = []
-    with pytest.raises(FedscopeError, match=r"^three is no number here$"):
+    with pytest.raises(FedscopeError, match=r"^three is not a number here$"):
         got.extend(team.run(Job(failing), range(10)))
     assert got == list(range(len(got)))
     assert len(got) <= 3
@@ -317,14 +317,14 @@ def test_engines_that_are_no_cluster_are_refused() -> None:
     counts, places = ("0", "00", "-1", "two"), ("node1", "//node1:10001", "http://node1:8265")
     for engine in ("ray:", "dask", *(f"ray:{where}" for where in (*counts, *places))):
         with pytest.raises(
-            FedscopeError, match=r"is no cluster; give ray, ray:2 \(so many workers on this machine\) or"
+            FedscopeError, match=r"is not a cluster; give ray, ray:2 \(so many workers on this machine\) or"
         ):
             cluster_named(engine)
 
 
 def test_an_address_of_the_environment_is_named_where_it_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "http://node1:8265")
-    with pytest.raises(FedscopeError, match=r"^RAY_ADDRESS = 'http://node1:8265' is no cluster; give ray, ray:2"):
+    with pytest.raises(FedscopeError, match=r"^RAY_ADDRESS = 'http://node1:8265' is not a cluster; give ray, ray:2"):
         cluster_named("ray")
 
 

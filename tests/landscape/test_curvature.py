@@ -246,7 +246,7 @@ def test_the_density_has_the_mass_of_the_eigenvalues() -> None:
     grid, density = spectral_density(product, 2000, (0.0, 2.0), 20, seed=1)
     assert torch.equal(torch.random.get_rng_state(), state)
     step = grid[1] - grid[0]
-    # what lies outside of the margins of 5 % is cut off: Gaussians of deviation 0.04
+    # what is outside of the margins of 5 % is cut off: Gaussians of deviation 0.04
     assert density.sum() * step == pytest.approx(1, abs=0.01)
     # squared components of one random vector: 0.1 +- sqrt(2 * 0.1 * 0.9 / 2000) = 0.0095
     assert density[grid > 1].sum() * step == pytest.approx(0.1, abs=0.03)
@@ -372,7 +372,7 @@ def test_losses_that_are_not_finite_stay() -> None:
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
 def test_a_radius_that_is_none_is_refused(radius: float) -> None:
-    with pytest.raises(FedscopeError, match=r"is no ball about a model; give a positive number"):
+    with pytest.raises(FedscopeError, match=r"is not a ball about a model; give a positive number"):
         Ball(plain(4), radius)
 
 

@@ -229,9 +229,7 @@ def test_what_is_no_classifier_of_the_data_is_named(module: nn.Module, sentence:
 def test_data_of_one_class_are_refused(outputs: int) -> None:
     """A regression model with labels that are all 0: cross-entropy over one output is 0, and its argmax right."""
     constant = Samples(torch.ones(3, 2), torch.zeros(3, dtype=torch.int64), 1, "toy", "test", np.arange(3))
-    with pytest.raises(
-        FedscopeError, match=r"toy test has one class, so that loss and error are 0 .* two classes, and"
-    ):
+    with pytest.raises(FedscopeError, match=r"toy test has one class, so loss and error are 0 .* two classes, and"):
         Evaluator(nn.Linear(2, outputs), constant)
     with pytest.raises(
         FedscopeError, match=r"\[1, 1\] .* has 3 classes, so \[1, 3\] is needed; a single output \(regr"

@@ -130,7 +130,7 @@ def remake(**arrays: Any) -> Callable[[Path], None]:
         (remake(xcoordinates=X, train_loss=X), r"s\.h5 holds a curve along one direction \(xcoordinates only\)"),
         (remake(**{"xdirection/0": X}), r"s\.h5 holds directions, not a surface; give the \.h5 that plot_surface"),
         (remake(proj_xcoord=X), r"s\.h5 holds a trajectory's projection, not a surface"),
-        (remake(loss=X), r"s\.h5 is no surface of loss-landscape: it has no xcoordinates"),
+        (remake(loss=X), r"s\.h5 is not a surface of loss-landscape: it has no xcoordinates"),
         (remake(xcoordinates=X, ycoordinates=Y), r"s\.h5 has coordinates but no losses: nothing was computed yet"),
         (
             remake(xcoordinates=X, ycoordinates=Y, test_loss=np.ones((7, 5))),
@@ -147,7 +147,10 @@ def remake(**arrays: Any) -> Callable[[Path], None]:
             remake(xcoordinates=X, ycoordinates=Y, train_loss=np.ones((7, 4)), computed=np.ones(3)),
             r"s\.h5 has computed of shape \[3\], but 7 x and 4 y",
         ),
-        (lambda path: path.write_text("x,y\n" * 99), r"s\.h5 is not a surface of loss-landscape: it is no HDF5 file"),
+        (
+            lambda path: path.write_text("x,y\n" * 99),
+            r"s\.h5 is not a surface of loss-landscape: it is not an HDF5 file",
+        ),
         (lambda path: None, r"s\.h5 does not exist; it should be a surface of loss-landscape"),
     ],
 )
@@ -297,13 +300,16 @@ def test_the_loss_is_the_cross_entropy_where_the_file_has_it(tmp_path: Path) -> 
     [
         (
             {"grid": None},
-            r"plane\.npz is no plane of dnn-mode-connectivity: it has no grid; a model's \.npz needs no imp",
+            r"plane\.npz is not a plane of dnn-mode-connectivity: it has no grid; a model's \.npz needs no imp",
         ),
         ({"grid": np.zeros((3, 4))}, r"plane\.npz has a grid of shape \[3, 4\], not \[A, B, 2\]"),
-        ({"grid": np.random.default_rng(0).normal(size=(8, 5, 2))}, r"plane\.npz has a grid that is no product of two"),
+        (
+            {"grid": np.random.default_rng(0).normal(size=(8, 5, 2))},
+            r"plane\.npz has a grid that is not a product of two",
+        ),
         (
             {"grid": np.stack(np.broadcast_arrays(ALPHAS[:, None], ALPHAS[:, None] + BETAS), -1)},
-            r"that is no product of",
+            r"that is not a product of",
         ),
         ({"grid": np.zeros((8, 5, 2))}, r"plane\.npz has a grid along its first axis that repeat"),
         ({"tr_nll": np.zeros((5, 8))}, r"plane\.npz has tr_nll of shape \[5, 8\] on a grid of \[8, 5\]"),
@@ -542,7 +548,7 @@ def test_a_moved_file_is_the_same_surface(stands: Path, capsys: pytest.CaptureFi
     assert run(["import", "s.h5", "--out", "q"]) == 0
     (stands / "s.h5").rename(stands / "moved.h5")
     assert run(["import", "moved.h5", "--out", "q"]) == 0
-    assert "q.nc holds this result already" in capsys.readouterr().err
+    assert "q.nc already holds this result" in capsys.readouterr().err
 
 
 def test_a_plane_of_fedscopes_own_is_not_redrawn_by_import(stands: Path, capsys: pytest.CaptureFixture[str]) -> None:

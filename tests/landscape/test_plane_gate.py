@@ -49,10 +49,13 @@ def say(**attrs: Any) -> Callable[[h5py.File], None]:
     ("spoil", "sentence"),
     [
         (put("loss", np.full((2, 3), "x", object)), "loss is object of shape [2, 3], not numbers of shape [2, 3]"),
-        (lambda file: file["a"].write_direct(np.array([0.0, 2.0, 1.0])), "a is no rising row of at least two coordin"),
+        (
+            lambda file: file["a"].write_direct(np.array([0.0, 2.0, 1.0])),
+            "a is not a rising row of at least two coordin",
+        ),
         (
             lambda file: file["b"].write_direct(np.array([0.0, np.nan])),
-            "b is no rising row of at least two coordinates",
+            "b is not a rising row of at least two coordinates",
         ),
         (put("model_loss", np.full(1, "x", object)), "model_loss is object of shape [1], not a value a model"),
         (put("model_label", np.ones(1)), "model_label is float64 of shape [1], not a value a model"),

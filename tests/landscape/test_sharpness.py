@@ -161,9 +161,9 @@ def test_a_model_that_is_not_finite_is_no_number_and_the_others_are(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"rho": 0.0}, r"--rho 0 is no radius about a model; give a positive number"),
-        ({"rho": -1.0}, r"--rho -1 is no radius"),
-        ({"relative": float("nan")}, r"--relative nan is no radius"),
+        ({"rho": 0.0}, r"--rho 0 is not a radius about a model; give a positive number"),
+        ({"rho": -1.0}, r"--rho -1 is not a radius"),
+        ({"relative": float("nan")}, r"--relative nan is not a radius"),
         ({"top": 54}, r"--top 54 eigenvalues of a model of 53 parameters do not exist; give 1 to 53"),
         ({"top": 0}, r"--top 0 is too small; give 1 or more"),
         ({"probes": 0}, r"--probes 0 is too small; give 1 or more"),

@@ -141,7 +141,7 @@ def test_another_method_takes_its_own_defaults_not_the_replaced_ones(old: str, n
     after = Config.read(merge(before, preset(new))).tables()
     for section, table in expected.items():
         assert {key: after[section][key] for key in table} == table
-    assert after["client"]["epochs"] == 3, "what was set and is no method's own stays"
+    assert after["client"]["epochs"] == 3, "what was set and is not a method's own stays"
     assert after["client"]["method"] == (new if new in ("moon", "mime", "fedprox", "fedacg") else "sgd")
 
 
@@ -152,7 +152,7 @@ def test_a_source_that_was_replaced_does_not_complete_a_branch(tmp_path: Path) -
         (made.path / f"rounds/{t:05d}.h5").unlink()
     other = {**source.info, "created": "2001-01-01T00:00:00+00:00", "files": {}}
     (source.path / "run.json").write_text(json.dumps(other))
-    with pytest.raises(FedscopeError, match=r"source, which it branches from, has been replaced since; train anew"):
+    with pytest.raises(FedscopeError, match=r"source, which it branches from, has been replaced since; train again"):
         resume(made.path)
 
 

@@ -193,7 +193,7 @@ def other_version(kept: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (spoil_bytes, "x_train.npy is damaged; decoding mnist:.* anew"),
+        (spoil_bytes, "x_train.npy is damaged; decoding mnist:.* again"),
         (truncate, "y_test.npy is damaged; decoding"),
         (lambda kept: (kept / "x_test.npy").unlink(), "No such file or directory: .*; decoding"),
         (lambda kept: (kept / "about.json").write_text("{"), "Expecting property name"),

@@ -73,7 +73,7 @@ def test_lists_and_floats_written_as_whole_numbers_are_taken() -> None:
         ({"client": {"method": 3}}, r"client\.method = 3 has the wrong type"),
         ({"model": {"name": "nlp"}}, r"'nlp' is not a model that fedscope knows; did you mean \Wmlp"),
         ({"data": {"partition": "shard:2"}}, r"'shard' is not a partition .*did you mean \Wshards"),
-        ({"data": {"augment": "flip"}}, r"data\.augment = 'flip' is no choice: it takes one of none, crop-flip"),
+        ({"data": {"augment": "flip"}}, r"data\.augment = 'flip' is not a choice: it takes one of none, crop-flip"),
         ({"record": {"clients": "evry:3"}}, r'record\.clients = "evry:3" is not a recording policy; did you mean'),
     ],
 )

@@ -1,4 +1,4 @@
-"""Rounds to a target, and runs that differ in their seed alone: against numbers worked out by hand and by numpy."""
+"""Rounds to a target, and runs that differ only in their seed: against numbers worked out by hand and by numpy."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_where_a_run_was_computed_and_what_is_kept_of_it_is_no_other_setting(tmp
 def test_runs_that_make_no_band_are_refused(tmp_path: Path, seeds: Any) -> None:
     fma = seeds([0.5])[0]
     with pytest.raises(
-        FedscopeError, match=r"^--bands needs .* alone, and fma-0 is one run; train others with another"
+        FedscopeError, match=r"^--bands needs .* only in their seed, and fma-0 is one run; train others with another"
     ):
         Curves.of([fma], bands=True)
     ima = written(tmp_path / "ima", [0.5], average={"method": "ima", "window": 5})

@@ -213,7 +213,7 @@ def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
         for name in MEASURES:
             np.testing.assert_array_equal(one.values[name], other.values[name])
     head.write_text('["versions"]')
-    with pytest.raises(FedscopeError, match=r"c\.curves\.json is no result of `fedscope curves`"):
+    with pytest.raises(FedscopeError, match=r"c\.curves\.json is not a result of `fedscope curves`"):
         Curves.load(tmp_path / "c")
     head.unlink()
     with pytest.raises(FedscopeError, match=r"c\.curves\.json does not exist"):

@@ -261,7 +261,7 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         load_data(f"folder:{tmp_path}")
     (tmp_path / "train" / "dog" / "z.png").unlink()
     (tmp_path / "train" / "dog" / "again").symlink_to("..")
-    with pytest.raises(FedscopeError, match=r"train/dog/again is a link to a folder that it lies in; remove it"):
+    with pytest.raises(FedscopeError, match=r"train/dog/again is a link to a folder that contains it; remove it"):
         load_data(f"folder:{tmp_path}")
     (tmp_path / "train" / "dog" / "again").unlink()
     (tmp_path / "train" / "dog" / "z.png").symlink_to("nowhere.png")

@@ -144,10 +144,10 @@ def test_the_environments_own_modules_are_found_too(here: Path) -> None:
             "mynets.digits:lazy",
             r"mynets\.digits:lazy: lazy\(\) returned a module whose 1\.weight has no shape yet; name",
         ),
-        ("wrong.py:net", r"--model wrong\.py:net is no module:factory; write the module as Python imports it"),
-        ("mynets/digits:Net", r"is no module:factory"),
-        ("mynets.digits:", r"is no module:factory"),
-        (":Net", r"is no module:factory"),
+        ("wrong.py:net", r"--model wrong\.py:net is not a module:factory; write the module as Python imports it"),
+        ("mynets/digits:Net", r"is not a module:factory"),
+        ("mynets.digits:", r"is not a module:factory"),
+        (":Net", r"is not a module:factory"),
     ],
 )
 def test_what_makes_no_model_is_refused_in_one_sentence(here: Path, path: str, sentence: str) -> None:

@@ -46,8 +46,8 @@ def test_settings_are_hydras_and_are_read_as_words() -> None:
         (["cpus_per_task=true"], r"^--job cpus_per_task=True is not a whole number from 1 on"),
         (["max_num_timeout=-1"], r"^--job max_num_timeout=-1 is not a whole number from 0 on"),
         (["array_parallelism=0"], r"^--job array_parallelism=0 is not a whole number from 1 on"),
-        (["mem_gb=0"], r"^--job mem_gb=0 is no memory; give GB, as in mem_gb=16$"),
-        (["mem_gb=16GB"], r"^--job mem_gb=16GB is no memory"),
+        (["mem_gb=0"], r"^--job mem_gb=0 is not a memory size; give GB, as in mem_gb=16$"),
+        (["mem_gb=16GB"], r"^--job mem_gb=16GB is not a memory size"),
         (
             ["signal_delay_s=60", "timeout_min=1"],
             r"^--job signal_delay_s=60 leaves nothing of timeout_min=1; give fewer",
@@ -404,7 +404,8 @@ def test_one_whose_time_is_over_too_often_says_what_to_change(tmp_path: Path) ->
     ended = await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(run))
     assert ended["a"] is not None
     assert (
-        "its time was over too often; what is complete is kept, and the same command goes on: give --job" in ended["a"]
+        "it ran out of time too often; what is complete is kept, and the same command continues: give a larger --job"
+        in ended["a"]
     )
 
 

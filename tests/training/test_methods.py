@@ -143,7 +143,7 @@ def test_fma_is_the_weighted_sum_of_the_rows_and_its_weights_are_shares_of_sampl
     ("make", "message"),
     [
         (lambda: IMA(window=0), r"average\.window = 0 is out of range: it must be at least 1"),
-        (lambda: IMA(explore="fast"), r"average\.explore = 'fast' is no choice: it takes one of exp, const"),  # type: ignore[arg-type]
+        (lambda: IMA(explore="fast"), r"average\.explore = 'fast' is not a choice: it takes one of exp, const"),  # type: ignore[arg-type]
         (lambda: SGD(lr=0.0), r"client\.lr = 0 is out of range: it must be greater than 0"),
         (lambda: SGD(epochs=2.5), r"client\.epochs = 2\.5 has the wrong type: it takes a whole number"),  # type: ignore[arg-type]
         (lambda: SGD(epochs=True), r"client\.epochs = True has the wrong type"),

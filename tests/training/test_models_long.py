@@ -167,7 +167,7 @@ def test_results_on_averages_say_what_became_of_the_statistics(words: list[str],
     normalised = bool(Run.open("whole").layout.buffers)
     said = "normalization statistics averaged as the weights are"
     do("reaggregate", "whole@2", "--server", "fedavgm", "--out", "r")
-    assert (f"{said}, with p, whatever the server" in capsys.readouterr().out) == normalised
+    assert (f"{said}, with p, for every server" in capsys.readouterr().out) == normalised
     for question, kind in (("decompose", Decomposition), ("subsets", Subsets)):
         draws = ["--draws", "local:2"] if question == "decompose" else []
         do(question, "whole", "--rounds", "2", "--split", "test", *draws, "--out", question)

@@ -155,7 +155,7 @@ REFUSED = [
     ("counts", r"x_test has type int64 and is taken as it is; give floats as the network takes them, or uint8 pixels"),
     (
         "nothing",
-        r"--data mydata:nothing: nothing\(\) returned nothing, which are no data; return \(x, y\), \(\(x_train",
+        r"--data mydata:nothing: nothing\(\) returned nothing, which are not data; return \(x, y\), \(\(x_train",
     ),
     ("wrong", r"wrong\(\) returned images; name them x_train, y_train, x_test, y_test"),
     ("half", r"mydata:half lacks y_train; it has x_test, x_train, y_test, and needs x_test and y_test, and both or"),
@@ -195,9 +195,7 @@ def test_a_run_neither_keeps_code_nor_names_it(here: Path) -> None:
     assert not (here / "run").exists()
 
     recorded: Any = SimpleNamespace(path="run", info={"data": {"name": "mydata:both", "sha256": ""}})
-    with pytest.raises(
-        FedscopeError, match=r"run: its data mydata:both are what code of one's own returns, which no ru"
-    ):
+    with pytest.raises(FedscopeError, match=r"run: its data mydata:both come from your own code, which is never lo"):
         data_of(recorded)
     assert "mydata" not in sys.modules
 
@@ -251,17 +249,17 @@ def _rest(call: Call) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("models:Net(open('trapped', 'w'))", r"open\('trapped', 'w'\) is no literal; give numbers, strings, lists"),
-        ("models:Net(__import__('os').system('touch trapped'))", r"is no literal"),
-        ("models:Net(*[1])", r"\*\[1\] is no literal"),
-        ("models:Net(**{'a': 1})", r"is no literal"),
-        ("models:Net(width=width)", r"--model models:Net\(width=width\): width is no literal"),
-        ("models:Net(16", r"is no call of Net; write its arguments as Python does, as in 'models:Net\(16\)'"),
-        ("models:Net(16)(2)", r"is no call of Net"),
-        ("models:Net(16).half()", r"is no call of Net"),
-        ("models:Net(16) + open('trapped', 'w')", r"is no call of Net"),
-        ("models:Net(" + "(" * 300 + ")" * 300 + ")", r"is no call of Net"),
-        ("models:Net(" + "9" * 5000 + ")", r"is no call of Net"),
+        ("models:Net(open('trapped', 'w'))", r"open\('trapped', 'w'\) is not a literal; give numbers, strings, lists"),
+        ("models:Net(__import__('os').system('touch trapped'))", r"is not a literal"),
+        ("models:Net(*[1])", r"\*\[1\] is not a literal"),
+        ("models:Net(**{'a': 1})", r"is not a literal"),
+        ("models:Net(width=width)", r"--model models:Net\(width=width\): width is not a literal"),
+        ("models:Net(16", r"is not a call of Net; write its arguments as Python does, as in 'models:Net\(16\)'"),
+        ("models:Net(16)(2)", r"is not a call of Net"),
+        ("models:Net(16).half()", r"is not a call of Net"),
+        ("models:Net(16) + open('trapped', 'w')", r"is not a call of Net"),
+        ("models:Net(" + "(" * 300 + ")" * 300 + ")", r"is not a call of Net"),
+        ("models:Net(" + "9" * 5000 + ")", r"is not a call of Net"),
     ],
     ids=str,
 )

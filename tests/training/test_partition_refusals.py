@@ -86,7 +86,7 @@ def test_labels_and_groups_that_do_not_belong_together_are_refused() -> None:
         partition("iid", LABELS, 9, 4, seed=0)
     with pytest.raises(FedscopeError, match=r"have the label -1, but there are 10 classes, counted from 0; correct"):
         partition("iid", LABELS - 1, 10, 4, seed=0)
-    with pytest.raises(FedscopeError, match=r"class \d lies in superclasses \d and \d; give each class one superclass"):
+    with pytest.raises(FedscopeError, match=r"class \d is in superclasses \d and \d; give each class one superclass"):
         partition("pachinko", LABELS, 10, 4, seed=0, groups={"superclass": np.arange(400) % 5})
 
 

@@ -205,7 +205,7 @@ def test_another_model_is_refused_by_what_differs(state: State, own: dict[str, A
         ("lost.pt", r"lost\.pt does not exist; .* has net\.pt, text\.pt; give one of them"),
         (
             "runs/ima@last",
-            r"model\.weights = '/.*runs/ima@last' is no file; write a run's model to one: fedscope export",
+            r"model\.weights = '/.*runs/ima@last' is not a file; write a run's model to one: fedscope export",
         ),
         ("folder", r"folder is a folder, not a model's file; give a regular file"),
         ("text.pt", r"text\.pt .*"),

@@ -245,7 +245,7 @@ def spoiled(name: str, folder: Path) -> tuple[Path, Callable[[bytes], bytes]]:
         ("lengths", r"x_train has 30 samples, but y_train has 29 labels"),
         ("code", r"test_batch asks for builtins.eval, which may run code"),
         ("cut", r"test_batch is truncated or not a pickle of arrays"),
-        ("no labels", r"test_batch is no batch of CIFAR, which has data, labels"),
+        ("no labels", r"test_batch is not a batch of CIFAR, which has data, labels"),
         ("not rows", r"data has shape \[2, 9\] of float64; CIFAR's is \[N, 3072\] of uint8"),
         ("objects", r"has no numbers as data"),
         ("few labels", r"has 2 images, but 1 labels"),
@@ -400,7 +400,7 @@ def test_damaged_writers_and_pairs_are_refused(tmp_path: Path) -> None:
         (np.zeros((2, 28, 28)), [0], r"writer f1 has pixels \[2, 28, 28\] of float64 and 1 labels"),
         (np.zeros((2, 28, 28), "S1"), [0, 1], r"writer f1 has pixels \[2, 28, 28\] of \|S1 and 2 labels"),
         (np.zeros((2, 28, 28)), [0, 62], r"writer f1 has the label 62; the classes of FEMNIST are 0 to 61"),
-        (np.zeros((2, 28, 28)), [0, 0.5], r"writer f1 has labels that are no whole numbers; copy the file again"),
+        (np.zeros((2, 28, 28)), [0, 0.5], r"writer f1 has labels that are not whole numbers; copy the file again"),
     ):
         with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
             file["examples/f1/pixels"], file["examples/f1/label"] = pixels, labels

@@ -260,7 +260,7 @@ def test_a_state_that_was_not_recorded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FedscopeError,
         match=r"--from-state: what fedadam kept after round 2 of .*adam \(m, steps, v\) was not recorded, because "
-        r"record\.globals leaves that round out; leave --from-state out, and fedadam starts anew",
+        r"record\.globals leaves that round out; leave --from-state out, and fedadam starts with an empty state",
     ):
         again(run, 3, "fedadam", from_state=True)
     assert again(run, 2, "fedadam", from_state=True).state == "recorded"

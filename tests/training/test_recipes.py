@@ -458,7 +458,7 @@ def test_an_unknown_recipe_is_refused_with_the_nearest(name: str, sentence: str)
 
 def test_an_unknown_paper_is_refused() -> None:
     with pytest.raises(
-        FedscopeError, match=r"'imma' is no paper; did you mean \"ima\"\?; there are fedsa, fedswa, ima"
+        FedscopeError, match=r"'imma' is not a paper; did you mean \"ima\"\?; there are fedsa, fedswa, ima"
     ):
         recipes("imma")
 

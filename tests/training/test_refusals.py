@@ -94,7 +94,7 @@ def test_settings_out_of_range_are_refused(shelf: Any, name: str, key: str, valu
     if limit.startswith("off: "):
         says = f"would switch the method off; give a number greater than 0, or {limit[5:]}"
     elif limit.startswith("type: "):
-        says = f"{'is no choice' if isinstance(value, str) else 'has the wrong type'}: it takes one of {limit[6:]}"
+        says = f"{'is not a choice' if isinstance(value, str) else 'has the wrong type'}: it takes one of {limit[6:]}"
     shown = f"{value:g}" if isinstance(value, float | int) else repr(value)
     with pytest.raises(FedscopeError, match=re.escape(f"{kind.section}.{key} = {shown} {says}") + "$"):
         kind(**{key: value})

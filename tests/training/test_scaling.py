@@ -196,7 +196,7 @@ def test_without_a_scale_nothing_is_said() -> None:
 @pytest.mark.parametrize("scale", [0, -0.1, 1.01, float("nan"), float("inf")])
 def test_what_is_no_share_of_a_set_up_is_refused(scale: float) -> None:
     with pytest.raises(
-        FedscopeError, match=r"--scale \S+ is no share of a set-up; give a number above 0 and at most 1"
+        FedscopeError, match=r"--scale \S+ is not a share of a set-up; give a number above 0 and at most 1"
     ):
         Setup("ima/fig1", scale=scale).config(None)
 

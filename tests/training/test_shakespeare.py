@@ -117,7 +117,7 @@ def test_tokens_are_decoded_once(tff: Path, tmp_path: Path, monkeypatch: pytest.
         ("foreign", r"is not a file of Federated Shakespeare: it has no group examples; copy it again"),
         ("name", r"shakespeare_test.h5 is damaged: a role is called b'LEAR\\xff'; copy it again"),
         ("cut", r"shakespeare_test.h5 is truncated .*; it should be a file of Federated Shakespeare: copy it again"),
-        ("text", r"shakespeare_test.h5 is not a file of Federated Shakespeare: it is no HDF5 file"),
+        ("text", r"shakespeare_test.h5 is not a file of Federated Shakespeare: it is not an HDF5 file"),
     ],
 )
 def test_damaged_and_foreign_files_are_one_sentence(tff: Path, spoil: str, message: str) -> None:
@@ -150,9 +150,7 @@ def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path: Path) -
     ):
         load_data(f"shakespeare:{tmp_path}")
     write_tff(tmp_path)
-    with pytest.raises(
-        FedscopeError, match=r"shakespeare_test.h5 is a file; give the folder that it lies in, --data sh"
-    ):
+    with pytest.raises(FedscopeError, match=r"shakespeare_test.h5 is a file; give its folder, --data sh"):
         load_data(f"shakespeare:{tmp_path}/shakespeare_test.h5")
     (tmp_path / "shakespeare_train.h5").unlink()
     with pytest.raises(

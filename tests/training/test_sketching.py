@@ -104,6 +104,8 @@ def test_a_run_with_sketches_is_resumed_and_branched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 15, 1_000_001])
 def test_sizes_that_say_nothing_are_refused(size: int) -> None:
-    said = rf"record\.sketch = {size} is no size for a sketch, .* give 16 to 1,000,000 numbers a client, or 0 for none"
+    said = (
+        rf"record\.sketch = {size} is not a size for a sketch, .* give 16 to 1,000,000 numbers a client, or 0 for none"
+    )
     with pytest.raises(FedscopeError, match=said):
         Config.read({"record": {"sketch": size}})

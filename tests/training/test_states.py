@@ -199,7 +199,9 @@ def test_a_branch_to_another_method_starts_its_state_anew_and_says_so(whole: Any
     notes = branch_notes(run, 3, Config.read(merge(run.config, changes)))
     assert len(notes) == 2
     assert "client method scaffold keeps" in notes[0]
-    assert notes[0].endswith("which the history, made with sgd, does not have: it starts anew after round 3")
+    assert notes[0].endswith(
+        "which the history, made with sgd, does not have: it starts with an empty state after round 3"
+    )
     assert "server method fedadam keeps" in notes[1]
 
 
@@ -293,7 +295,7 @@ def test_states_that_were_thinned_away_are_missed_in_words(tmp_path: Path) -> No
     with pytest.raises(FedscopeError, match=r"what client \d kept of round \d is in none of its files any more"):
         Replayer.of(run).local_draws(6, 2)
     run = train(config("fedcm", record={"globals": "none"}), tmp_path / "globals")
-    with pytest.raises(FedscopeError, match=r"what was sent beside the model in round 5 is not recorded"):
+    with pytest.raises(FedscopeError, match=r"what was sent with the model in round 5 is not recorded"):
         Replayer.of(run).replay(run.round(5), 2)
 
 

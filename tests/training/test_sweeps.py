@@ -238,12 +238,12 @@ def test_a_setting_of_all_runs_is_none_that_the_recipe_varies() -> None:
 
 def test_from_python_axes_are_mappings_or_cells() -> None:
     for axes, sentence in (
-        ({"method": "fma"}, r"method has 'fma', which is no list of values; give one, as in \['fma'\]"),
+        ({"method": "fma"}, r"method has 'fma', which is not a list of values; give one, as in \['fma'\]"),
         (
             "method=fma,ima",
             r"axes are 'method=fma,ima', a text; give settings with their values, as \{.method.: \[.fma., .ima.\]\}$",
         ),
-        ({"method": []}, r"method has \[\], which is no list of values"),
+        ({"method": []}, r"method has \[\], which is not a list of values"),
         ({"run.rounds": [2, 2]}, "run.rounds has the value 2 twice"),
         ({"rounds": [2, 3]}, r"'rounds' is not a setting .*; did you mean \"run\.rounds\""),
         ([[{"run.rounds": 2}], [{"run.rounds": 3}]], "run.rounds is varied twice; give all of its values in one axis"),
@@ -304,11 +304,17 @@ def damaged(change: Callable[[dict[str, Any]], None], folder: Path) -> None:
             lambda raw: raw["runs"][0].update(config={"run": {"rounds": "many"}}),
             "run.rounds = 'many' has the wrong type",
         ),
-        (lambda raw: raw["runs"][0].update(name="../../elsewhere"), "its run '../../elsewhere' is none of a sweep's"),
-        (lambda raw: raw["runs"][0].update(name="ima"), "its run 'ima' is none of a sweep's"),
-        (lambda raw: raw["runs"][0].update(arguments=["--task", "evil:main"]), "its run 'fma' is none of a sweep's"),
-        (lambda raw: raw["runs"][0].update(arguments=["--resume"]), "its run 'fma' is none of a sweep's"),
-        (lambda raw: raw["runs"][0].update(after=["nobody", 1]), "its run 'fma' is none of a sweep's"),
+        (
+            lambda raw: raw["runs"][0].update(name="../../elsewhere"),
+            "its run '../../elsewhere' does not belong to a sweep",
+        ),
+        (lambda raw: raw["runs"][0].update(name="ima"), "its run 'ima' does not belong to a sweep"),
+        (
+            lambda raw: raw["runs"][0].update(arguments=["--task", "evil:main"]),
+            "its run 'fma' does not belong to a sweep",
+        ),
+        (lambda raw: raw["runs"][0].update(arguments=["--resume"]), "its run 'fma' does not belong to a sweep"),
+        (lambda raw: raw["runs"][0].update(after=["nobody", 1]), "its run 'fma' does not belong to a sweep"),
     ],
 )
 def test_a_plan_that_no_sweep_has_written_is_refused(
@@ -331,9 +337,9 @@ def test_a_file_that_is_no_plan_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"is no sweep: it has no sweep\.json; give the --out of fedscope sweep"):
+    with pytest.raises(FedscopeError, match=r"is not a sweep: it has no sweep\.json; give the --out of fedscope sweep"):
         Sweep.open(tmp_path)
-    with pytest.raises(FedscopeError, match=r"is no sweep: it has no sweep\.json"):
+    with pytest.raises(FedscopeError, match=r"is not a sweep: it has no sweep\.json"):
         Sweep.open(tmp_path / "nowhere")
 
 
@@ -341,7 +347,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     plan = plan_of("method=fma,ima")
     (tmp_path / "thesis.tex").write_text("mine")
     (tmp_path / "config.toml").write_text("mine")
-    with pytest.raises(FedscopeError, match=r"exists and is no sweep: it holds config\.toml; give another --out"):
+    with pytest.raises(FedscopeError, match=r"exists and is not a sweep: it holds config\.toml; give another --out"):
         train_plan(plan, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml", "thesis.tex"]
     with pytest.raises(FedscopeError, match="exists and is a file; give another --out"):

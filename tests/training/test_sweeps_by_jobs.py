@@ -73,7 +73,10 @@ def test_what_is_about_jobs_is_refused_without_them(capsys: pytest.CaptureFixtur
             ["--job", "timeout=5", "--launcher", "processes"],
             '--job timeout is not a setting of jobs; did you mean "tim',
         ),
-        (["--job", "mem_gb=x", "--launcher", "processes"], "--job mem_gb=x is no memory; give GB, as in mem_gb=16"),
+        (
+            ["--job", "mem_gb=x", "--launcher", "processes"],
+            "--job mem_gb=x is not a memory size; give GB, as in mem_gb=16",
+        ),
     ):
         assert run(["sweep", "method=fma,ima", *words]) == 2
         said = capsys.readouterr().err

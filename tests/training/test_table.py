@@ -248,7 +248,7 @@ def test_both_models_of_a_run_stand_side_by_side(tmp_path: Path) -> None:
     expected = [1 - statistics.fmean(column(run, name)[-2:]) for name in ("test_error", "averaged_test_error")]
     assert [cell.mean for cell in found.cells] == pytest.approx(expected, abs=1e-12)
     assert table(run, last=2).cells[0].mean == pytest.approx(expected[1], abs=1e-12), "the deployed one is the averaged"
-    with pytest.raises(FedscopeError, match=r"--of 'avg' is no model; give deployed, global, averaged, both"):
+    with pytest.raises(FedscopeError, match=r"--of 'avg' is not a model; give deployed, global, averaged, both"):
         table(run, of="avg")
 
 
@@ -271,7 +271,7 @@ def test_the_figure_is_against_the_columns_setting(grid: dict[tuple[str, float, 
         means = [100 * statistics.fmean(tail(grid[method, share, s], 2) for s in SEEDS) for share in SHARES]
         assert line.get_xdata().tolist() == list(SHARES)
         assert line.get_ydata().tolist() == pytest.approx(means, abs=1e-9)
-    with pytest.raises(FedscopeError, match=r"no numbers of one setting, so there is nothing to draw"):
+    with pytest.raises(FedscopeError, match=r"not numbers of one setting, so there is nothing to draw"):
         table([grid["fma", 1.0, 0], grid["fedavgm", 1.0, 0]]).figure()
 
 
@@ -343,16 +343,16 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
         table([])
     with pytest.raises(FedscopeError, match=r"fma-1.0-0 and fma-1.0-0 are the same run .* leave one out"):
         table([runs[0], runs[0]])
-    with pytest.raises(FedscopeError, match=r"--target 80 is no accuracy; give one above 0 and at most 1"):
+    with pytest.raises(FedscopeError, match=r"--target 80 is not an accuracy; give one above 0 and at most 1"):
         table(runs, target=80)
-    with pytest.raises(FedscopeError, match=r"--target 0\.5 is no accuracy; give one above 0 and at most 1"):
+    with pytest.raises(FedscopeError, match=r"--target 0\.5 is not an accuracy; give one above 0 and at most 1"):
         table(runs, target="0.5")  # type: ignore[arg-type]
     for last in (0, 2.5, "3"):
-        with pytest.raises(FedscopeError, match=rf"--last {last} is no number of rounds; give 1 or more"):
+        with pytest.raises(FedscopeError, match=rf"--last {last} is not a number of rounds; give 1 or more"):
             table(runs, last=last)  # type: ignore[arg-type]
     with pytest.raises(FedscopeError, match=r'--measure accurcy is .* did you mean "test_accuracy"\? there are'):
         table(runs, measures="accurcy")
-    with pytest.raises(FedscopeError, match=r"--baseline 'ima' is no row.*the rows are fma"):
+    with pytest.raises(FedscopeError, match=r"--baseline 'ima' is not a row.*the rows are fma"):
         table(runs, baseline="ima")
     with pytest.raises(FedscopeError, match=r"--format 'tex' is not known"):
         table(runs).text("tex")

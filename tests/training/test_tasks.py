@@ -275,7 +275,7 @@ def test_models_and_tasks_that_do_not_fit(here: Path, tmp_path: Path) -> None:
     ):
         train(config_for("text", model={"name": "mlp", "hidden": [4]}), tmp_path / "run")
     with pytest.raises(
-        FedscopeError, match=r'model.task regressoin is no task that fedscope knows; did you mean "regres'
+        FedscopeError, match=r'model.task regressoin is not a task that fedscope knows; did you mean "regres'
     ):
         Config.read({"model": {"task": "regressoin"}})
     with pytest.raises(FedscopeError, match=r"y_train contains .* labels are whole numbers"):
@@ -292,15 +292,13 @@ def test_a_task_of_ones_own_is_trained_and_resumed_by_whoever_names_it(here: Pat
     made = Run.open(out)
     assert made.config["model"]["task"] == "owntasks:Huber(0.5)"  # type: ignore[index]
     (made.path / "rounds/00002.h5").unlink()
-    with pytest.raises(
-        FedscopeError, match=r"its task owntasks:Huber\(0.5\) is code of one's own.*give --task owntasks"
-    ):
+    with pytest.raises(FedscopeError, match=r"its task owntasks:Huber\(0.5\) is your own code.*give --task owntasks"):
         resume(out)
     with pytest.raises(FedscopeError, match=r"is trained with the task owntasks.*, and regression is another"):
         resume(out, task="regression")
     assert run(["train", "--resume", out, *task]) == 0
     assert Run.open(out).rounds == (1, 2)
-    with pytest.raises(FedscopeError, match="is code of one's own, which no file is asked for"):
+    with pytest.raises(FedscopeError, match="is your own code, which is never loaded from a file"):
         data_of(Run.open(out))
     assert run(["line", f"{out}@1", f"{out}@2", "--points", "3", "--out", str(tmp_path / "line")]) == 2
     assert run(["line", f"{out}@1", f"{out}@2", "--points", "3", "--out", str(tmp_path / "line"), *task]) == 0
@@ -317,7 +315,7 @@ def test_a_task_of_ones_own_is_trained_and_resumed_by_whoever_names_it(here: Pat
 
 def test_a_file_names_no_code_to_train_with(here: Path, tmp_path: Path) -> None:
     config = config_for("wave", model={"task": "owntasks:absolute"})
-    with pytest.raises(FedscopeError, match=r"model.task = 'owntasks:absolute': its task .* no file is asked for"):
+    with pytest.raises(FedscopeError, match=r"model.task = 'owntasks:absolute': its task .* never loaded from a file"):
         train(config, tmp_path / "run")
     made = train(config, tmp_path / "run", task="owntasks:absolute", workers=1)
     assert np.isfinite(made.metrics()["test_loss"]).all()
@@ -333,10 +331,10 @@ def test_a_file_names_no_code_to_train_with(here: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "sentence"),
     [
-        ("owntasks:nothing", "--task owntasks:nothing: nothing() returned a int, which is no task"),
+        ("owntasks:nothing", "--task owntasks:nothing: nothing() returned a int, which is not a task"),
         ("owntasks:missing", "owntasks"),
         ("nowhere:loss", "--task nowhere:loss: there is no module nowhere"),
-        ("squared", "--task squared is no task that fedscope knows"),
+        ("squared", "--task squared is not a task that fedscope knows"),
     ],
 )
 def test_tasks_that_are_none(here: Path, task: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

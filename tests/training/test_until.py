@@ -86,7 +86,7 @@ def test_a_branch_waits_too(tmp_path: Path) -> None:
 
 
 def test_a_round_that_is_there_is_no_round_to_stop_after(tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"^--until 0 is no round; they are counted from 1$"):
+    with pytest.raises(FedscopeError, match=r"^--until 0 is not a round; they are counted from 1$"):
         train(config("fma"), tmp_path / "run", until=0)
     assert not (tmp_path / "run").exists()
     run = train(config("fma"), tmp_path / "run", until=3)

@@ -177,7 +177,7 @@ def test_a_window_beyond_the_run_is_said(tmp_path: Path) -> None:
 def test_what_is_no_window_or_cannot_be_had_in_parts_is_refused(tmp_path: Path) -> None:
     run = recorded_rows(tmp_path / "run", 3)
     for windows, sentence in (
-        ("5,x", r"--windows 5,x: 'x' is no number; write 5,10,50"),
+        ("5,x", r"--windows 5,x: 'x' is not a number; write 5,10,50"),
         ([1], r"--windows 1: a window of 1 averages nothing, and global, W = 1, is always there; give numbers from 2"),
     ):
         with pytest.raises(FedscopeError, match=sentence):

@@ -55,12 +55,12 @@ class IMA(AverageMethod):
         keeps="the last P globals",
     )
 
-    window: int = setting(5, "P: how many of the last globals are averaged", least=1)
+    window: int = setting(5, "P: number of last globals that are averaged", least=1)
     start: int | None = setting(None, "t_s: the first round that is averaged; default ceil(0.75 R)", least=1)
     explore: Literal["exp", "const", "cyclic", "triangle", "epochs", "stage", "none"] = setting(
-        "exp", "schedule of the mild exploration from t_s on"
+        "exp", "schedule of the learning rate for mild exploration, from t_s on"
     )
-    explore_decay: float = setting(0.03, "decay a round of `exp`", least=0, below=1)
+    explore_decay: float = setting(0.03, "decay per round of `exp`", least=0, below=1)
     explore_low: float = setting(5e-5, "rate of `const`, lowest rate of `cyclic` and `triangle`", above=0)
     explore_high: float | None = setting(
         None, "highest rate of `cyclic` (default 0.01) and `triangle` (default eta_{t_s})", above=0

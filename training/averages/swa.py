@@ -44,9 +44,9 @@ class SWA(AverageMethod):
 
     start: int | None = setting(None, "s: the first round of the first cycle; default ceil(0.75 R)", least=1)
     cycle: int = setting(10, "c: rounds of a cycle; 10 or 20 in the papers", least=2)
-    low: float = setting(0.01, "the rate at a cycle's end, as a share of eta_t", above=0, most=1)
+    low: float = setting(0.01, "rate at a cycle's end, as a share of eta_t", above=0, most=1)
     include_start: bool = setting(True, "the mean begins with the model that the cycles start from", before=False)
-    full_first: bool = setting(False, "a cycle's first round has the full rate eta_t, see the method", before=True)
+    full_first: bool = setting(False, "the first round of a cycle has the full rate eta_t, see the method", before=True)
 
     def settle(self, config: Config) -> SWA:
         """s = ceil(0.75 R) where none was given.

@@ -43,7 +43,7 @@ class WIMA(AverageMethod):
         keeps="the sum of the last W globals",
     )
 
-    window: int = setting(100, "W: how many of the last globals are averaged", least=2)
+    window: int = setting(100, "W: number of last globals that are averaged", least=2)
     parts: Literal["all", "features", "classifier"] = setting("all", "which parameters are averaged")
 
     @property

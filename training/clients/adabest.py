@@ -17,7 +17,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class AdaBest(ClientMethod):
-    """Local SGD along g − μ_i h_i, where h_i estimates client i's drift and fades with the rounds it was away.
+    """Local SGD along g − μ_i h_i; h_i estimates client i's drift and fades with the rounds since its last one.
 
     All [P]; the correction comes after clipping. Afterwards h_i⁺ = h_i/(t − t_last) + (w − θ_i), kept by client id;
     h_i = 0 before the client's first participation, which is therefore SGD's.
@@ -46,7 +46,7 @@ class AdaBest(ClientMethod):
     vectors_kept: ClassVar[int] = 1
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
 
-    mu: float = setting(0.02, "μ: strength of the drift's correction", above=0, off="--client sgd")
+    mu: float = setting(0.02, "μ: strength of the drift correction", above=0, off="--client sgd")
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """``samples_a_step``, m̄, and ``participations``, how many it is the mean of; both 0, [1]."""

@@ -13,7 +13,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class Ditto(ClientMethod):
-    """Plain SGD for the federation, and beside it a model v of the client's own that is pulled towards the one sent.
+    """Plain SGD for the federation; each client also trains its own model v, which is pulled towards the model sent.
 
     v ← v − η(g(v) + λ(v − w)), with w the model sent and λ ``pull``. v is the client's from its last participation; the
     first time it is w (**chosen**; the paper starts everybody from one model). What goes back is SGD's θ, bit for bit:
@@ -27,15 +27,19 @@ class Ditto(ClientMethod):
     """
 
     about: ClassVar[About] = About(
-        "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) beside SGD's θ", keeps="v by client"
+        "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) in addition to SGD's θ", keeps="v by client"
     )
     vectorised: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     own_model: ClassVar[str] = "personal"
     vectors_kept: ClassVar[int] = 1
 
-    pull: float = setting(0.001, "λ: pull of the client's own model towards the one sent", above=0, off="--client sgd")
-    personal_epochs: int | None = setting(None, "epochs of the client's own model; default: as many as epochs", least=1)
+    pull: float = setting(
+        0.001, "λ: pull of the client's own model towards the model sent", above=0, off="--client sgd"
+    )
+    personal_epochs: int | None = setting(
+        None, "epochs for the client's own model; default: the value of epochs", least=1
+    )
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs of SGD from w, then those of v."""

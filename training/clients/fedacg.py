@@ -13,7 +13,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedACG(ClientMethod):
-    """Local SGD on the loss + β‖θ − start‖², where start is the look-ahead model that was sent.
+    """Local SGD on the loss + β‖θ − start‖²; start is the look-ahead model that was sent.
 
     A step follows g + 2β(θ − start), all [P]: the penalty's own gradient, added after clipping. The training loss that
     is recorded is without the penalty. The penalty has no ½, so these clients are FedProx's with μ = 2β.

@@ -20,7 +20,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedALA(ClientMethod):
-    """Each client starts from its own mixture of its last model and the one sent, with mixing weights that it learns.
+    """Each client starts from a mixture of its own last model and the model sent; it learns the mixing weights.
 
     Lower layers start as sent. The top ``layers`` start from θ_old + (w − θ_old)⊙A, elementwise, with θ_old what the
     client trained at its last participation and A in [0, 1]: 0 keeps the client's own, 1 takes what was sent. A layer
@@ -58,12 +58,12 @@ class FedALA(ClientMethod):
     own_start: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
 
-    layers: int = setting(1, "how many layers, from the top, are mixed", least=1)
-    portion: float = setting(0.8, "s: share of the client's samples that A is learnt on", above=0, most=1)
+    layers: int = setting(1, "number of layers, from the top, that are mixed", least=1)
+    portion: float = setting(0.8, "s: share of the client's samples used to learn A", above=0, most=1)
     mixing_lr: float = setting(0.01, "η_A: learning rate of A", above=0, off="--client sgd")
-    threshold: float = setting(0.1, "deviation of the last losses below which A has converged", above=0)
-    window: int = setting(10, "how many of the last epochs' losses that deviation is over", least=2)
-    most_epochs: int = setting(100, "epochs after which A's first learning ends in any case", least=1)
+    threshold: float = setting(0.1, "A has converged when the last losses deviate less than this", above=0)
+    window: int = setting(10, "number of last epochs whose losses count for that deviation", least=2)
+    most_epochs: int = setting(100, "most epochs for learning A the first time", least=1)
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """Nothing is sent beside the model."""

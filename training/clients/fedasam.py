@@ -14,7 +14,7 @@ from ..shared.sharpness_aware import SharpnessAware, adaptive_ascent, weight_mas
 
 @dataclass(frozen=True)
 class FedASAM(SharpnessAware):
-    """Local SGD with the gradient at θ + ε, ε = ρ T² g/‖T g‖, which moves large weights further; two passes a step.
+    """Local SGD with the gradient at θ + ε, ε = ρ T² g/‖T g‖, which moves large weights further; two passes per step.
 
     All [P]; T = abs θ + η on weights and 1 on biases. Chosen: a bias is a parameter with ``bias`` in the last part of
     its name, and all others are weights, a GroupNorm's scale among them, as in the authors' code. The rest is as in
@@ -35,8 +35,8 @@ class FedASAM(SharpnessAware):
     )
     vectorised: ClassVar[bool] = True
 
-    sam_rho: float = setting(0.7, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
-    sam_eta: float = setting(0.2, "η: added to every weight's size, so that weights near 0 move too", least=0)
+    sam_rho: float = setting(0.7, "ρ: distance uphill at which the gradient is taken", above=0, off="--client sgd")
+    sam_eta: float = setting(0.2, "η: added to the size of every weight, so that weights near 0 move too", least=0)
 
     def train(self, task: LocalTask) -> LocalUpdate:
         weights = task.place.tensor(weight_mask(task.facts.layout))

@@ -18,7 +18,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedBABU(ClientMethod):
-    """The head stays as it was initialised while the body is federated; a client fine-tunes for a model of its own.
+    """The body is federated and the head keeps its initial values; each client fine-tunes its own model.
 
     θ ← θ − η g with g = 0 on the head, after weight decay and clipping (the norm that ``clip`` bounds is the whole
     gradient's, **chosen**), so the head never moves and only P − H parameters travel, H those of the head.
@@ -42,8 +42,8 @@ class FedBABU(ClientMethod):
     personal: ClassVar[bool] = True
     freezes_head: ClassVar[bool] = True
 
-    fine_tune_epochs: int = setting(10, "epochs of fine-tuning for a client's own model", least=1)
-    fine_tune: Literal["all", "head", "body"] = setting("head", "what a client fine-tunes for its own model")
+    fine_tune_epochs: int = setting(10, "epochs of fine-tuning of a client's own model", least=1)
+    fine_tune: Literal["all", "head", "body"] = setting("head", "part that a client fine-tunes for its own model")
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """Nothing is sent beside the model."""

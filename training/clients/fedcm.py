@@ -18,7 +18,7 @@ from ..shared.server_steps import weighted_update
 
 @dataclass(frozen=True)
 class FedCM(ClientMethod):
-    """Local SGD along a·g + (1 − a)·c, where c is the last cohort's mean step: momentum over rounds, in every step.
+    """Local SGD along a·g + (1 − a)·c; c is the last cohort's mean step, so each step has momentum over rounds.
 
     All [P]; g is clipped before it is mixed. c⁺ = −Σ p_i Δ_i/reach_i, in float64, row by row, with Δ_i = θ_i − w.
 
@@ -40,7 +40,7 @@ class FedCM(ClientMethod):
     )
     vectorised: ClassVar[bool] = True
 
-    alpha: float = setting(0.1, "a: share of the client's own gradient; 1 would be SGD", above=0, below=1)
+    alpha: float = setting(0.1, "a: share of the client's own gradient; 1 would be plain SGD", above=0, below=1)
 
     def begin(self, w: Weights, facts: Facts) -> State:
         """``momentum``: c = 0, [P]."""

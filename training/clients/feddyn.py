@@ -16,7 +16,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedDyn(ClientMethod):
-    """Local SGD on the loss − ⟨h_i, θ⟩ + (α/2)‖θ − w‖², where h_i is what client i's gradient was when it last stopped.
+    """Local SGD on the loss − ⟨h_i, θ⟩ + (α/2)‖θ − w‖²; h_i is client i's gradient at the end of its last round.
 
     A step follows g − h_i + α(θ − w), all [P], added after clipping; afterwards h_i⁺ = h_i − α(θ_i − w), kept by client
     id, with h_i = 0 before the client's first participation. Where local training ends at a stationary point,

@@ -24,7 +24,7 @@ from ..workbench import features_and_logits, head_layer
 
 @dataclass(frozen=True)
 class FedFA(ClientMethod):
-    """Clients pull their features towards one shared anchor a class, and teach their heads to know the anchors.
+    """Clients pull their features towards one shared anchor per class, and train their heads on the anchors.
 
     loss = CE + (λ/C) Σ_i ‖f_i − a_{y_i}‖² / n_{y_i}, and from round ``calibrate_from`` on + (1/C) Σ_c CE(head(a_c), c):
     features f [n, width] of a mini-batch, C classes, n_y of the mini-batch's samples in class y, anchors a [C, width].
@@ -59,7 +59,9 @@ class FedFA(ClientMethod):
     needs_classes: ClassVar[bool] = True
 
     anchor_weight: float = setting(0.1, "λ: weight of the distance to the anchors", above=0, off="--client sgd")
-    anchor_momentum: float = setting(0.9, "m: how much of an anchor an epoch keeps; 1 never moves it", least=0, most=1)
+    anchor_momentum: float = setting(
+        0.9, "m: share of an anchor that an epoch keeps; with 1 it never moves", least=0, most=1
+    )
     calibrate_from: int | None = setting(
         None, "first round in which heads learn the anchors; default ceil(0.25 R), after R: never", least=1
     )

@@ -25,7 +25,7 @@ from ..workbench import head_layer
 
 @dataclass(frozen=True)
 class FedGen(ClientMethod):
-    """The server learns from the clients' heads a generator of features, which clients train their own heads with.
+    """The server learns a generator of features from the clients' heads; clients train their heads with it.
 
     Client: loss = CE + γ_t (α CE(head(G(z′, y′)), y′) + β KL(softmax head(G(z, y)) ‖ softmax logits)), γ_t =
     decay^(t−1), on a mini-batch x, y of n samples: y′ [n] uniform over the classes, noise z, z′ [n, noise]; all means
@@ -67,16 +67,16 @@ class FedGen(ClientMethod):
     needs_head: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
 
-    clip: float = setting(10.0, "greatest norm of the mini-batch gradient; 0 clips nothing", least=0)
+    clip: float = setting(10.0, "largest norm of the mini-batch gradient; 0: no clipping", least=0)
     alpha: float = setting(10.0, "α: weight of the generated samples in the head's loss", least=0)
-    beta: float = setting(10.0, "β: weight of the distillation towards the head's answers to them", least=0)
-    decay: float = setting(0.98, "factor a round of α, β and generator_lr", above=0, most=1)
-    noise: int = setting(512, "numbers of noise that the generator takes", least=1)
+    beta: float = setting(10.0, "β: weight of the distillation towards the head's outputs on them", least=0)
+    decay: float = setting(0.98, "factor per round of α, β and generator_lr", above=0, most=1)
+    noise: int = setting(512, "size of the noise vector of the generator", least=1)
     hidden: int = setting(512, "width of the generator's hidden layer", least=1)
     generator_lr: float = setting(0.005, "learning rate of Adam for the generator, in round 1", above=0)
-    generator_steps: int = setting(50, "steps of the generator a round", least=1)
-    generator_batch: int = setting(32, "generated samples a step of the generator", least=2)
-    diversity: float = setting(1.0, "weight of the term that keeps generated features apart; 0: none", least=0)
+    generator_steps: int = setting(50, "generator steps per round", least=1)
+    generator_batch: int = setting(32, "generated samples per generator step", least=2)
+    diversity: float = setting(1.0, "weight of the term that keeps generated features different; 0: none", least=0)
 
     def settle(self, config: Config) -> Self:
         """Nothing to fill in.

@@ -22,7 +22,7 @@ _GAMMA = 0.2
 
 @dataclass(frozen=True)
 class FedMoSWA(FedSWA):
-    """FedSWA along the gradient less the client's own mean gradient, plus a momentum of everybody's.
+    """FedSWA along the gradient minus the client's own mean gradient, plus a momentum of all clients.
 
     θ ← θ − η_k (g − c_i + m), with c_i and m [P], and η_k FedSWA's. Afterwards c_i⁺ = c_i − m + (w − θ_i)/Σ_k η_k,
     which is the η-weighted mean of the client's own g, and m⁺ = m + γ·mean_S(c_i⁺ − m), an unweighted mean.
@@ -52,7 +52,7 @@ class FedMoSWA(FedSWA):
 
     gamma: float | None = setting(
         None,
-        "γ: how far the momentum m moves to the clients' mean gradient a round; default server.gamma, else 0.2",
+        "γ: how far m moves towards the clients' mean gradient per round; default server.gamma, else 0.2",
         above=0,
         most=1,
         off="--client fedswa",

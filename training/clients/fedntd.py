@@ -17,7 +17,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedNTD(ClientMethod):
-    """Clients keep to what the global model answers on the classes that a sample does not have.
+    """Clients keep the global model's outputs on the classes that a sample does not have.
 
     loss = CE + β τ² (1/n) Σ_x KL(softmax(g̃/τ) ‖ softmax(l̃/τ)), where g̃, l̃ [n, classes − 1] are the logits of the
     model that was sent and of the client's own on the same mini-batch x, y, without the true class y. The teacher is

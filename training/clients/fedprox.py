@@ -13,7 +13,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedProx(ClientMethod):
-    """Local SGD on the loss + (μ/2)‖θ − w‖², which holds each client near the model w that was sent.
+    """Local SGD on the loss + (μ/2)‖θ − w‖², which keeps each client near the model w that was sent.
 
     A step follows g + μ(θ − w), all [P]: the penalty's own gradient, added after clipping. The training loss that is
     recorded is without the penalty. Chosen: the paper solves each client's problem inexactly, by any solver; here it is

@@ -14,7 +14,7 @@ from ..shared.sharpness_aware import SharpnessAware, ascent
 
 @dataclass(frozen=True)
 class FedSAM(SharpnessAware):
-    """Local SGD with the gradient at θ + ε, ε = ρ g/‖g‖, the steepest point a distance ρ away; two passes a step.
+    """Local SGD with the gradient at θ + ε, ε = ρ g/‖g‖, the steepest point at distance ρ; two passes per step.
 
     All [P]; g = ∇L(θ) is the gradient of the loss alone, without weight decay λ. A step follows clip(∇L(θ + ε)) + λ θ,
     as in the authors' code: the gradient at θ + ε is clipped where ``clip`` asks for it, then weight decay at θ is
@@ -36,7 +36,7 @@ class FedSAM(SharpnessAware):
     )
     vectorised: ClassVar[bool] = True
 
-    sam_rho: float = setting(0.05, "ρ: how far uphill the gradient is taken", above=0, off="--client sgd")
+    sam_rho: float = setting(0.05, "ρ: distance uphill at which the gradient is taken", above=0, off="--client sgd")
 
     def train(self, task: LocalTask) -> LocalUpdate:
         return self.sharp_sgd(task, ascent(self.sam_rho))

@@ -15,7 +15,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedSWA(ClientMethod):
-    """SGD whose learning rate falls linearly inside each round towards ρη, and restarts with the next.
+    """SGD whose learning rate falls linearly towards ρη in each round and restarts in the next.
 
     θ ← θ − η_k g with η_k = η(1 − k/K) + ρη k/K at local step k = 0, ..., K − 1, η the round's rate and ρ ``lr_floor``.
     ρη itself is not reached. Written as η(1 − (1 − ρ)k/K), so that ρ = 1 is plain SGD, bit for bit.
@@ -28,7 +28,7 @@ class FedSWA(ClientMethod):
     vectorised: ClassVar[bool] = True
     changing_rate: ClassVar[bool] = True
 
-    lr_floor: float = setting(0.1, "ρ: what the rate falls towards in a round, as a share of it", above=0, most=1)
+    lr_floor: float = setting(0.1, "ρ: the rate falls towards this share of itself within a round", above=0, most=1)
 
     def rate(self, lr: float) -> Callable[[int, int], float]:
         """η_k of local step k of K, as a function of (k, K), in a round of rate ``lr``."""

@@ -30,10 +30,10 @@ class Mimicry(ClientMethod):
     """
 
     optimiser: Literal["momentum", "adam"] = setting("momentum", "the server optimiser that the clients mimic")
-    beta: float = setting(0.9, "β: decay of the mean gradient m a round", least=0, below=1)
-    beta2: float = setting(0.99, "β₂: decay of the mean squared gradient v a round; adam only", least=0, below=1)
+    beta: float = setting(0.9, "β: decay of the mean gradient m per round", least=0, below=1)
+    beta2: float = setting(0.99, "β₂: decay of the mean squared gradient v per round; adam only", least=0, below=1)
     tau: float = setting(1e-3, "τ: added to √v; adam only", above=0)
-    momentum: float = setting(0.0, "must stay 0: the momentum is the server's, see beta", least=0, below=1)
+    momentum: float = setting(0.0, "must stay 0: the server has the momentum, see beta", least=0, below=1)
 
     def settle(self, config: Config) -> Self:
         """Refuse a momentum of the local steps' own.
@@ -79,7 +79,7 @@ class Mimicry(ClientMethod):
 
 @dataclass(frozen=True)
 class MIME(Mimicry):
-    """Clients step as the server's optimiser would, its state frozen, along gradients corrected to the cohort's.
+    """Clients step like the server's optimiser with its state frozen, along gradients corrected to the cohort's.
 
     θ ← θ − η U(g(θ) − g(w) + c; s), with g(θ) and g(w) of the same mini-batch and c [P] the cohort's full gradient at
     w, weight decay included in all three. The cohort is surveyed before anybody trains: c = Σ p_i ∇F_i(w) (**chosen**:

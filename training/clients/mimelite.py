@@ -16,7 +16,7 @@ from .mime import Mimicry
 
 @dataclass(frozen=True)
 class MIMELite(Mimicry):
-    """Clients step as the server's optimiser would, its state frozen, along their own gradients: MIME uncorrected.
+    """Clients step like the server's optimiser with its state frozen, along their own gradients: MIME, uncorrected.
 
     θ ← θ − η U(g; s), with g clipped where asked. Each client also sends its full gradient at w, ∇F_i(w) [P], weight
     decay included; the state s takes in their mean c = Σ p_i ∇F_i(w) (**chosen**: the weights of FMA).

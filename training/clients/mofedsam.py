@@ -15,7 +15,7 @@ from .fedcm import FedCM
 
 @dataclass(frozen=True)
 class MoFedSAM(FedCM, SharpnessAware):
-    """FedCM over SAM's gradient: local SGD along a·G + (1 − a)·c, G = clip(∇L(θ + ε)) + λ θ; two passes a step.
+    """FedCM with SAM's gradient: local SGD along a·G + (1 − a)·c, G = clip(∇L(θ + ε)) + λ θ; two passes per step.
 
     All [P]; ε = ρ ∇L/‖∇L‖, λ is the weight decay, and G is what FedSAM follows. Chosen: weight decay is mixed with the
     rest of G, as FedCM mixes it here. c and the first round are as in FedCM, running statistics as in FedSAM. As ρ goes
@@ -34,7 +34,7 @@ class MoFedSAM(FedCM, SharpnessAware):
     )
     vectorised: ClassVar[bool] = True
 
-    sam_rho: float = setting(0.1, "ρ: how far uphill the gradient is taken", above=0, off="--client fedcm")
+    sam_rho: float = setting(0.1, "ρ: distance uphill at which the gradient is taken", above=0, off="--client fedcm")
 
     def train(self, task: LocalTask) -> LocalUpdate:
         return self.sharp_sgd(task, ascent(self.sam_rho), then=self.mix(task))

@@ -18,7 +18,7 @@ from ..workbench import features_and_logits
 
 @dataclass(frozen=True)
 class MOON(ClientMethod):
-    """Clients pull their features towards the global model's and away from those of their own last model.
+    """Clients pull their features towards those of the global model and away from those of their own last model.
 
     loss = CE + μ (1/n) Σ_x −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ), where s_g and s_p are the cosines of the
     features [n, width] of a mini-batch x with the features of the same x in the model that was sent and in the client's

@@ -16,7 +16,7 @@ from ..methods import About, ClientMethod, Exchange, State
 
 @dataclass(frozen=True)
 class SCAFFOLD(ClientMethod):
-    """Local SGD along g − c_i + c: the client's own mean gradient c_i is taken out, everybody's, c, put in.
+    """Local SGD along g − c_i + c: the client's mean gradient c_i is replaced by the mean over all clients, c.
 
     All [P]; the correction comes after clipping. Afterwards c_i⁺ = c_i − c + (w − θ_i)/reach_i, kept by client id, and
     c⁺ = c + (1/N) Σ_S (c_i⁺ − c_i), so that c = (1/N) Σ_i c_i over all N clients at all times. c and all c_i start at

@@ -11,7 +11,7 @@ from ..methods import About, ClientMethod
 
 @dataclass(frozen=True)
 class SGD(ClientMethod):
-    """theta <- theta - eta_t (grad of the batch's cross-entropy + weight_decay theta), with momentum where asked."""
+    """theta <- theta - eta_t (grad of the batch's cross-entropy + weight_decay theta), with momentum if set."""
 
     about: ClassVar[About] = About("SGD", "McMahan et al., FedAvg, AISTATS 2017", "θ ← θ − η g")
     vectorised: ClassVar[bool] = True

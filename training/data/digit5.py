@@ -1,5 +1,5 @@
-"""``digit5``: digits in five domains (MNIST, SVHN, USPS, SynthDigits, MNIST-M), as Li et al., "FedBN", ICLR 2021,
-distribute them: feature skew."""
+"""``digit5``: digits in five domains (MNIST, SVHN, USPS, SynthDigits, MNIST-M), as distributed by Li et al.,
+"FedBN", ICLR 2021: feature skew."""
 
 from __future__ import annotations
 

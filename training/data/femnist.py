@@ -1,5 +1,5 @@
-"""``femnist``: Caldas et al., "LEAF", 2018: digits and letters by writer, 62 classes, as TensorFlow Federated
-or LEAF distribute them."""
+"""``femnist``: Caldas et al., "LEAF", 2018: digits and letters by writer, 62 classes, in the form of TensorFlow
+Federated or LEAF."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def from_lists(place: str, x: Sequence[Any], y: Sequence[Any]) -> tuple[np.ndarr
         raise FedscopeError(f"{place} has an image of {has}; those of FEMNIST have 784 pixels")
     pixels = _numbers(x)
     if pixels.dtype.kind not in "iuf" or pixels.ndim != 2:
-        raise FedscopeError(f"{place} has pixels that are no numbers; copy the file again")
+        raise FedscopeError(f"{place} has pixels that are not numbers; copy the file again")
     return _as_bytes(place, pixels).reshape(-1, 28, 28), _classes(place, _numbers(y))
 
 
@@ -115,7 +115,7 @@ def _as_bytes(place: str, x: np.ndarray) -> np.ndarray:
 def _classes(place: str, y: np.ndarray) -> np.ndarray:
     """Labels as int64."""
     if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise FedscopeError(f"{place} has labels that are no whole numbers; copy the file again")
+        raise FedscopeError(f"{place} has labels that are not whole numbers; copy the file again")
     if not (known := (y >= 0) & (y < CLASSES)).all():
         raise FedscopeError(f"{place} has the label {y[~known][0]}; the classes of FEMNIST are 0 to {CLASSES - 1}")
     return y.astype(np.int64)

@@ -58,7 +58,7 @@ def _refuse_circles(place: str, root: Path) -> None:
     for folder, inside, _ in os.walk(root):
         for link in (Path(folder, name) for name in inside if Path(folder, name).is_symlink()):
             if link.parent.resolve().is_relative_to(link.resolve()):
-                raise FedscopeError(f"{place}: {link} is a link to a folder that it lies in; remove it")
+                raise FedscopeError(f"{place}: {link} is a link to a folder that contains it; remove it")
 
 
 PROVIDES = load

@@ -1,4 +1,4 @@
-"""``npz:PATH``: the user's own arrays in one NumPy file."""
+"""``npz:PATH``: your own arrays in one NumPy file."""
 
 from __future__ import annotations
 

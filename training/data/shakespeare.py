@@ -1,5 +1,5 @@
-"""``shakespeare``: Caldas et al., "LEAF", 2018: what the roles of Shakespeare's plays say, to learn the next character,
-as TensorFlow Federated (16,068 + 2,356 snippets by 715 roles) or LEAF distribute it."""
+"""``shakespeare``: Caldas et al., "LEAF", 2018: lines of roles in Shakespeare's plays, to predict the next
+character, from TensorFlow Federated (16,068 + 2,356 snippets by 715 roles) or LEAF."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ class Job:
         """submitit raises its own where it does not queue the job again."""
         if "timed-out too many times" in str(error):
             return (
-                f"its time was over too often; what is complete is kept, and the same command goes on: give --job "
-                f"timeout_min or max_num_timeout more, see {self.errand.log}"
+                "it ran out of time too often; what is complete is kept, and the same command continues: give a "
+                f"larger --job timeout_min or max_num_timeout, see {self.errand.log}"
             )
         return f"ended with {type(error).__name__}: {error}, see {self.errand.log}"
 

@@ -66,11 +66,11 @@ class JobSettings:
         if self.mem_gb is not None:
             number = isinstance(self.mem_gb, int | float) and not isinstance(self.mem_gb, bool)
             if not number or not 0 < self.mem_gb < math.inf:
-                raise FedscopeError(f"--job mem_gb={self.mem_gb} is no memory; give GB, as in mem_gb=16")
+                raise FedscopeError(f"--job mem_gb={self.mem_gb} is not a memory size; give GB, as in mem_gb=16")
         for name in _TEXTS:
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or not text.strip() or "\n" in text):
-                raise FedscopeError(f"--job {name}={text!r} is no name; give one of the cluster's")
+                raise FedscopeError(f"--job {name}={text!r} is not a name; give one of the cluster's")
         if self.signal_delay_s >= 60 * self.timeout_min:
             raise FedscopeError(
                 f"--job signal_delay_s={self.signal_delay_s} leaves nothing of timeout_min={self.timeout_min}; "

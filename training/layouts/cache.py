@@ -66,7 +66,7 @@ def decoded_once(
         try:
             return made(*_read(place, state))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            warnings.warn(f"{place}: {error}; decoding {shown} anew", FedscopeWarning, stacklevel=3)
+            warnings.warn(f"{place}: {error}; decoding {shown} again", FedscopeWarning, stacklevel=3)
     with _workplace(shown, place) as work:
         arrays, groups = decode(work.room)
         data = made(arrays, groups)

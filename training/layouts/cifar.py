@@ -41,7 +41,7 @@ def _read(path: Path, labels: Sequence[bytes]) -> tuple[np.ndarray, list[np.ndar
     batch = read_pickle(path)
     if not isinstance(batch, dict) or any(key not in batch for key in (b"data", *labels)):
         wanted = ", ".join(key.decode() for key in (b"data", *labels))
-        raise FedscopeError(f"{path} is no batch of CIFAR, which has {wanted}; copy it again")
+        raise FedscopeError(f"{path} is not a batch of CIFAR, which has {wanted}; copy it again")
     rows = array_of(path, batch[b"data"], "data")
     if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != _ROW:
         raise FedscopeError(

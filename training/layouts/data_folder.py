@@ -90,9 +90,7 @@ def folder_with(
     """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`located`."""
     folders = folders_of(name, argument, inside)
     if argument and folders[0].is_file():
-        raise FedscopeError(
-            f"--data {name}:{argument} is a file; give the folder that it lies in, --data {name}:{folders[0].parent}"
-        )
+        raise FedscopeError(f"--data {name}:{argument} is a file; give its folder, --data {name}:{folders[0].parent}")
     best: tuple[int, Path] | None = None
     for folder in folders:
         there = sum(_there(folder, names) is not None for names in files)

@@ -132,7 +132,7 @@ def _unpack(archive: Path, folder: Path) -> None:
                     raise zipfile.BadZipFile(f"{member.filename} is a link")
                 inside = PurePosixPath(member.filename.replace("\\", "/"))
                 if inside.is_absolute() or ".." in inside.parts:
-                    raise zipfile.BadZipFile(f"{member.filename} lies outside its folder")
+                    raise zipfile.BadZipFile(f"{member.filename} is outside its folder")
             held.extractall(folder)
     else:
         with tarfile.open(archive) as packed:

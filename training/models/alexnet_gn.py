@@ -18,7 +18,8 @@ CONVOLUTIONS = ((64, 11, 4, 2, True), (192, 5, 1, 2, True), (384, 3, 1, 1, False
 
 @dataclass(frozen=True)
 class AlexNetGN(GroupNormed):
-    """torchvision's AlexNet to its second layer of 4096, then 512 and C; GroupNorm after each of the five convolutions.
+    """torchvision's AlexNet up to its second layer of 4096, then 512 and C; GroupNorm after each of the five
+    convolutions.
 
     9216-4096-4096-512-C with dropout before both 4096 and a ReLU after them. Chosen: where GroupNorm stands, and no
     ReLU between 512 and C, as in ``resnet18-gn``. The mean over a grid of 6 x 6 takes images of 63 pixels and more. The
@@ -28,9 +29,9 @@ class AlexNetGN(GroupNormed):
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 224, 224), 7)
 
     hidden: tuple[int, ...] = setting(
-        (4096, 4096, 512), "widths of the linear layers before the head; a ReLU after all but the last", least=1
+        (4096, 4096, 512), "widths of the linear layers before the head; a ReLU follows all except the last", least=1
     )
-    dropout: float = setting(0.5, "share left out before each layer that a ReLU follows", least=0, below=1)
+    dropout: float = setting(0.5, "dropout before each layer that is followed by a ReLU", least=0, below=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``conv1``, ``norm1``, ..., ``fc1``, ``fc2``, ``fc3`` and ``head``."""

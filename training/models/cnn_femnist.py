@@ -1,4 +1,4 @@
-"""FedJAX's CNN of Federated EMNIST, as Caldarola et al. (WIMA) train it: two convolutions, dropout."""
+"""FedJAX's CNN for Federated EMNIST, as Caldarola et al. (WIMA) train it: two convolutions, dropout."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class CNNFEMNIST(Architecture):
 
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((1, 28, 28), 62)
 
-    pool_dropout: float = setting(0.25, "share of the pooled entries that dropout leaves out", least=0, below=1)
-    dropout: float = setting(0.5, "share of the hidden layer that dropout leaves out", least=0, below=1)
+    pool_dropout: float = setting(0.25, "dropout after pooling", least=0, below=1)
+    dropout: float = setting(0.5, "dropout after the hidden layer", least=0, below=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``conv1``, ``conv2``, ``fc1`` and ``head``."""

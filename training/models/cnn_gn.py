@@ -23,9 +23,9 @@ class CNNGN(GroupNormed):
 
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 28, 28), 10)
 
-    pools: int = setting(2, "of the three blocks so many end with max-pooling, the first ones", least=0, most=3)
+    pools: int = setting(2, "number of blocks that end with max-pooling, counted from the first", least=0, most=3)
     hidden: tuple[int, ...] = setting(
-        (2048, 128), "widths of the linear layers before the head; a ReLU after all but the last", least=1
+        (2048, 128), "widths of the linear layers before the head; a ReLU follows all except the last", least=1
     )
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

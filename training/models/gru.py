@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GRU(OnTokens):
-    """Tokens [n, L] to outputs [n, L, classes], each position from those up to it; for the task ``sequences``.
+    """Tokens [n, L] to outputs [n, L, classes]; each position sees itself and earlier ones; for the task ``sequences``.
 
     ``head(rnn(embedding(x)))``. Padding at the end changes no output before it.
     """
@@ -23,7 +23,7 @@ class GRU(OnTokens):
 
     embedding: int = setting(16, "width of a token's embedding", least=1)
     hidden: int = setting(64, "width of the recurrent state", least=1)
-    depth: int = setting(1, "recurrent layers above each other", least=1)
+    depth: int = setting(1, "number of stacked recurrent layers", least=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``embedding``, ``rnn`` and ``head``."""

@@ -1,4 +1,4 @@
-"""FedJAX's character model of Shakespeare, as Caldarola et al. (WIMA) train it: embedding, two LSTMs, linear head."""
+"""FedJAX's character model for Shakespeare, as Caldarola et al. (WIMA) train it: embedding, two LSTMs, linear head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LSTM(OnTokens):
-    """Embedding of 8, two LSTMs of 256 with a tanh after each, head at every position; for the task ``sequences``.
+    """Embedding of 8, two LSTMs of 256, each followed by a tanh, head at every position; for the task ``sequences``.
 
     90 tokens are 86 characters and four marks. ``nn.LSTM`` has two biases a gate, of which an output sees the sum
     alone; the published count has one, and so has this one (see
@@ -28,7 +28,7 @@ class LSTM(OnTokens):
 
     embedding: int = setting(8, "width of a token's embedding", least=1)
     hidden: int = setting(256, "width of each recurrent state", least=1)
-    depth: int = setting(2, "LSTMs above each other", least=1)
+    depth: int = setting(2, "number of stacked LSTMs", least=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``embedding``, ``lstm1``, ``lstm2`` and ``head``."""

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MobileNetV2GN(GroupNormed):
-    """torchvision's MobileNetV2 with GroupNorm for BatchNorm; 1280-C behind the mean over pixels and dropout.
+    """torchvision's MobileNetV2 with GroupNorm instead of BatchNorm; mean over pixels, dropout, then 1280-C.
 
     The layers' names are torchvision's. Its files are of BatchNorm, whose statistics have no place here.
     """
 
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 224, 224), 2028)
 
-    dropout: float = setting(0.2, "share left out before the head", least=0, below=1)
+    dropout: float = setting(0.2, "dropout before the head", least=0, below=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``features.0`` to ``features.18`` and ``classifier.1``."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResNet18GN(ResNet, GroupNormed):
-    """As ``resnet18`` with GroupNorm for BatchNorm, and 512-128-C behind the mean over pixels.
+    """Like ``resnet18``, with GroupNorm instead of BatchNorm; mean over pixels, then 512-128-C.
 
     Chosen where the paper is silent: a 3 x 3 stem without pooling, and no ReLU between the last two layers, which it
     calls a linear projector; ``projector = 0`` is 512-C.

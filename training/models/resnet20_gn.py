@@ -1,4 +1,4 @@
-"""He et al.'s ResNet-20 for CIFAR with GroupNorm, which Caldarola et al. (WIMA) train."""
+"""He et al.'s ResNet-20 for CIFAR with GroupNorm, as Caldarola et al. (WIMA) train it."""
 
 from __future__ import annotations
 

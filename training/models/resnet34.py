@@ -10,7 +10,7 @@ from .resnet18 import ResNet18
 
 @dataclass(frozen=True)
 class ResNet34(ResNet18):
-    """As ``resnet18``, with 3, 4, 6 and 3 blocks."""
+    """Like ``resnet18``, with 3, 4, 6 and 3 blocks."""
 
     counted: ClassVar[tuple[tuple[int, ...], int]] = ((3, 32, 32), 100)
     blocks: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)

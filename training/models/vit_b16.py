@@ -27,7 +27,7 @@ class ViTB16(Architecture):
 
     side: int | None = setting(
         None,
-        "pixels of a side that images are resized to, bilinear, before they are cut; default: as they are",
+        "side in pixels to which images are resized (bilinear) before they are cut into patches; default: no resizing",
         least=16,
     )
 

@@ -16,7 +16,8 @@ from .pathological import dealt, holders_of
 
 @dataclass(frozen=True)
 class DirichletClients(Partitioner):
-    """Each client draws its mixture of classes q ~ Dir(α, ..., α) and then its samples by it; all have equal sizes.
+    """Each client draws a mixture of classes q ~ Dir(α, ..., α), then its samples from that mixture; all sizes are
+    equal.
 
     Client after client, in random order, takes ⌊n/N⌋ or ⌈n/N⌉ samples without replacement: their classes are a
     multinomial draw by q; a class that runs out is left out, and q rescaled over those that are left (over their
@@ -26,7 +27,7 @@ class DirichletClients(Partitioner):
     Not `dirichlet:α`, which splits every class over the clients and gives unequal sizes.
     """
 
-    alpha: float = setting(0.1, "concentration; small means skewed, 0 one class a client", least=0)
+    alpha: float = setting(0.1, "concentration; small means skewed, 0 means one class per client", least=0)
 
     @property
     def places_every_class(self) -> bool:

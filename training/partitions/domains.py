@@ -1,4 +1,4 @@
-"""``domains:m`` or ``domains:m,shards:2``: feature skew; every domain is split into m clients."""
+"""``domains:m`` or ``domains:m,shards:2``: feature skew; every domain is split over m clients."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from ..splitting import Partitioner, group_of, parse_partition
 
 @dataclass(frozen=True)
 class Domains(Partitioner):
-    """Clients 0 to m − 1 have samples of the first domain alone, the next m of the second one, and so on.
+    """Clients 0 to m − 1 have only samples of the first domain, the next m clients only samples of the second, and
+    so on.
 
     Inside a domain its samples are split as ``inside`` says: ``iid``, or with label skew ``shards:2``,
     ``dirichlet:0.1``.
     """
 
     needs_classes: ClassVar[bool] = True
-    each: int = setting(20, "clients a domain", least=1)
-    inside: str = setting("iid", "how the samples of a domain are split over its clients")
+    each: int = setting(20, "clients per domain", least=1)
+    inside: str = setting("iid", "the split of a domain's samples over its clients")
 
     @classmethod
     def parse(cls, name: str, rest: str) -> Self:

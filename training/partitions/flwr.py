@@ -1,5 +1,4 @@
-"""``flwr:NAME,key=value,...``: any partitioner of the package flwr-datasets, which ``pip install 'fedscope[flwr]'``
-brings."""
+"""``flwr:NAME,key=value,...``: any partitioner of the package flwr-datasets (``pip install 'fedscope[flwr]'``)."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _NATURAL = ("NaturalIdPartitioner", "GroupedNaturalIdPartitioner")
 
 @dataclass(frozen=True)
 class Flwr(Partitioner):
-    """A partitioner of flwr-datasets by the name of its class, with its own parameters.
+    """A partitioner of flwr-datasets: the name of its class, then its own parameters.
 
     It is given a table with the columns ``index``, ``label`` and what else is known of the samples (``user``,
     ``domain``, ``superclass``), its rows in random order, as flwr-datasets' own FederatedDataset shuffles them, and
@@ -54,7 +53,7 @@ class Flwr(Partitioner):
         for word, key in zip(given, keys, strict=True):
             if not key.isidentifier() or not word.partition("=")[2].strip():
                 raise FedscopeError(
-                    f"data.partition = '{name}:{rest}': {word!r} is no parameter; write key=value, as in "
+                    f"data.partition = '{name}:{rest}': {word!r} is not a parameter; write key=value, as in "
                     f"{name}:PathologicalPartitioner,num_classes_per_partition=2"
                 )
             if keys.count(key) > 1:

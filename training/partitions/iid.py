@@ -13,7 +13,7 @@ from ..splitting import Partitioner
 
 @dataclass(frozen=True)
 class IID(Partitioner):
-    """All samples shuffled and dealt out; sizes differ by one at most."""
+    """All samples are shuffled and dealt out; sizes differ by at most one."""
 
     needs_classes: ClassVar[bool] = False
 

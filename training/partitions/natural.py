@@ -1,5 +1,5 @@
-"""``natural``: every client is a user of the data set, as a writer of FEMNIST, a role of Shakespeare or an author of
-GLDv2 User-160k."""
+"""``natural``: every client is one user of the data set: a writer of FEMNIST, a role of Shakespeare, or an author
+of GLDv2 User-160k."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .dirichlet_clients import by_counts, drawn, equal_sizes
 
 @dataclass(frozen=True)
 class Pachinko(Partitioner):
-    """Pachinko allocation: superclasses by Dir(root), inside each its classes by Dir(leaf); all clients of equal size.
+    """Pachinko allocation: superclasses by Dir(root), then classes inside each by Dir(leaf); all sizes are equal.
 
     Client after client, in random order, draws its mixtures, then its samples without replacement: a superclass by the
     root mixture, a class by that superclass's leaf mixture. A class that runs out is left out of its superclass, a
@@ -38,7 +38,7 @@ class Pachinko(Partitioner):
         if len(astray := np.flatnonzero(above != above[first][which])):
             label, one, other = labels[astray[0]], above[first][which[astray[0]]], above[astray[0]]
             raise FedscopeError(
-                f"data.partition = {self.written()!r}: class {label} lies in superclasses {one} and {other}; give each "
+                f"data.partition = {self.written()!r}: class {label} is in superclasses {one} and {other}; give each "
                 "class one superclass"
             )
         trees = [np.flatnonzero(above[first] == number) for number in np.unique(above)]

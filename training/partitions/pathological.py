@@ -1,4 +1,4 @@
-"""``pathological:c``: exactly c classes a client, each class in equal shares over the clients that hold it."""
+"""``pathological:c``: exactly c classes per client; each class is split equally over the clients that hold it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..splitting import Partitioner
 
 @dataclass(frozen=True)
 class Pathological(Partitioner):
-    """Every client holds exactly c classes; a class is split equally over its holders, of which all have as many.
+    """Every client holds exactly c classes; every class has equally many holders, which share it equally.
 
     With N clients and C classes a class has ⌊N c / C⌋ or ⌈N c / C⌉ holders, and its samples are dealt to them in
     shares that differ by one at most. All samples are used. (`shards:c` cuts sorted labels, so that a shard may hold
     the end of one class and the beginning of the next; here the number of classes is exact.)
     """
 
-    classes: int = setting(2, "classes a client, exactly", least=1)
+    classes: int = setting(2, "exact number of classes per client", least=1)
 
     @property
     def places_every_class(self) -> bool:

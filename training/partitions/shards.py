@@ -14,15 +14,15 @@ from ..splitting import Partitioner
 
 @dataclass(frozen=True)
 class Shards(Partitioner):
-    """Samples sorted by label, cut into N c shards of equal size, c random shards a client.
+    """Samples are sorted by label and cut into N c shards of equal size; each client gets c random shards.
 
     Where N c does not divide the samples, shard sizes differ by one. With a ``size`` shards have that many samples, N c
     random ones of all the shards that the data make are dealt out, and the other samples are nobody's: 10 clients with
     ``shards:2,250`` own 5,000 samples, as the cross-silo clients of Zhou et al. (IMA) do.
     """
 
-    shards: int = setting(2, "shards a client, about its number of classes", least=1)
-    size: int | None = setting(None, "samples a shard; without it the shards hold all samples", least=1)
+    shards: int = setting(2, "shards per client, about its number of classes", least=1)
+    size: int | None = setting(None, "samples per shard; without it, the shards hold all samples", least=1)
 
     @property
     def counted_by_client(self) -> bool:

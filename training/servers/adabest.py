@@ -16,7 +16,7 @@ from ..shared.server_steps import mean_update
 
 @dataclass(frozen=True)
 class AdaBest(ServerMethod):
-    """The clients' mean is carried on in the direction in which it has moved since the last round.
+    """The server moves on from the clients' mean in the direction in which the mean moved since the last round.
 
     With θ̄_t = mean_S θ_i [P], unweighted whatever ``weighting`` says::
 
@@ -37,7 +37,7 @@ class AdaBest(ServerMethod):
         keeps="θ̄",
     )
 
-    beta: float = setting(0.9, "β: how much of the mean's last move is added", above=0, most=1, off="--server fma")
+    beta: float = setting(0.9, "β: share of the mean's last move that is added", above=0, most=1, off="--server fma")
 
     def init(self, w: np.ndarray) -> State:
         """θ̄_0 = w, [P]."""

@@ -16,7 +16,7 @@ from ..shared.server_steps import weighted_update
 
 @dataclass(frozen=True)
 class FedACG(ServerMethod):
-    """Clients start from where the server's momentum would carry the last global model.
+    """Clients start where the server's momentum would move the last global model.
 
     With w_{t−1} the last ``global`` and Δ̄ = Σ p_i (θ_i − start) [P]::
 
@@ -37,7 +37,9 @@ class FedACG(ServerMethod):
         keeps="m",
     )
 
-    momentum: float = setting(0.85, "λ: how much of the last move goes ahead", above=0, below=1, off="--server fma")
+    momentum: float = setting(
+        0.85, "λ: share of the last move that is added ahead", above=0, below=1, off="--server fma"
+    )
 
     def init(self, w: np.ndarray) -> State:
         """m_0 = 0, [P]."""

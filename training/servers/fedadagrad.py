@@ -36,7 +36,7 @@ class FedAdagrad(Adaptive):
     )
 
     lr: float = setting(0.1, "η_s: the server's step", above=0)
-    tau: float = setting(1e-9, "τ: added to the root of v; the greater, the less adaptive", above=0)
+    tau: float = setting(1e-9, "τ: added to the root of v; a larger value is less adaptive", above=0)
 
     def second(self, v: np.ndarray, squared: np.ndarray) -> np.ndarray:
         """v + Δ̄²."""

@@ -14,7 +14,7 @@ from ..shared.server_steps import AdaptiveMomentum
 
 @dataclass(frozen=True)
 class FedAdam(AdaptiveMomentum):
-    """Adam on the server: the clients' mean update is its gradient, with the sign turned.
+    """Adam on the server: its gradient is the clients' mean update with the opposite sign.
 
     With Δ̄ = Σ p_i (θ_i − w) [P], all elementwise::
 

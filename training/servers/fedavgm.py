@@ -16,7 +16,7 @@ from ..shared.server_steps import weighted_update
 
 @dataclass(frozen=True)
 class FedAvgM(ServerMethod):
-    """The server steps along the clients' mean update with momentum.
+    """The server steps along the clients' mean update, with momentum.
 
     With Δ̄ = Σ p_i (θ_i − w) [P]::
 
@@ -37,7 +37,7 @@ class FedAvgM(ServerMethod):
     optimiser: ClassVar[bool] = True
 
     lr: float = setting(1.0, "η_s: the server's step", above=0)
-    momentum: float = setting(0.9, "β: how much of the last m stays", above=0, below=1, off="--server fma")
+    momentum: float = setting(0.9, "β: share of the last m that is kept", above=0, below=1, off="--server fma")
 
     def init(self, w: np.ndarray) -> State:
         """m_0 = 0, [P]."""

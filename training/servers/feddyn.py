@@ -22,7 +22,7 @@ _ALPHA = 0.01
 
 @dataclass(frozen=True)
 class FedDyn(ServerMethod):
-    """The clients' mean is corrected by the mean of what all clients' regularisers have taken up so far.
+    """The server corrects the clients' mean by the mean of what all clients' regularisers have accumulated.
 
     With Δ_i = θ_i − w [P], a cohort S of C clients and N clients in all::
 
@@ -44,7 +44,7 @@ class FedDyn(ServerMethod):
     counts_clients: ClassVar[bool] = True
 
     alpha: float | None = setting(
-        None, "α of the regulariser: the client's where that is feddyn, else 0.01", above=0, off="--server fma"
+        None, "α of the regulariser; default: that of the client method feddyn, else 0.01", above=0, off="--server fma"
     )
 
     def settle(self, config: Config) -> Self:

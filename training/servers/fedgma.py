@@ -16,7 +16,7 @@ from ..shared.server_steps import updates
 
 @dataclass(frozen=True)
 class FedGMA(ServerMethod):
-    """The mean update is scaled down wherever the clients do not agree on its sign.
+    """The mean update is scaled down where the clients disagree on its sign.
 
     With Δ_i = θ_i − w and Δ̄ = Σ p_i Δ_i [P], all elementwise::
 
@@ -41,10 +41,12 @@ class FedGMA(ServerMethod):
 
     lr: float = setting(1.0, "η_s: the server's step", above=0)
     tau: float = setting(
-        0.8, "τ: agreement from which on an update is taken whole", above=0, most=1, off="--server fma"
+        0.8, "τ: an update is taken in full from this agreement on", above=0, most=1, off="--server fma"
     )
 
-    mask: Literal["soft", "hard"] = setting("soft", "below τ an update is scaled down by its agreement, or left out")
+    mask: Literal["soft", "hard"] = setting(
+        "soft", "below τ an update is scaled by its agreement (soft) or left out (hard)"
+    )
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         mean, agree = np.zeros((2, start.layout.size))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedMoSWA(FedSWA):
-    """FedSWA's server step, and the γ of the momentum that is sent beside the model.
+    """FedSWA's server step, and the γ of the momentum that is sent with the model.
 
     w⁺ = w + α (Σ p_i θ_i − w), [P]. The control variates c_i and the momentum m⁺ = m + γ·mean_S(c_i⁺ − m) are those of
     ``--client fedmoswa``, which composes with any server, takes this γ where the server is this one and has its own

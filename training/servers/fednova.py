@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedNova(ServerMethod):
-    """Updates are averaged per step, so that clients who take more steps do not pull harder.
+    """Updates are averaged per step, so that clients with more steps do not count more.
 
     With Δ_i = θ_i − w [P], K_i local steps and client momentum β::
 

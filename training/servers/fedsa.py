@@ -15,7 +15,7 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class FedSA(ServerMethod):
-    """Parameters that clients agree about are averaged over clients, the others over clusters of clients, weighted.
+    """Parameters that clients agree about are averaged over clients; the others are a weighted average over clusters.
 
     For each layer, which is one parameter tensor with M entries in K clients, [K, M]:
 
@@ -59,12 +59,14 @@ class FedSA(ServerMethod):
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "layers"
 
     classes: int = setting(4, "C: micro-classes of a parameter's squared deviation", least=1, most=255)
-    clusters: int = setting(4, "S: the most clusters of clients", least=1)
-    cv_threshold: float = setting(0.2, "scaled coefficient of variation above which an entry is high", least=0, below=1)
-    sim_threshold: float = setting(0.2, "similarity above which a client joins one of S clusters", least=0, most=1)
-    similarity: Literal["layer", "model"] = setting("layer", "over what clients are compared and clustered")
+    clusters: int = setting(4, "S: largest number of clusters of clients", least=1)
+    cv_threshold: float = setting(0.2, "an entry is high above this scaled coefficient of variation", least=0, below=1)
+    sim_threshold: float = setting(0.2, "a client joins one of S clusters above this similarity", least=0, most=1)
+    similarity: Literal["layer", "model"] = setting(
+        "layer", "compare and cluster clients layer by layer, or over the model"
+    )
     quantile: float | None = setting(
-        None, "quantile of cv that is scaled to 1, as 0.99; default its maximum, as in the paper", above=0, most=1
+        None, "quantile of cv that is scaled to 1, such as 0.99; default: its maximum, as in the paper", above=0, most=1
     )
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:

@@ -14,7 +14,7 @@ from ..shared.server_steps import weighted_update
 
 @dataclass(frozen=True)
 class FedSWA(ServerMethod):
-    """The server goes α times as far as the clients' mean.
+    """The server goes α times as far as to the clients' mean.
 
     w⁺ = w + α (Σ p_i θ_i − w), [P], with w the model that was sent. α = 1 is FMA to rounding; α > 1, the paper's
     choice, extrapolates, and α < 1 is an exponential mean over rounds. The rate that falls inside a round is the
@@ -26,7 +26,7 @@ class FedSWA(ServerMethod):
     about: ClassVar[About] = About("FedSWA", "Liu et al., FedSWA, ICML 2025", "w⁺ = w + α (Σ p_i θ_i − w)")
     optimiser: ClassVar[bool] = True
 
-    alpha: float = setting(1.5, "α: how far towards the clients' mean, and beyond it above 1", above=0)
+    alpha: float = setting(1.5, "α: how far to go towards the clients' mean; above 1, beyond it", above=0)
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         update = weighted_update(start, clients, cohort.p)

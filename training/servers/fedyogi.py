@@ -14,7 +14,7 @@ from ..shared.server_steps import AdaptiveMomentum
 
 @dataclass(frozen=True)
 class FedYogi(AdaptiveMomentum):
-    """Yogi on the server: Adam whose v moves by the size of Δ̄² alone, however far v is from it.
+    """Yogi on the server: Adam whose v changes by the size of Δ̄² only, however far v is from it.
 
     With Δ̄ = Σ p_i (θ_i − w) [P], all elementwise::
 

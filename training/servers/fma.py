@@ -12,7 +12,7 @@ from ..methods import About, Cohort, Served, ServerMethod, State
 
 @dataclass(frozen=True)
 class FMA(ServerMethod):
-    """w+ = sum_i p_i theta_i, in float64, row by row in the order of the cohort, then rounded once.
+    """w+ = sum_i p_i theta_i, computed in float64, row by row in the order of the cohort, then rounded once.
 
     So anyone can recompute a recorded ``global`` from the file's ``clients`` and ``weights``, bit for bit.
     """

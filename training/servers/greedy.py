@@ -18,7 +18,7 @@ Quality = tuple[float, float]
 
 @dataclass(frozen=True)
 class Greedy(ServerMethod):
-    """The mean of those clients who do not make it worse.
+    """The mean of the clients that do not make it worse.
 
     Clients are sorted by their error on a split of the data. The best one is the first of the soup S; each of the
     others, in turn, stays in it if the mean with it has no greater error than the mean without it::
@@ -42,8 +42,8 @@ class Greedy(ServerMethod):
     forgets_start: ClassVar[bool] = True
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "rows"
 
-    split: Literal["train", "test"] = setting("train", "the split on which the soup is chosen")
-    samples: int | None = setting(None, "so many of its samples, drawn once; all by default", least=1)
+    split: Literal["train", "test"] = setting("train", "split on which the soup is chosen")
+    samples: int | None = setting(None, "number of its samples to use, drawn once; default: all", least=1)
 
     @property
     def judges_on(self) -> tuple[str, int | None]:

@@ -18,9 +18,10 @@ from ..settings import setting
 
 @dataclass(frozen=True)
 class OnTokens(Architecture):
-    """Tokens [n, L] to outputs [n, L, classes], each position from those up to it; for the task ``sequences``."""
+    """Tokens [n, L] to outputs [n, L, classes]; each position sees itself and earlier ones; for the task
+    ``sequences``."""
 
-    vocabulary: int | None = setting(None, "tokens that there are in x; default as many as classes", least=1)
+    vocabulary: int | None = setting(None, "number of different tokens in x; default: the number of classes", least=1)
 
     def tokens(self, shape: tuple[int, ...], classes: int) -> int:
         """V, how many tokens the embedding knows.

@@ -61,7 +61,7 @@ class Adaptive(ServerMethod):
     optimiser: ClassVar[bool] = True
 
     lr: float = setting(0.01, "η_s: the server's step", above=0)
-    tau: float = setting(1e-3, "τ: added to the root of v; the greater, the less adaptive", above=0)
+    tau: float = setting(1e-3, "τ: added to the root of v; a larger value is less adaptive", above=0)
     v0: Literal["zero", "tau2"] = setting("zero", "v before the first round: 0, or τ² as in Algorithm 2")
 
     def init(self, w: np.ndarray) -> State:
@@ -90,7 +90,7 @@ class AdaptiveMomentum(Adaptive):
 
     beta1: float = setting(0.9, "β1: decay of m, the mean of the updates", least=0, below=1)
     beta2: float = setting(0.99, "β2: decay of v, the mean of their squares", least=0, below=1)
-    bias_correction: bool = setting(False, "divide m and v by what they lack for having begun at 0")
+    bias_correction: bool = setting(False, "correct m and v for their start at 0")
 
     def settle(self, config: Config) -> Self:
         """Refuse to correct for a beginning at 0 that was none."""

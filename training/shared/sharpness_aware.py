@@ -113,7 +113,8 @@ class SharpnessAware(ClientMethod):
 
     sam_decay: Literal["apart", "within"] = setting(
         "apart",
-        "weight decay is added at θ, apart from SAM (the authors' code), or perturbed with the loss",
+        "apart: weight decay is added at θ, outside SAM (as in the authors' code); within: it is perturbed with the "
+        "loss",
         before="within",
     )
 

@@ -43,7 +43,7 @@ def read_axes(texts: Iterable[str]) -> tuple[tuple[Cell, ...], ...]:
         values = [_value(word) for word in _split(text, rest)]
         if key == "data.partition" and (number := next((one for one in values if not isinstance(one, str)), None)):
             raise FedscopeError(
-                f"{key} has the value {number}, which is no partition; a value with a comma stands in quotes, as in "
+                f"{key} has the value {number}, which is not a partition; put a value with a comma in quotes, as in "
                 """data.partition='"shards:2,250",iid'"""
             )
         axes[key] = tuple({key: value} for value in values)
@@ -104,7 +104,7 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
         FedscopeError: names it.
     """
     if isinstance(values, str) or not len(values):
-        raise FedscopeError(f"{key} has {values!r}, which is no list of values; give one, as in [{values!r}]")
+        raise FedscopeError(f"{key} has {values!r}, which is not a list of values; give one, as in [{values!r}]")
     double = [value for i, value in enumerate(values) if value in values[:i]]
     if double:
         raise FedscopeError(f"{key} has the value {double[0]} twice; leave one out")

@@ -210,7 +210,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
     """
     path = folder / FILE
     if not path.is_file():
-        raise FedscopeError(f"{folder} is no sweep: it has no {FILE}; give the --out of fedscope sweep")
+        raise FedscopeError(f"{folder} is not a sweep: it has no {FILE}; give the --out of fedscope sweep")
     with reading(path, "the plan of a sweep"):
         raw = read_json(path, "the plan of a sweep", "restore it from a copy", RESULT)
         if raw["format"] != FORMAT:
@@ -251,7 +251,9 @@ def _refuse_unsafe(path: Path, runs: Sequence[Planned]) -> None:
         plain_words = len(words) % 2 == 0 and all(flag in _FLAGS for flag in flags)
         trunk = run.after is None or (run.after[0] in names and 1 <= run.after[1] < run.rounds)
         if not (_NAME.fullmatch(run.name) and names[run.name] == 1 and plain_words and trunk):
-            raise FedscopeError(f"{path} is damaged: its run {run.name!r} is none of a sweep's; restore it from a copy")
+            raise FedscopeError(
+                f"{path} is damaged: its run {run.name!r} does not belong to a sweep; restore it from a copy"
+            )
 
 
 def difference(there: Plan, asked: Plan) -> str:

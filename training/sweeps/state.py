@@ -61,7 +61,7 @@ def _refuse_other(run: Run, planned: Planned) -> None:
             if old != new and (section, key) not in _SETTLED:
                 raise FedscopeError(
                     f"{run.path} is not the run that the sweep's plan has there: its {section}.{key} is "
-                    f"{word_of(old)}, not {word_of(new)}; move it elsewhere, and it is trained anew"
+                    f"{word_of(old)}, not {word_of(new)}; move it elsewhere, and it is trained again"
                 )
 
 

@@ -190,5 +190,5 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
         name for name in names if name != LOCK_NAME and not (name.startswith(f".{FILE}.") and name.endswith(".tmp"))
     ]
     if strange:
-        raise FedscopeError(f"{out} exists and is no sweep: it holds {sorted(strange)[0]}; give another --out")
+        raise FedscopeError(f"{out} exists and is not a sweep: it holds {sorted(strange)[0]}; give another --out")
     return plan

@@ -261,11 +261,11 @@ def table(
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
     if of not in OF:
-        raise FedscopeError(f"--of {of!r} is no model{nearest(of, OF)}; give {', '.join(OF)}")
+        raise FedscopeError(f"--of {of!r} is not a model{nearest(of, OF)}; give {', '.join(OF)}")
     if not isinstance(last, Integral) or last < 1:
-        raise FedscopeError(f"--last {last} is no number of rounds; give 1 or more")
+        raise FedscopeError(f"--last {last} is not a number of rounds; give 1 or more")
     if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
-        raise FedscopeError(f"--target {target} is no accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+        raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
 
     def badness(entry: Entry) -> float:
         value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
@@ -289,7 +289,7 @@ def table(
                 seed = _seed(entry)
                 if seed in seeds:
                     raise FedscopeError(
-                        f"{seeds[seed].name} and {entry.name} are the same run but for where it lies (seed {seed}); "
+                        f"{seeds[seed].name} and {entry.name} are the same run in two places (seed {seed}); "
                         "leave one out"
                     )
                 seeds[seed] = entry
@@ -311,7 +311,7 @@ def table(
         baseline = canonical_method(baseline)
     if baseline is not None and baseline not in named_rows:
         raise FedscopeError(
-            f"--baseline {baseline!r} is no row{nearest(baseline, named_rows)}; the rows are {', '.join(named_rows)}"
+            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {', '.join(named_rows)}"
         )
     if baseline is None:
         baseline = next((name for name in BASELINES if name in named_rows and len(named_rows) > 1), "")

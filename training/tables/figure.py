@@ -34,7 +34,7 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
     values = sorted({x for x, _ in places.values()})
     if len(values) < 2:
         raise FedscopeError(
-            "the columns of this table are no numbers of one setting, so there is nothing to draw against; vary one, "
+            "the columns of this table are not numbers of one setting, so there is nothing to draw against; vary one, "
             "as run.participation=0.1,0.2"
         )
     measure = measure_of(table.columns_named[0][1])

@@ -21,8 +21,9 @@ SETS: dict[str, tuple[int, int, tuple[int, ...], int]] = {
 #: what a GPU is taken to sustain: operations a second, and steps a second of small models
 RATE, STEPS = 1e13, 1e3
 SAID = (
-    f"Hours on one GPU are an estimate, not measured: training alone, one seed, the greater of {RATE / 1e12:g} TFLOP/s "
-    f"sustained and {STEPS:,.0f} steps a second, without what runs share or a method adds."
+    "Hours on one GPU are estimated, not measured. They are for training alone, with one seed, at "
+    f"{RATE / 1e12:g} TFLOP/s sustained or {STEPS:,.0f} steps per second, whichever takes longer. Rounds that runs "
+    "share and what a method adds are not counted."
 )
 
 

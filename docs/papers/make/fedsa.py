@@ -47,10 +47,10 @@ def peak_table(results: Path) -> str:
         f"| {name} | {rules.median(own):.3g} |" for name, own in {**found, "the clients' plain mean": mean}.items()
     ]
     said = (
-        f"Over the {len(mean)} most skewed parameters, the first of every layer, then the second, and so on. In "
-        f"{alone} of them all clients but one are about alike, which is the greatest skewness there is. In "
-        f"{another} FedSA's value is other than the clients' plain mean; in the others it differs from FedAvg in no "
-        "more than that FedAvg weights clients by their samples."
+        f"These are the {len(mean)} most skewed parameters: the first of every layer, then the second, and so on. In "
+        f"{alone} of them all clients but one are about equal, which is the largest possible skewness. In "
+        f"{another} FedSA's value differs from the clients' plain mean. In the others it differs from FedAvg only "
+        "because FedAvg weights clients by their samples."
     )
     return "\n".join([said, "", *rows])
 
@@ -78,15 +78,15 @@ def method_table(results: Path) -> str:
         own = cell(made, name, rules.OWN)
         rows.append(f"| {rules.SAID[name]} | {said}{mark} | {cell(made, name, rules.DEPLOYED)} | {own} | {lead} |")
     words = (
-        "Own-test accuracy in %, ± deviation over seeds. Clients use models of their own in Ditto, FedBABU and FedALA, "
-        "the global one elsewhere. † Our copy of the paper has three values for these four rows; they are assigned in "
-        "order. The last column is the accuracy of FedSA's global model minus each of the two."
+        "Own-test accuracy in %, ± deviation over seeds. Clients use personal models in Ditto, FedBABU and FedALA, "
+        "and the global model elsewhere. † Our copy of the paper has three values for these four rows; they are "
+        "assigned in order. The last column is the accuracy of FedSA's global model minus each of the two."
     )
     equal, ahead = fedscope.Comparison.load(results / "table1-equal"), rules.ahead_of_equal(results)
     control = (
-        "Not in the paper: FedSA takes clients alike where parameters are not of high dispersion, and FedAvg weights "
-        f"them by their samples. FedAvg of equal weights has {cell(equal, 'fma', rules.DEPLOYED)}, and FedSA is ahead "
-        f"of it by {100 * ahead.value:+.2f} (95 % interval, paired over seeds: {100 * ahead.low:+.2f} to "
+        "Not in the paper: for parameters without high dispersion, FedSA weights clients equally, and FedAvg weights "
+        f"them by samples. FedAvg with equal weights has {cell(equal, 'fma', rules.DEPLOYED)}. FedSA is ahead of it by "
+        f"{100 * ahead.value:+.2f} (95 % interval, paired over seeds: {100 * ahead.low:+.2f} to "
         f"{100 * ahead.high:+.2f})."
     )
     return "\n".join([words, "", *rows, "", control])
@@ -113,8 +113,8 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         return Figure(
             f"{figure}{'abc'[i]}",
             f"Figure {figure.removeprefix('fig')}: label counts, {PARTITIONS[figure][name]}",
-            f"{HOLDERS} clients on all of the samples, a quarter of each client's set aside as its test part; CIFAR-10 "
-            "in place of CIFAR-100, so ten classes. Nothing is trained and nothing claimed.",
+            f"{HOLDERS} clients on all of the samples, a quarter of each client's set aside as its test part. CIFAR-10 "
+            "instead of CIFAR-100, so ten classes. Nothing is trained, and no claim is judged.",
             (f"{figure}-{name}",),
             partial(drawn, "ClientData", f"{figure}-{name}"),
         )
@@ -124,7 +124,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             "fig1",
             "Figure 1: the clients' models while they train, t-SNE",
             f"FedAvg, {clients}, and the same on IID data; rounds {listed(scale.ten)}. The map is of "
-            f"seed 0, the verdicts are over {seeds}, whose first and last rounds the second command asks for.",
+            f"seed 0. The verdicts are over {seeds}; the second command measures their first and last rounds.",
             ("fig1", "fig1-seeds"),
             partial(drawn, "Embedding", "fig1"),
             spread_table,
@@ -134,8 +134,8 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             "fig2",
             "Figure 2: single parameters over the clients, and what each method makes of them",
             f"{clients[0].upper()}{clients[1:]}, round {scale.rounds}, seed 0: densities are of FedAvg's clients "
-            "(dirichlet-seed0). FedSA is a branch of the last round, so it has the same clients; MOON and FedALA train "
-            "clients in another way and are branches of two rounds, so their clients are others.",
+            "(dirichlet-seed0). FedSA is a branch of the last round, so it has the same clients. MOON and FedALA train "
+            "clients in another way. They are branches of two rounds, so their clients differ.",
             ("fig2", "fig2-many"),
             partial(drawn, "Parameters", "fig2", width=7.0),
             peak_table,
@@ -144,9 +144,10 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig5a",
             "Figure 5: training loss",
-            f"{clients[0].upper()}{clients[1:]}; means over {seeds}. A loss is that of a method's own objective, "
-            "so that of a method with further terms, as MOON, does not compare with FedAvg's; FedGen's, whose further "
-            "terms weigh most, is not drawn. The paper draws seven methods, which ones our copy does not tell.",
+            f"{clients[0].upper()}{clients[1:]}; means over {seeds}. Each loss is that of the method's own objective. "
+            "So the loss of a method with further terms, such as MOON, cannot be compared with FedAvg's. FedGen's "
+            "further terms have the largest weight, so it is not drawn. The paper draws seven methods; our copy does "
+            "not show which.",
             ("fig5",),
             partial(drawn_curves, LOSS, plain),
         ),
@@ -154,7 +155,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             "fig5b",
             "Figure 5: accuracy, and its deviation over clients",
             f"{clients[0].upper()}{clients[1:]}; own-test accuracy of the global model, means over {seeds}; "
-            "deviations over seeds stand in Table 1. The paper's dotted lines, of the local models on a common test "
+            "deviations over seeds are in Table 1. The paper's dotted lines, of the local models on a common test "
             "set, are not drawn.",
             ("fig5",),
             partial(drawn_curves, ACCURACIES, [*plain, "fedgen"]),
@@ -164,8 +165,8 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "table1",
             "Table 1, the column of CIFAR-10 and dirichlet:0.1",
-            f"{clients[0].upper()}{clients[1:]}; {last}. The scale keeps our accuracies from being "
-            "compared with the paper's; their order can be.",
+            f"{clients[0].upper()}{clients[1:]}; {last}. The scale differs, so our accuracies cannot "
+            "be compared with the paper's, but their order can.",
             ("table1", "table1-equal"),
             table=method_table,
             judged=rules.best,
@@ -180,19 +181,19 @@ def paper(quick: bool = False) -> Paper:
     scale = QUICK if quick else Scale()
     full = fedscope.recipe(TABLE).tables
     lead = (
-        f"{scale.rounds} rounds ({scale.varied} in Figure 6) of the paper's {full['run']['rounds']:,}, on "
-        f"{100 * scale.share:g} % of CIFAR-10's training and test images together, and `cnn` without BatchNorm in "
-        f"place of ResNet-18. The paper does not say rate and batch: SGD of rate {scale.lr:g} in batches of "
-        f"{scale.batch} stands here, out of the recipe's calibration grid and not its choice of "
-        f"{full['client']['lr']:g} and {full['client']['batch']}, as large batches are cheaper. Products in training "
-        f"are in bf16, whose effect the page of IMA measures; all else is the paper's, or stands under `fedscope "
-        f"recipes {TABLE}` as chosen here. Runs end long before accuracy has settled, so methods that pay late may "
-        "rank lower than in the paper, and another network may have other skewed parameters; differences of a few "
-        f"tenths of a point, as in the paper's column, may be too small for {scale.seeds} seeds. Seeds draw model, "
-        "batches and partition. Two rules were changed after a trial on the embedded digits and before any result on "
-        "CIFAR-10: the 0.1 standard deviations of Figure 2 were 0.25, and the claim of Table 1 was split in two. The "
-        "images of CIFAR-10 were stored as JPEG once, so accuracies are close to those on the original pixels, not "
-        "equal."
+        f"Runs have {scale.rounds} rounds ({scale.varied} in Figure 6) of the paper's {full['run']['rounds']:,}. They "
+        f"use {100 * scale.share:g} % of CIFAR-10's training and test images together, and `cnn` without BatchNorm "
+        "instead of ResNet-18. The paper does not give rate and batch size. We use SGD of rate "
+        f"{scale.lr:g} in batches of {scale.batch}, because large batches are cheaper. These are in the recipe's "
+        f"calibration grid; the recipe's own choice is {full['client']['lr']:g} and {full['client']['batch']}. "
+        "Products in training are in bf16, whose effect the page of IMA measures. All other settings are the paper's, "
+        f"or our choices, which `fedscope recipes {TABLE}` lists. Runs end long before accuracy has settled, so "
+        "methods that gain late may rank lower than in the paper. Another network may have other skewed parameters. "
+        "Differences of a few tenths of a point, as in the paper's column, may be too small for "
+        f"{scale.seeds} seeds. Seeds draw model, batches and partition. Two rules were changed after a trial on the "
+        "embedded digits and before any result on CIFAR-10. The 0.1 standard deviations of Figure 2 were 0.25, and "
+        "the claim of Table 1 was split in two. The images of CIFAR-10 were stored as JPEG once, so accuracies are "
+        "close to those on the original pixels, but not equal."
     )
     title = "FedSA, a parameter-wise view of heterogeneous models (Wang et al.)"
     return Paper("fedsa", title, lead, runs(scale), asked(scale), figures(scale), contradictions(), left())

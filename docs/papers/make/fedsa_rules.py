@@ -31,8 +31,8 @@ def gathers(results: Path, seeds: int) -> list[Verdict]:
             ratios[seed] = found[max(found)] / found[min(found)]
         return interval({"iid": "IID", "dirichlet": "dirichlet:0.1"}[data], ratios)
 
-    measured = "The mean distance of the clients' models to their round's mean, in the last round over the first, lies"
-    ending = f"(95 % interval over seeds; {LEFT:g} is our bound, and the t-SNE itself is not judged)."
+    measured = "The mean distance of the clients' models to their round's mean, last round over first round, is"
+    ending = f"(95 % interval over seeds). {LEFT:g} is our bound, and the t-SNE itself is not judged."
     return [
         within(
             "On IID data the clients' models gather while they train.",
@@ -56,8 +56,8 @@ def peaks(results: Path) -> list[Verdict]:
     missed = distances(results)
     own = missed["FedSA"]
     many = (
-        "95 % interval by Clopper and Pearson, which takes parameters as independent and so may be too narrow, one "
-        "round of one seed"
+        "The 95 % interval is by Clopper and Pearson, for one round of one seed; it takes parameters as independent, "
+        "so it may be too narrow."
     )
     alone = 1 / (clients(results) - 1) ** 0.5
     nearer = []
@@ -68,15 +68,15 @@ def peaks(results: Path) -> list[Verdict]:
         above_zero(
             "FedSA's global value lies at the main peak of the clients' density.",
             f"Of the {len(own)} skewed parameters more than half have it within {AT_PEAK:g} standard deviations of the "
-            f"highest peak; shown is their share minus one half ({many}; the {AT_PEAK:g} is ours, less than the "
-            f"{alone:.2f} that a plain mean is off where one client stands alone).",
+            f"highest peak. The number is their share minus one half. {many} The bound of {AT_PEAK:g} is ours; if one "
+            f"client differs from all others, a plain mean is off by more, {alone:.2f}.",
             [share("parameters", sum(one <= AT_PEAK for one in own), len(own), less=0.5)],
             percent=True,
         ),
         above_zero(
-            "The values of FedAvg, MOON and FedALA lie beside it.",
+            "The values of FedAvg, MOON and FedALA are off the peak.",
             f"Of the {len(own)} skewed parameters more than half have FedSA's value nearer to the highest peak than "
-            f"the other method's; shown is their share minus one half ({many}).",
+            f"the other method's. The number is their share minus one half. {many}",
             nearer,
             percent=True,
         ),
@@ -92,13 +92,13 @@ def best(results: Path) -> list[Verdict]:
     rule = "is above 0 (95 % intervals, paired over seeds, not corrected for their number)."
     return [
         above_zero(
-            "FedSA is the best of the column, where accuracy is the global model's, as the paper says it is.",
+            "FedSA is the best of the column if accuracy is the global model's, as the paper states.",
             f"Its accuracy minus every other method's {rule}",
             [ahead(table, name, DEPLOYED) for name in others],
             percent=True,
         ),
         above_zero(
-            "FedSA is better than FedBABU's fine-tuned models, too, which the paper's numbers of FedBABU look like.",
+            "FedSA is also better than FedBABU's fine-tuned models, which the paper's numbers for FedBABU look like.",
             f"The accuracy of FedSA's global model minus that of FedBABU's fine-tuned models {rule}",
             [ahead(table, "fedbabu", OWN)],
             percent=True,
@@ -143,8 +143,8 @@ def threshold(results: Path, key: str) -> list[Verdict]:
             ),
             above_zero(
                 "Of the four settings sim_t matters most.",
-                "The greatest minus the least accuracy over its values, minus the same of each other setting, is above "
-                "0 (95 % intervals, paired over seeds; every setting has as many values).",
+                "The largest minus the smallest accuracy over its values, minus the same for each other setting, is "
+                "above 0 (95 % intervals, paired over seeds; every setting has as many values).",
                 [
                     difference(f"than {other}:", own, ranges(accuracy_by(results, other)))
                     for other in VARIED
@@ -157,7 +157,7 @@ def threshold(results: Path, key: str) -> list[Verdict]:
     return [
         within(
             f"{name} matters little.",
-            f"The greatest minus the least accuracy over its values is at most {100 * LITTLE:g} point (95 % interval "
+            f"The largest minus the smallest accuracy over its values is at most {100 * LITTLE:g} point (95 % interval "
             "over seeds; the bound is ours).",
             [interval("range", ranges(found))],
             -math.inf,

@@ -138,18 +138,19 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "ablation",
             "Ablation: rho, alpha and gamma of FedMoSWA, one at a time",
-            f"{seeds} The set-up of the paper's ablation is not in our notes: CIFAR-10 at alpha 0.6 stands for the "
-            "recipe's choice, CIFAR-100 at alpha 0.6. The grids are the recipe's choice, too.",
+            f"{seeds} The set-up of the paper's ablation is not in our notes: CIFAR-10 at alpha 0.6 replaces the "
+            "recipe's choice, CIFAR-100 at alpha 0.6. The grids are also the recipe's choice.",
             ("ablation", "ablation-all"),
             table=rules.ablation_table,
             judged=rules.ablation,
         ),
         Figure(
             "surface",
-            "Surface: the training loss round the final models",
+            "Surface: the training loss around the final models",
             "Two random filter-normalised directions (the same seed of directions for all) from the last global model "
-            f"of seed 0, one length of the first to each side; {scale.seen:,} training samples. Loss above error. "
-            "A model that has learnt little is flat for that alone, so the models' own losses stand below.",
+            f"of seed 0. They reach one length of the first to each side, on {scale.seen:,} training samples. Loss is "
+            "above, error below. A model that has learnt little is flat for that reason alone, so the table gives the "
+            "models' own losses.",
             tuple(f"surface-{name}" for name in RUNS),
             drawn_surfaces,
             rules.surfaces_table,
@@ -158,9 +159,9 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "rises",
             "The same as numbers over seeds",
-            f"How far the training loss rises on average in a ball of {scale.radius:g} filter lengths round the last "
-            f"global model, on {scale.rises:,} samples; mean ± deviation over {scale.seeds} seeds. The paper has no "
-            "such numbers in our notes.",
+            f"How far the training loss rises on average in a ball of {scale.radius:g} filter lengths around the "
+            f"last global model, on {scale.rises:,} samples; mean ± deviation over {scale.seeds} seeds. Our notes on "
+            "the paper have no such numbers.",
             rises,
             table=partial(rules.rises_table, names=rises),
             judged=partial(rules.rises, names=rises),
@@ -169,7 +170,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
 
 
 CONTRADICTIONS = (
-    "FedMoSWA's lead over MoFedSAM at alpha 0.6 is said to be 6.2 points; the cells of CIFAR-100 differ by 7.8.",
+    "FedMoSWA's lead over MoFedSAM at alpha 0.6 is stated as 6.2 points; the cells of CIFAR-100 differ by 7.8.",
     "SCAFFOLD has 52.3 in the ablation and 54.1 in Table 2; the recipes compare within one of them only.",
 )
 
@@ -181,9 +182,9 @@ LEFT = (
     Left("Table 2, CIFAR-100", "fedswa/table2-cifar100-resnet18", OURS),
     *(Left(f"Table 3, alpha {alpha}", f"fedswa/table3-dir{alpha}", OURS) for alpha in ("0.1", "0.3", "0.6")),
     *(Left(f"Tiny-ImageNet, alpha {alpha}", f"fedswa/tiny-vit-dir{alpha}", TINY) for alpha in ("0.1", "0.3", "0.6")),
-    Left("Ablation as the recipe has it", "fedswa/ablation", OURS),
+    Left("Ablation as in the recipe", "fedswa/ablation", OURS),
     Left("Rounds to a target", "fedswa/rounds", OURS),
-    Left("Surface as the recipe has it", "fedswa/surface", OURS),
+    Left("Surface as in the recipe", "fedswa/surface", OURS),
 )
 
 
@@ -193,20 +194,20 @@ def paper(quick: bool = False) -> Paper:
     own, theirs = int(TRAIN * scale.share) // scale.clients, TRAIN // CLIENTS
     steps = [EPOCHS * -(-samples // BATCH) for samples in (own, theirs)]
     lead = (
-        f"All federations are CIFAR-10 at alpha 0.6 with the CNN of IMA's paper in place of ResNet-18, {scale.rounds} "
-        f"rounds in place of the recipes' {ROUNDS:,}, and {100 * scale.share:g} % of the training samples on "
-        f"{scale.clients} clients in place of {CLIENTS}: about {own} each in place of {theirs}, "
-        f"{round(scale.clients * scale.cohort)} clients a round in place of {CLIENTS // 10}, each of about {steps[0]} "
-        f"steps in place of {steps[1]}. Rate, batch, epochs, weight decay and clipping are the recipes'. So short a "
-        "run shows how fast methods start, not where they end: corrections that are learnt over rounds (SCAFFOLD, "
-        "MoFedSAM, FedMoSWA) have had little time, and with few steps clients drift apart less, which these methods "
-        "act on. Products in training are in bfloat16. Intervals are Student's, paired over "
-        f"{scale.seeds} seeds (95 %): they are wide, and only large differences show. Differences of accuracies are in "
-        "points of per cent. Two rules were changed after a trial on the embedded digits and before any result on "
-        "CIFAR-10: models that have learnt too little are not compared for flatness, and FedSWA is no baseline. Runs "
-        "of 24 rounds in the same set-up were made and shown first, and most verdicts were too small to say; the rules "
-        "were not changed then. Of the paper we have notes, not its text. The images of CIFAR-10 were stored as JPEG "
-        "once, so accuracies are close to those on the original pixels, not equal."
+        "All federations are CIFAR-10 at alpha 0.6 with the CNN of IMA's paper instead of ResNet-18. They have "
+        f"{scale.rounds} rounds instead of the recipes' {ROUNDS:,}. They use {100 * scale.share:g} % of the training "
+        f"samples on {scale.clients} clients instead of {CLIENTS}, about {own} each instead of {theirs}. A round has "
+        f"{round(scale.clients * scale.cohort)} clients instead of {CLIENTS // 10}, with about {steps[0]} steps each "
+        f"instead of {steps[1]}. Rate, batch, epochs, weight decay and clipping are the recipes'. Such short runs show "
+        "how fast methods start, not where they end. Corrections that are learnt over rounds (SCAFFOLD, MoFedSAM, "
+        "FedMoSWA) have had little time. With few steps, clients also drift apart less, and these methods act on that "
+        "drift. Products in training are in bfloat16. Intervals are Student's, paired over "
+        f"{scale.seeds} seeds (95 %). They are wide, so only large differences show. Differences of accuracies are in "
+        "percentage points. Two rules were changed after a trial on the embedded digits and before any result on "
+        "CIFAR-10. Models that have learnt too little are not compared for flatness, and FedSWA is not a baseline. "
+        "Runs of 24 rounds in the same set-up were made and shown first. Most verdicts were too small to say, and the "
+        "rules were not changed then. We have notes on the paper, not its text. The images of CIFAR-10 were stored as "
+        "JPEG once, so accuracies are close to those on the original pixels, but not equal."
     )
     return Paper(
         "fedswa",

@@ -154,7 +154,7 @@ def _judged(claim: str, rule: str, found: Mapping[str, Rise], judge: Callable[[l
 
 AMONG = (
     f"Only models whose training loss is below {LEARNT:.3g} nats, 95 % of chance, are compared; FedSWA, the paper's "
-    "own, is no baseline."
+    "own method, is not a baseline."
 )
 
 
@@ -179,7 +179,7 @@ def surfaces(results: Path) -> list[Verdict]:
     claim = "FedMoSWA's training loss is visibly flatter than all baselines'."
     rule = (
         "The mean rise of the loss above the model's own, over the inner quarter of the surface, is smaller than each "
-        f"baseline's: 1 minus the ratio is above 0. {AMONG} One surface each: no interval."
+        f"baseline's: 1 minus the ratio is above 0. {AMONG} There is one surface each, so no interval."
     )
 
     def judge(baselines: list[str]) -> Verdict:
@@ -249,7 +249,7 @@ def ablation_table(results: Path) -> str:
     for key, grid in GRIDS.items():
         for value in grid:
             last, every = (_setting(results, name, **{key: value}) for name in ("ablation", "ablation-all"))
-            best = "said to be best" if value == BEST[key] else ""
+            best = "stated as best" if value == BEST[key] else ""
             rows.append(f"| {key} {value:g} | {shown(last)} | {shown(every)} | {best} |")
     for row in (BOTH, "SCAFFOLD"):
         last, every = (_row(results, name, row) for name in ("ablation", "ablation-all"))

@@ -37,7 +37,7 @@ class Finding:
 
 FINDINGS = (
     Finding(
-        "Averaging weights costs loss at first and gains it in the end",
+        "Averaging weights raises the loss at first and lowers it in the end",
         "ima",
         ("fig3",),
         findings_ima.locality,
@@ -55,7 +55,7 @@ FINDINGS = (
         findings_ima.three,
     ),
     Finding(
-        "A round's mean misses the minimum, and a mean over rounds lies lower",
+        "A round's mean misses the minimum, and a mean over rounds is lower",
         "ima",
         ("fig1", "fig5b"),
         findings_ima.basin,
@@ -79,7 +79,7 @@ FINDINGS = (
         findings_fed.gathers,
     ),
     Finding(
-        "FedSA is close to an average in which clients count alike",
+        "FedSA is close to an average with equal weights",
         "fedsa",
         ("table1", "fig2"),
         findings_fed.synergy,
@@ -107,10 +107,10 @@ def written(papers: Mapping[str, Paper], results: Path) -> str:
     """
     parts = [
         "# Findings",
-        "Four papers say why averages of federated models work, and ours are their figures, made again at the size "
-        "that two cores allow: every number comes from a run that a command on the paper's page makes. Each figure's "
-        "claim was judged by a rule that was fixed before, and what was changed later is said on its page; here is "
-        "what came of them.",
+        "Four papers say why averages of federated models work. We repeated their figures at the size that two cores "
+        "allow. Every number comes from a run, and the paper's page has the command of that run. Each figure's claim "
+        "was judged by a rule that was fixed before. If a rule was changed later, its page says so. These are the "
+        "findings.",
     ]
     for i, finding in enumerate(FINDINGS, 1):
         own = results / finding.paper

@@ -26,10 +26,10 @@ def swa_starts(results: Path) -> tuple[str, str, str]:
     )
     rounds = fedswa.Scale().rounds
     return (
-        f"After {rounds} rounds on a tenth of CIFAR-10 the accuracy of FedSWA minus that of FedAvg is "
-        f"{points(of_fedswa)}, and that of FedMoSWA {points(of_fedmoswa)}.",
-        f"FedMoSWA with rho = alpha = 1 minus SCAFFOLD is {points(of_both)}; the paper's ablation has it ahead.",
-        f"The paper has {fedswa.ROUNDS:,} rounds and ResNet-18, so this says how the methods start, and not where they "
+        f"We compare accuracies after {rounds} rounds on a tenth of CIFAR-10. FedSWA minus FedAvg is "
+        f"{points(of_fedswa)}, and FedMoSWA minus FedAvg is {points(of_fedmoswa)}.",
+        f"FedMoSWA with rho = alpha = 1 minus SCAFFOLD is {points(of_both)}; in the paper's ablation it is ahead.",
+        f"The paper has {fedswa.ROUNDS:,} rounds and ResNet-18. So this shows how the methods start, not where they "
         "end.",
     )
 
@@ -50,11 +50,11 @@ def flatness(results: Path) -> tuple[str, str, str]:
         "FedMoSWA is not apart from FedAvg, and the flattest models are those that have learnt least",
     )
     return (
-        f"Round FedMoSWA's models the training loss rises by {shown(ours.rise, 1, '.2g')} nats on average, round "
-        f"FedAvg's by {shown(usual.rise, 1, '.2g')}, which is not apart; the paper shows FedMoSWA's as the flattest.",
-        f"The flattest here are MoFedSAM's ({shown(flattest.rise, 1, '.2g')}), whose accuracy, {100 * accuracy:.0f} %, "
+        f"Around FedMoSWA's models, the training loss rises by {shown(ours.rise, 1, '.2g')} nats on average, around "
+        f"FedAvg's by {shown(usual.rise, 1, '.2g')}. These are not apart; in the paper FedMoSWA's is the flattest.",
+        f"The flattest here are MoFedSAM's ({shown(flattest.rise, 1, '.2g')}). Their accuracy, {100 * accuracy:.0f} %, "
         "is the lowest of the six.",
-        "So flatness alone says nothing: compare it between models that have learnt alike.",
+        "So flatness alone says nothing: compare it only between models that have learnt equally well.",
     )
 
 
@@ -64,12 +64,13 @@ def gathers(results: Path) -> tuple[str, str, str]:
     borne(iid.low > 1, "the clients' models spread on IID data")
     rounds = fedsa_runs.Scale().rounds
     return (
-        f"The mean distance of the clients' models to their round's mean is {iid.value:.1f} times ({iid.low:.1f} to "
-        f"{iid.high:.1f}) that of the first round after {rounds} rounds on IID data, and {skewed.value:.1f} times "
-        f"({skewed.low:.1f} to {skewed.high:.1f}) on skewed data.",
-        "The paper's maps show the models of IID clients gathering while they train; in ours they start together and "
+        "We measure the mean distance of the clients' models to their round's mean, relative to the first round. "
+        f"After {rounds} rounds it is {iid.value:.1f} times as large ({iid.low:.1f} to {iid.high:.1f}) on IID data, "
+        f"and {skewed.value:.1f} times ({skewed.low:.1f} to {skewed.high:.1f}) on skewed data.",
+        "In the paper's maps, the models of IID clients gather during training. In ours they start together and "
         "spread.",
-        "A t-SNE map has no distances, so what gathers in it need not be near: measure the distance beside it.",
+        "A t-SNE map has no distances, so models that gather in it need not be near each other. Measure the distance "
+        "too.",
     )
 
 
@@ -86,8 +87,8 @@ def synergy(results: Path) -> tuple[str, str, str]:
     )
     count = len(found["FedSA"])
     return (
-        f"The accuracy of FedSA minus that of FedAvg is {points(usual)}, and minus that of FedAvg with equal weights "
+        f"The accuracy of FedSA minus that of FedAvg is {points(usual)}. Minus that of FedAvg with equal weights it is "
         f"{points(equal)}.",
-        f"Of the {count} most skewed parameters FedSA's value is other than the clients' plain mean in {another}.",
-        "So at this size FedSA is close to an average in which clients count alike, whatever their samples.",
+        f"Of the {count} most skewed parameters, FedSA's value differs from the clients' plain mean in {another}.",
+        "So at this size, FedSA is close to an average with equal weights for all clients.",
     )

@@ -33,12 +33,12 @@ def locality(results: Path) -> tuple[str, str, str]:
     )
     borne(first.low > 0 > last.high and decayed.high < 0, "locality is above 0 at first and below 0 at last")
     return (
-        f"Locality, the loss of the averaged weights minus that of the averaged outputs, is {shown(first)} in round "
-        f"{first.round} of a cross-silo federation and {shown(last)} in round {last.round}, with a decaying rate "
-        f"{shown(decayed)}.",
-        "Below 0 the averaged model is better than the ensemble of its clients.",
-        "The theorem bounds this difference by O(Δ²) and leaves its sign open; the paper reads it as a loss that is "
-        "added, and the sign is our addition, on one run each.",
+        "Locality is the loss of the averaged weights minus that of the averaged outputs. In a cross-silo federation "
+        f"it is {shown(first)} in round {first.round} and {shown(last)} in round {last.round}, or {shown(decayed)} "
+        "with a decaying rate.",
+        "Below 0, the averaged model is better than the ensemble of its clients.",
+        "The theorem bounds this difference by O(Δ²) and leaves its sign open. The paper reads it as a loss that is "
+        "added. The sign is our addition, on one run each.",
     )
 
 
@@ -52,11 +52,11 @@ def bias(results: Path) -> tuple[str, str, str]:
     share = part.value / whole.value
     borne(share > 0.9 and own.value < 0.01 * others.value, "heterogeneous bias is nearly all of the ensemble's loss")
     return (
-        f"In round {part.round} heterogeneous bias is {shown(part)} of the ensemble's {whole.value:.3f}, "
-        f"{100 * share:.1f} %, as the paper says of the rounds after the early ones.",
-        f"By then each client fits its own samples ({shown(own)}) and fails on the others' ({shown(others)}), and the "
+        f"In round {part.round}, heterogeneous bias is {shown(part)} of the ensemble's {whole.value:.3f}, or "
+        f"{100 * share:.1f} %. The paper says the same of the rounds after the early ones.",
+        f"By then, each client fits its own samples ({shown(own)}) and fails on the others' ({shown(others)}). The "
         f"variance is {shown(variance)}.",
-        "A client's scatter over draws matters little beside the labels that it has never seen.",
+        "A client's scatter over draws matters little compared with the labels that it has never seen.",
     )
 
 
@@ -75,9 +75,9 @@ def three(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
         return " and ".join(f"{100 * sign * one.value:.1f} points ({one.where})" for one in numbers)
 
     return (
-        f"Across devices the best of three clients has the lower test error by {listed(worse, -1)}, and their mean by "
-        f"{listed(best, 1)}.",
-        "Across silos the mean of all ten clients has a lower test loss and error than every one of them, apart, "
+        f"Across devices, the best of three clients has a lower test error than their mean by {listed(worse, -1)}. "
+        f"The mean is better by {listed(best, 1)}.",
+        "Across silos, the mean of all ten clients has lower test loss and error than each of them (intervals apart) "
         f"{rounds_.rpartition('apart, ')[2].rstrip('.')}.",
         f"The paper says that the mean is better on each of its planes; ours end at round {rounds[-1]} of its 400.",
     )
@@ -91,11 +91,11 @@ def basin(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
     borne(min(misses) > 0.01 and globals_ > 0 and min(depths) > 0, "means over rounds lie lower than each round")
     low, high = (said(value, percent=True) for value in (min(misses), max(misses)))
     return (
-        f"The least loss of a plane through three clients lies {low} to {high} below their mean's.",
-        f"The best of the last three global models lies {said(globals_, percent=True)} above their mean, and "
+        f"The lowest loss of a plane through three clients is {low} to {high} below their mean's.",
+        f"The best of the last three global models is {said(globals_, percent=True)} above their mean. Also, "
         f"every line between two global models has a point that is {said(min(depths), percent=True)} to "
         f"{said(max(depths), percent=True)} below both ends.",
-        "Both are as the paper says, and they are what an average over rounds lives on.",
+        "Both agree with the paper, and an average over rounds relies on both.",
     )
 
 
@@ -115,9 +115,9 @@ def gain(results: Path) -> tuple[str, str, str]:
     theirs = paper["average.explore=exp"] - paper["average.explore=none"]
     values = [100 * one.value for one in gains]
     return (
-        f"On MNIST IMA gains {min(values):.1f} to {max(values):.1f} points with eight methods; the interval over seeds "
-        f"is above 0 for {listed(clear)}, and below 0 for none.",
-        f"The exponentially falling rate adds {points(plain)} to the average with the usual rate, where the paper has "
+        f"On MNIST, IMA gains {min(values):.1f} to {max(values):.1f} points with eight methods. The interval over "
+        f"seeds is above 0 for {listed(clear)}, and below 0 for none.",
+        f"The exponentially falling rate adds {points(plain)} to the average with the usual rate; the paper has "
         f"{theirs:.2f}.",
         "So what gains here is the average, and not the exploration.",
     )

@@ -21,9 +21,9 @@ def window(results: Path) -> tuple[str, str, str]:
     best = max(windows, key=lambda one: one.value)
     values = [100 * one.value for one in windows]
     return (
-        f"With one class a client WIMA's accuracy minus FedAvg's is {points(gained)} over the last measured rounds, "
-        f"and its changes from one to the next are {said(steadier.value, percent=True)} smaller.",
+        f"With one class per client, WIMA's accuracy minus FedAvg's is {points(gained)} over the last measured rounds. "
+        f"Its changes from one measured round to the next are {said(steadier.value, percent=True)} smaller.",
         f"Windows of {min(scale.windows)} to {max(scale.windows)} rounds gain {min(values):.1f} to {max(values):.1f} "
-        f"points, {best.where} the most.",
-        "WIMA leaves training alone, so any recorded run can be asked for it afterwards: `fedscope wima RUN`.",
+        f"points; {best.where} gains most.",
+        "WIMA does not change training, so `fedscope wima RUN` can compute it afterwards for any recorded run.",
     )

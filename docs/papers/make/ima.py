@@ -179,8 +179,8 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
     of_device, of_silo = shown(scale.rounds), shown(scale.silo)
     device = f"{federation('ima/fig1')}; rounds {listed(of_device)} of {scale.rounds}."
     silo = (
-        f"{federation('ima/fig2')}, without and with a decay of the rate of {DECAY:g} a round; "
-        f"rounds {', '.join(map(str, scale.decomposed))}."
+        f"{federation('ima/fig2')}, without and with a decay of the rate of {DECAY:g} per round. "
+        f"Rounds {', '.join(map(str, scale.decomposed))}."
     )
     cohorts = [("fig1", "across devices", scale.rounds), ("fig8-silo", "across silos", scale.silo)]
     others = [
@@ -271,19 +271,20 @@ def paper(quick: bool = False) -> Paper:
     scale = QUICK if quick else Scale()
     more = ima_methods.QUICK if quick else ima_methods.Comparisons()
     lead = (
-        f"The cross-device federation has {scale.rounds} of the paper's 400 rounds, the cross-silo ones {scale.silo}; "
-        "all else is the paper's, or stands under `fedscope recipes ima/fig1` as chosen here. Fewer rounds end before "
-        "the rate or the average has settled, so late phases are shorter than in the paper. One seed: intervals are "
-        "over test samples, clients or draws, as each rule says, and none of them is over seeds.\n\n"
+        f"The cross-device federation has {scale.rounds} of the paper's 400 rounds, the cross-silo ones {scale.silo}. "
+        "All other settings are the paper's, or our choices, which `fedscope recipes ima/fig1` lists. With fewer "
+        "rounds, runs end before the rate or the average has settled, so late phases are shorter than in the paper. "
+        "There is one seed. Intervals are over test samples, clients or draws, as each rule says; none is over "
+        "seeds.\n\n"
         f"Figures 6 and 7 and the tables compare methods on MNIST, with {100 * more.share:g} % of its training samples "
-        f"and {more.rounds} rounds; clients and participation are the paper's, {more.seeds} seeds, products in "
-        "training in bf16, whose effect stands at the end of the page. MNIST is easier than the paper's data, so "
-        "levels are higher and gains may be smaller in points, and fewer rounds end at a higher rate, where models "
-        "fluctuate more, which favours averages over rounds. On CIFAR-10 FedAvg alone had learnt too little at the "
-        "size that two cores allow, and MNIST was chosen by FedAvg's level before any run with IMA. The paper's choice "
-        "of the best of a grid is left out.\n\n"
-        "The images of CIFAR-10 were stored as JPEG once, so accuracies are close to those on the original pixels, not "
-        "equal. Differences of accuracies are in points of per cent."
+        f"and {more.rounds} rounds. Clients and participation are the paper's, with {more.seeds} seeds. Products in "
+        "training are in bf16; the end of the page shows the effect. MNIST is easier than the paper's data, so levels "
+        "are higher and gains may be smaller in points. Fewer rounds end at a higher rate, where models fluctuate "
+        "more, which favours averages over rounds. On CIFAR-10, FedAvg alone had learnt too little at the size that "
+        "two cores allow. MNIST was chosen by FedAvg's level before any run with IMA. The paper's choice of the best "
+        "of a grid is left out.\n\n"
+        "The images of CIFAR-10 were stored as JPEG once, so accuracies are close to those on the original pixels, but "
+        "not equal. Differences of accuracies are in percentage points."
     )
     title = "Averaging in federated learning, and iterative moving averaging (Zhou et al.)"
     every = (*figures(scale), *ima_methods.figures(more))

@@ -20,16 +20,18 @@ def contradictions() -> tuple[str, ...]:
     pachinko = "table1-cifar100-vgg11-pa", "table1-cifar100-resnet18-pa"
     adam = max((gain(name, "fedadam"), name) for name in pachinko)
     return (
-        "Shards of 250 samples and ten clients leave 45,000 of CIFAR-10's training samples unused. We take it so, and "
-        "deal 20 of 200 shards.",
-        "Figure 6a is said to show a gain of about 5 points at alpha 0.1 for all methods; in Table 1 it is "
+        "Shards of 250 samples and ten clients leave 45,000 of CIFAR-10's training samples unused. We do the same, "
+        "and deal 20 of 200 shards.",
+        "The paper states that Figure 6a shows a gain of about 5 points at alpha 0.1 for all methods. In Table 1 it "
+        "is "
         f"{cnn[0]:.1f} to {cnn[-1]:.1f} with the CNN and {resnet[0]:.1f} to {resnet[-1]:.1f} with ResNet-18.",
-        f"A gain of 3.06 on CIFAR-100 stands beside FedAvg's 6.42; it is FedAdam's ({adam[0]:.2f} in the cells), and "
+        f"A gain of 3.06 on CIFAR-100 is given next to FedAvg's 6.42. It is FedAdam's ({adam[0]:.2f} in the cells), "
+        "and "
         f"FedAvg's there is {gain(adam[1], 'fma'):.2f}.",
-        "In Table 2 FedAvg, FedProx and FedGMA reach 61.61 % at round 394, but their mean over the last ten rounds is "
-        "lower in Table 1: so the criterion is a single round.",
-        "Figures 8 and 9 are said to show clients' means nearer to the minimum across devices, as support that low "
-        "participation harms. We measure both and claim neither.",
+        "In Table 2 FedAvg, FedProx and FedGMA reach 61.61 % at round 394. Their mean over the last ten rounds is "
+        "lower in Table 1, so the criterion is a single round.",
+        "The paper states that Figures 8 and 9 show clients' means nearer to the minimum across devices, which is "
+        "to support that low participation harms. We measure both and claim neither.",
     )
 
 

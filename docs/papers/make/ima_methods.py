@@ -178,7 +178,7 @@ def figures(scale: Comparisons) -> tuple[Figure, ...]:
             Figure(
                 f"fig6{part}",
                 f"Figure 6{part}: accuracy against {words}, FedAvg without and with IMA",
-                f"{seeds[0].upper()}{seeds[1:]}. Of the paper's eight methods FedAvg alone.",
+                f"{seeds[0].upper()}{seeds[1:]}. Only FedAvg of the paper's eight methods.",
                 (f"fig6-{name}",),
                 table=partial(rules.varied_table, name=name),
                 judged=partial(rules.varied, name=name),
@@ -222,8 +222,8 @@ def figures(scale: Comparisons) -> tuple[Figure, ...]:
         Figure(
             "table2",
             "Table 2: rounds to an accuracy, its columns of FedAvg and FedFA",
-            "The accuracy to be reached is FedAdam's without IMA in Table 1, as in the paper; the first measured round "
-            f"with it, tested every {scale.every} rounds.",
+            "The accuracy to reach is FedAdam's without IMA in Table 1, as in the paper. The table has the first "
+            f"measured round that reaches it, tested every {scale.every} rounds.",
             ("table1", "fig7a"),
             table=partial(rules.rounds_table, scale=scale),
             judged=partial(rules.rounds, scale=scale),
@@ -231,8 +231,7 @@ def figures(scale: Comparisons) -> tuple[Figure, ...]:
         Figure(
             "table3",
             "Table 3, its column of FedAvg: schedules of IMA's exploration",
-            f"Schedules that have a period have one of {scale.period} rounds; {seeds}. The paper's column is "
-            "CIFAR-10's.",
+            f"Schedules with a period have one of {scale.period} rounds; {seeds}. The paper's column is CIFAR-10's.",
             ("table3",),
             table=rules.schedules_table,
             judged=rules.schedules,
@@ -240,9 +239,10 @@ def figures(scale: Comparisons) -> tuple[Figure, ...]:
         Figure(
             "precision",
             "What bf16 changes, and why not CIFAR-10",
-            f"Not in the paper. FedAvg with products in training in float32 and in bf16: on MNIST in the set-up of "
-            f"Table 1, {scale.precise} rounds, and on CIFAR-10 in the smaller one of the second command, which was "
-            f"measured first and whose level, that of FedAvg alone, is why methods are compared on MNIST; {seeds}.",
+            "Not in the paper. We train FedAvg with products in float32 and in bf16. On MNIST this has the set-up of "
+            f"Table 1 and {scale.precise} rounds, on CIFAR-10 the smaller set-up of the second command. CIFAR-10 was "
+            "measured first, with FedAvg alone. Its level is why methods are compared on MNIST. "
+            f"{seeds[0].upper()}{seeds[1:]}.",
             ("precise", "precision"),
             table=rules.precision_table,
             judged=rules.precision,

@@ -64,14 +64,14 @@ def varied(results: Path, name: str) -> list[Verdict]:
     if name == "skew":
         return [
             above_zero(
-                "IMA gains where labels are skewed (alpha 0.05 and 0.1).",
-                f"The gain is above 0 at each alpha but the greatest ({OVER}).",
+                "IMA gains if labels are skewed (alpha 0.05 and 0.1).",
+                f"The gain is above 0 at each alpha except the largest ({OVER}).",
                 [gain for value, gain in gains.items() if value != most],
                 percent=True,
             ),
             _insignificant(
                 f"At alpha {most:g} the gain is insignificant.",
-                f"The interval of the gain holds 0 ({OVER}).",
+                f"The interval of the gain contains 0 ({OVER}).",
                 gains[most],
             ),
         ]
@@ -83,7 +83,7 @@ def varied(results: Path, name: str) -> list[Verdict]:
         )
         return [
             above_zero(
-                "IMA gains more where fewer clients take part.",
+                "IMA gains more if fewer clients take part.",
                 f"The gain at the lowest participation minus that at the highest is above 0 ({OVER}).",
                 [difference(f"{few} minus {many}:", of_few, of_many)],
                 percent=True,
@@ -187,7 +187,7 @@ def precision(results: Path) -> list[Verdict]:
     return [
         within(
             f"Training in bf16 changes the accuracy by less than two points on {data}.",
-            f"The interval of the change lies between -2 and 2 points ({OVER}).",
+            f"The interval of the change is between -2 and 2 points ({OVER}).",
             [difference("bf16 minus float32:", *_precisions(results, name)[::-1])],
             -0.02,
             0.02,
@@ -231,9 +231,9 @@ def starts(results: Path, scale: Comparisons) -> list[Verdict]:
     early, late = (_late(_curves(results, "fig7a", f"fedfa-ima-start{start}"), scale.last) for start in scale.starts)
     return [
         above_zero(
-            "With FedFA a start of IMA at three quarters of the rounds ends above one at half.",
+            "With FedFA, IMA started at three quarters of the rounds ends above IMA started at half.",
             f"Over the last {scale.last} measured rounds the accuracy of the later start minus that of the earlier is "
-            f"above 0 ({OVER}); the paper shows about 3 points.",
+            f"above 0 ({OVER}). The paper shows about 3 points.",
             [difference(f"{scale.starts[1]} minus {scale.starts[0]}:", late, early)],
             percent=True,
         )
@@ -262,8 +262,8 @@ def windows(results: Path, scale: Comparisons) -> list[Verdict]:
     return [
         above_zero(
             "A larger window is steadier.",
-            f"From IMA's start on, the deviation of the accuracy's changes from one measured round to the next, of the "
-            f"smaller window minus that of the larger, is above 0 ({OVER}).",
+            f"We take the deviation of the accuracy's changes from one measured round to the next, from IMA's start "
+            f"on. The smaller window's minus the larger's is above 0 ({OVER}).",
             [difference(f"start {start}:", rough(small, start), rough(large, start)) for start in scale.starts],
             percent=True,
         ),
@@ -292,14 +292,14 @@ def lines(results: Path, methods: Sequence[str]) -> list[Verdict]:
         nearer_to_ima([(SAID[name], line, i) for i, name in enumerate(methods)]),
         everywhere(
             "FedASAM's line is the flattest.",
-            "The greatest minus the least loss on its line is smaller than on each other's: 1 minus the ratio is "
-            "above 0. One seed: no interval.",
+            "The largest minus the smallest loss on its line is smaller than on each other line: 1 minus the ratio "
+            "is above 0. There is one seed, so no interval.",
             [Number(SAID[name], 1 - flat["fedasam"] / flat[name]) for name in others],
             0.0,
         ),
         everywhere(
             "FedASAM's line is the worst.",
-            "The least error on its line minus that on each other's is above 0. One seed: no interval.",
+            "The lowest error on its line minus that on each other line is above 0. There is one seed, so no interval.",
             [Number(SAID[name], error["fedasam"] - error[name]) for name in others],
             0.0,
         ),
@@ -352,8 +352,8 @@ def rounds(results: Path, scale: Comparisons) -> list[Verdict]:
     return [
         above_zero(
             "With IMA the accuracy is reached in fewer rounds.",
-            f"The rounds without IMA minus those with it are above 0 ({OVER}; a run that never gets there counts as if "
-            "it did in the round after the last).",
+            f"The rounds without IMA minus those with it are above 0 ({OVER}). A run that never reaches it counts as "
+            "if it did in the round after the last.",
             saved,
         )
     ]

@@ -51,14 +51,15 @@ def planes(results: Path, rounds: Sequence[int]) -> list[Verdict]:
             0.0,
         ),
         everywhere(
-            "That mean misses the minimum of the plane.",
-            "In each round the plane's least loss is at least 1 % below the mean's.",
+            "Their mean misses the minimum of the plane.",
+            "In each round the plane's lowest loss is at least 1 % below the mean's.",
             misses,
             0.01,
         ),
         everywhere(
             "The mean of the last three global models has a lower test loss than each of them.",
-            "The least of the three losses minus the mean's, as a share of it, is above 0. One cohort: no interval.",
+            "The lowest of the three losses minus the mean's, as a share of it, is above 0. There is one cohort, so "
+            "no interval.",
             [Number("last round", (min(m.loss for m in three) - mean.loss) / mean.loss)],
             0.0,
         ),
@@ -101,9 +102,9 @@ def common_basin(
             walls.append(Number(f"{words}, round {t}", _ridge(Plane.load(results / f"{name}.round-{t}"))))
     return [
         everywhere(
-            "The clients' models lie in a common basin.",
-            "On the straight way from each of the three clients to their mean the interpolated loss rises nowhere more "
-            "than 5 % above the client's; shown is 5 % minus the greatest rise.",
+            "The clients' models are in a common basin.",
+            "On the straight line from each of the three clients to their mean, the interpolated loss never rises more "
+            "than 5 % above the client's. The number is 5 % minus the largest rise.",
             [Number(one.where, 0.05 - one.value) for one in walls],
             0.0,
         )
@@ -135,7 +136,7 @@ def misses(results: Path, device: Sequence[int], silo: Sequence[int]) -> str:
         ]
         shares = [f"{100 * _above_least(plane):.1f} %" for plane in planes]
         rows.append(f"| {phase} (rounds {of_device}, {of_silo}) | {shares[0]} | {shares[1]} |")
-    return "\n".join(["How far the mean's loss lies above the plane's least, as a share of it:", "", *rows])
+    return "\n".join(["How far the mean's loss is above the plane's lowest loss, as a share of it:", "", *rows])
 
 
 def inner(results: Path) -> list[Verdict]:
@@ -149,8 +150,8 @@ def inner(results: Path) -> list[Verdict]:
         depths.append(Number(pair, (min(ends) - float(inside.min())) / min(ends)))
     return [
         everywhere(
-            "Between global models of different rounds lies a point with a lower test loss than both.",
-            "On each line the least inner loss is below both ends'; shown as a share of the lower end's.",
+            "Between global models of different rounds there is a point with a lower test loss than both.",
+            "On each line the lowest inner loss is below both ends'. The number is a share of the lower end's.",
             depths,
             0.0,
         )
@@ -172,7 +173,7 @@ def nearer_to_ima(lines: Sequence[tuple[str, Any, int]]) -> Verdict:
     """
     found = [Number(where, float(line.beta[int(line.loss[pair].argmin())]) - 0.5) for where, line, pair in lines]
     return everywhere(
-        "IMA's model lies near the lowest point of its line to the model without it, that one on the wall.",
+        "IMA's model is near the lowest point of its line to the model without IMA, which is on the wall.",
         "The lowest point is nearer to IMA's model: its beta, 1 there and 0 at the other, minus 0.5 is above 0.",
         found,
         0.0,

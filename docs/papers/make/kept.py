@@ -16,14 +16,14 @@ def federation(recipe: str) -> str:
     """Of a recipe, as a sentence begins: how many clients, how they share the data, how many a round.
 
     >>> federation("ima/fig1"), federation("ima/fig2")
-    ('100 clients, shards:2, 10 of them a round', '10 clients, shards:2,250, all in every round')
+    ('100 clients, shards:2, 10 of them per round', '10 clients, shards:2,250, all in every round')
     """
     import fedscope
 
     tables = fedscope.recipe(recipe).tables
     clients, share = tables["data"]["clients"], tables["run"]["participation"]
     cohort = round(share * clients)
-    words = "all in every round" if cohort == clients else f"{cohort} of them a round"
+    words = "all in every round" if cohort == clients else f"{cohort} of them per round"
     return f"{clients} clients, {tables['data']['partition']}, {words}"
 
 

@@ -38,7 +38,7 @@ def answered(paper: Paper, results: Path) -> Paper:
     known = commands_of(results)
     there = tuple(figure for figure in paper.figures if known.keys() >= set(figure.answers))
     lacking = tuple(
-        Left(figure.heading, f"python docs/papers/make {paper.name}", "Not measured yet; this command does it.")
+        Left(figure.heading, f"python docs/papers/make {paper.name}", "Not measured yet; this command measures it.")
         for figure in paper.figures
         if figure not in there
     )

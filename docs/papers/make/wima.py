@@ -166,20 +166,21 @@ def drawn_windows(results: Path) -> Any:
 def figures(scale: Scale) -> tuple[Figure, ...]:
     """In the paper's order."""
     setup = (
-        f"R {scale.rounds}, W {scale.window}, tested every {scale.every} rounds. A thick line is the model with WIMA, "
-        "a thin one of its colour the global model without; WIMA leaves training alone, so one run has both."
+        f"R {scale.rounds}, W {scale.window}, tested every {scale.every} rounds. A thick line is the model with "
+        "WIMA; a thin line of the same colour is the global model without it. WIMA does not change training, so one "
+        "run has both."
     )
     shares = (
         f"R {scale.short}, W {scale.window}, participations {', '.join(f'{p:g}' for p in scale.participations)}. "
-        "Thick with WIMA, thin without."
+        "Thick lines are with WIMA, thin lines without."
     )
     late = f"Means over the {len(scale.late)} measured rounds from {scale.late[0]} to {scale.late[-1]}."
     return (
         Figure(
             "fig1",
             "Figure 1: accuracy over rounds without and with WIMA",
-            f"{setup} The paper's figure has CIFAR-100 at alpha 0; which of its methods are drawn cannot be read in "
-            "our copy.",
+            f"{setup} The paper's figure has CIFAR-100 at alpha 0; our copy does not show which of its methods are "
+            "drawn.",
             ("fig1",),
             partial(drawn_curves, name="fig1"),
             judged=rules.smoother,
@@ -187,9 +188,9 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig2",
             "Figure 2: FedAvg, WIMA and SWA from several starts",
-            f"{setup} SWA as branches of that run, from rounds {', '.join(map(str, scale.starts))} on, in cycles of "
-            f"{scale.cycle}; of these thick is SWA's average, and before its start the global model. The paper's "
-            "figure has CIFAR-100 at alpha 0.",
+            f"{setup} SWA runs are branches of that run, from rounds {', '.join(map(str, scale.starts))} on, in "
+            f"cycles of {scale.cycle}. Their thick lines are SWA's average, and before its start the global model. "
+            "The paper's figure has CIFAR-100 at alpha 0.",
             ("fig2",),
             partial(drawn_curves, name="fig2", starts=scale.starts),
             judged=partial(rules.starts, early=swa(scale.starts[0]), late=swa(scale.starts[-1])),
@@ -205,7 +206,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
         Figure(
             "fig3b",
             "Figure 3b: the same at alpha 0.05",
-            f"{shares} Our notes have one claim of the text and another of the caption; both are judged.",
+            f"{shares} Our notes have one claim from the text and another from the caption; both are judged.",
             ("fig3b",),
             partial(drawn_curves, name="fig3b"),
             judged=partial(rules.skewed, names={p: Path(part(p, SKEWED)).name for p in scale.participations}),
@@ -222,8 +223,8 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             "table4",
             "Table 4: several windows, CIFAR-10, alpha 0",
             f"FedAvg, from recorded global models. {late} The paper's windows are kept, so the longest is "
-            f"{100 * max(scale.windows) / scale.rounds:g} % of R in place of {100 * 200 / ROUNDS:g} %: a long window "
-            "holds models that were trained far less.",
+            f"{100 * max(scale.windows) / scale.rounds:g} % of R instead of {100 * 200 / ROUNDS:g} %: a long window "
+            "contains models that were trained far less.",
             ("table4",),
             drawn_windows,
             rules.windows_table,
@@ -241,7 +242,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
 
 
 CONTRADICTIONS = (
-    "Pachinko allocation: the server momentum is said to be 0.9, yet FedAvg and FedAvgM differ by 8.6 points; the "
+    "Pachinko allocation: the server momentum is stated as 0.9, yet FedAvg and FedAvgM differ by 8.6 points; the "
     "recipe takes 0 for FedAvg and 0.9 for the others.",
     "Table 5's cell for all parameters on CIFAR-100 at alpha 0 is Table 2's, which has batches of 100; the recipes of "
     "Table 5 take 20 throughout.",
@@ -257,8 +258,8 @@ LEFT = (
     Left(
         "Table 2, CIFAR-10, alpha 0: SCAFFOLD and MIME SGD",
         "wima/table2-cifar10-a0",
-        "They were to be in Figure 1 too, with the claim that SCAFFOLD is the best, and diverged with this network at "
-        "the recipe's rate.",
+        "They were planned for Figure 1 too, with the claim that SCAFFOLD is the best. They diverged with this "
+        "network at the recipe's rate.",
     ),
     Left("Table 2, CIFAR-10, alpha 0: the other eight methods", "wima/table2-cifar10-a0", "Time; the data are there."),
     Left("Table 2, CIFAR-10, alpha 0.05", "wima/table2-cifar10-a0.05", "Time; the data are there."),
@@ -282,18 +283,18 @@ def paper(quick: bool = False) -> Paper:
     scale = QUICK if quick else Scale()
     own, theirs = int(TRAIN * scale.share) // CLIENTS, TRAIN // CLIENTS
     lead = (
-        "All federations are CIFAR-10 at alpha 0, one class a client (Figure 3b: alpha 0.05), with "
-        f"{scale.rounds} rounds (Figure 3: {scale.short}) in place of the paper's {ROUNDS:,}, the CNN of IMA's paper "
-        f"in place of ResNet-20, and {100 * scale.share:g} % of the training samples: {own} a client in place of "
-        f"{theirs}, in batches of "
-        f"{scale.batch} in place of {BATCH}, so that a client makes {-(-own // scale.batch)} steps a round (the paper: "
-        f"{-(-theirs // BATCH)}). W is {scale.window}, {100 * scale.window / scale.rounds:g} % of R, in place of "
-        f"{WINDOW}, {100 * WINDOW / ROUNDS:g} % of R. So few rounds may end while accuracy still rises: an average "
-        "over rounds then lags behind, which takes from its gain, and levels are below the paper's; another model may "
-        "fluctuate more or less. Products in training are in bfloat16. One seed, and no interval is over seeds. "
-        f"{rules.OVER} A trial of 60 rounds, in which WIMA was not ahead of FedAvg, was seen before the rules were "
-        "fixed. Differences of accuracies are in points of per cent. The images of CIFAR-10 were stored as JPEG "
-        "once, so accuracies are close to those on the original pixels, not equal."
+        "All federations are CIFAR-10 at alpha 0, one class per client (Figure 3b: alpha 0.05). They have "
+        f"{scale.rounds} rounds (Figure 3: {scale.short}) instead of the paper's {ROUNDS:,}. The model is the CNN of "
+        f"IMA's paper instead of ResNet-20. We use {100 * scale.share:g} % of the training samples: {own} per client "
+        f"instead of {theirs}, in batches of {scale.batch} instead of {BATCH}. So a client makes "
+        f"{-(-own // scale.batch)} steps per round (the paper: {-(-theirs // BATCH)}). W is {scale.window}, "
+        f"{100 * scale.window / scale.rounds:g} % of R, instead of {WINDOW}, {100 * WINDOW / ROUNDS:g} % of R. With so "
+        "few rounds, accuracy may still rise at the end. An average over rounds then lags behind, which reduces its "
+        "gain, and levels are below the paper's. Another model may fluctuate more or less. Products in training are in "
+        f"bfloat16. There is one seed, so no interval is over seeds. {rules.OVER} A trial of 60 rounds, in which WIMA "
+        "was not ahead of FedAvg, was seen before the rules were fixed. Differences of accuracies are in percentage "
+        "points. The images of CIFAR-10 were stored as JPEG once, so accuracies are close to those on the original "
+        "pixels, but not equal."
     )
     title = "Window-based model averaging (Caldarola et al.)"
     return Paper("wima", title, lead, runs(scale), asked(scale), figures(scale), CONTRADICTIONS, LEFT)

@@ -16,8 +16,8 @@ METHODS: Mapping[str, str] = {"fedavg": "FedAvg"}
 ABOUT = 0.03
 #: what the interval of a difference of accuracies is, as the page says once
 OVER = (
-    "The interval of a difference of accuracies is Student's over the measured rounds, taken as independent, widened "
-    "in quadrature by that over the test samples, taken as independent between models."
+    "The interval of a difference of accuracies is Student's over the measured rounds, taken as independent. It is "
+    "widened in quadrature by the interval over the test samples, taken as independent between models."
 )
 
 Accuracies = Mapping[int, float]
@@ -103,9 +103,9 @@ def smoother(results: Path) -> list[Verdict]:
     return [
         above_zero(
             "WIMA's curves are smoother at every level.",
-            "Of each method the deviation of the accuracy's changes from one measured round to the next, over the last "
-            "half of the measured rounds, is smaller with WIMA: 1 minus the ratio is above 0 (95 % interval by F, "
-            "changes taken as independent).",
+            "We take the changes of the accuracy from one measured round to the next, over the last half of the "
+            "measured rounds. For each method their deviation is smaller with WIMA: 1 minus the ratio is above 0 (95 "
+            "% interval by F, changes taken as independent).",
             steady,
             percent=True,
         ),
@@ -137,14 +137,15 @@ def starts(results: Path, early: str, late: str) -> list[Verdict]:
     return [
         above_zero(
             "SWA from an early start ends below FedAvg.",
-            "Over the last 5 measured rounds FedAvg's accuracy minus SWA's, of the earliest start, is above 0 (95 % "
+            "Over the last 5 measured rounds FedAvg's accuracy minus SWA's with the earliest start is above 0 (95 % "
             "interval).",
             [ahead(Path(early).name, _plain(curves["fedavg"], 5), first, samples)],
             percent=True,
         ),
         above_zero(
             "SWA from a late start comes nearer to WIMA than SWA from an early one.",
-            "Over the last 5 measured rounds SWA's accuracy of the latest start minus that of the earliest is above 0 "
+            "Over the last 5 measured rounds SWA's accuracy with the latest start minus that with the earliest is "
+            "above 0 "
             "(95 % interval).",
             [ahead(f"{Path(late).name} minus {Path(early).name}", last, first, samples)],
             percent=True,
@@ -177,8 +178,8 @@ def participations(results: Path, names: Mapping[float, str]) -> list[Verdict]:
     return [
         above_zero(
             "WIMA at 10 % participation is at least as good as FedAvg at 15 %.",
-            "Over the last 5 measured rounds the difference of the accuracies is above 0 (95 % interval); of two equal "
-            "ones it is too small to say.",
+            "Over the last 5 measured rounds the difference of the accuracies is above 0 (95 % interval). If both "
+            "are equal, it is too small to say.",
             [beside(0.1, 0.15)],
             percent=True,
         ),
@@ -205,7 +206,7 @@ def skewed(results: Path, names: Mapping[float, str]) -> list[Verdict]:
     return [
         above_zero(
             "At alpha 0.05 WIMA at 10 % participation is at least as good as FedAvg at 20 % (text).",
-            f"{above}; of two equal ones it is too small to say.",
+            f"{above}. If both are equal, it is too small to say.",
             [beside(0.1, 0.2)],
             percent=True,
         ),
@@ -250,7 +251,7 @@ def windows(results: Path, compared: Sequence[int]) -> list[Verdict]:
     return [
         above_zero(
             "A mean over any of the windows is better than FedAvg's model.",
-            "Of each window the accuracy minus the global model's is above 0 (95 % interval).",
+            "For each window, the accuracy minus the global model's is above 0 (95 % interval).",
             [ahead(f"W {w}", own, means[1], samples) for w, own in means.items() if w > 1],
             percent=True,
         ),
@@ -277,7 +278,7 @@ def _parts(results: Path, window: int) -> Mapping[str, Accuracies]:
 def parts(results: Path, window: int) -> list[Verdict]:
     """Table 5."""
     means, samples = _parts(results, window), _samples(results)
-    rule = "Over the measured rounds the accuracy of the one minus that of the other is above 0."
+    rule = "Over the measured rounds the accuracy of the first minus that of the second is above 0."
 
     def better(claim: str, one: str, other: str) -> Verdict:
         return above_zero(claim, rule, [ahead(f"{one} minus {other}", means[one], means[other], samples)], percent=True)
