@@ -334,7 +334,7 @@ def test_results_that_lie_elsewhere_are_shown_where_they_are_of_the_runs(
     words = Page(both.html).words
     assert (both.results, before) == (4, 2), "a plane, a decomposition, updates; of both runs one line"
     assert "Do the clients' updates cancel?" in words
-    assert words.count("What lies between two models?") == 1
+    assert words.count("What is the loss between two models?") == 1
     alone = report(runs / "two", results=there)
     assert alone.results == 1, "the line, which is of this run, too"
     assert "of another run" not in Page(alone.html).words, "what is others' is passed over"
