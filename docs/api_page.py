@@ -199,7 +199,7 @@ def types_of(kind: type[Any]) -> dict[str, str]:
 
 def undocumented(kind: type[Any], types: dict[str, str]) -> list[str]:
     """The fields that the docstring has no line for."""
-    doc = kind.__doc__ or ""
+    doc = inspect.cleandoc(kind.__doc__ or "")
     lines = re.findall(r"^\s+([\w, ]+): ", doc, re.MULTILINE)
     told = {name for line in lines for name in line.split(", ")}
     rest = [f"- `{name}` (`{hint}`)" for name, hint in types.items() if name not in told] if is_dataclass(kind) else []
