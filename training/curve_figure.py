@@ -225,6 +225,8 @@ def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
     if not measure.is_loss:
         if not measure.is_accuracy:
             axes.set_ylim(bottom=0)
+        elif axes.get_ylim()[1] > 100:  # a mean and its deviation may be more
+            axes.set_ylim(top=100)
     elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
         axes.set_yscale("log")
         low, high = axes.get_ylim()

@@ -36,7 +36,7 @@ _STDS = tuple(f"{name}_std" for name in MEANS)
 USUAL = ("test_loss", "test_error")
 
 _LABELS = {
-    "train_loss": "training loss",
+    "train_loss": "training loss (nats)",
     "test_loss": "test loss (nats)",
     "test_error": "test error (%)",
     "averaged_test_loss": "averaged test loss (nats)",

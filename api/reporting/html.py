@@ -7,6 +7,8 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ..landscape.drawing.paper import unbroken
+
 #: says whose a page is, so that it may be written anew
 MARK = '<meta name="generator" content="fedscope report">'
 
@@ -170,4 +172,4 @@ def picture(png: bytes, alt: str) -> str:
 
 def paragraphs(text: str) -> str:
     """Lines as paragraphs."""
-    return "\n".join(f"<p>{escape(line)}</p>" for line in text.splitlines() if line.strip())
+    return "\n".join(f"<p>{unbroken(line)}</p>" for line in text.splitlines() if line.strip())

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Run, spoken_size
 from ..decomposition.explanation.result import Explanation
+from ..landscape.drawing.paper import unbroken
 from ..landscape.planes.result import Plane
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
@@ -120,7 +121,7 @@ def verdicts_html(runs: Sequence[Run], checks: Sequence[Soundness], results: Seq
     columns = []
     for run, sound, own in zip(runs, checks, results, strict=True):
         lines = "\n".join(
-            f'<li class="{one.tone}"><b>{escape(one.question)}</b>{escape(one.answer)}</li>'
+            f'<li class="{one.tone}"><b>{escape(one.question)}</b>{unbroken(one.answer)}</li>'
             for one in verdict(run, sound, own)
         )
         name = f"<h3>{escape(run.name)}</h3>" if len(runs) > 1 else ""
@@ -193,10 +194,10 @@ def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
 
 def _statements(page_: Explanation) -> str:
     lines = "\n".join(
-        f'<li><b>{escape(one.title)} <span class="chip">{one.verdict}</span></b>{escape(one.sentence)}</li>'
+        f'<li><b>{escape(one.title)} <span class="chip">{one.verdict}</span></b>{unbroken(one.sentence)}</li>'
         for one in page_.statements
     )
-    notes = "\n".join(f"<li>{escape(note)}</li>" for note in page_.notes)
+    notes = "\n".join(f"<li>{unbroken(note)}</li>" for note in page_.notes)
     read = f"<details><summary>How to read this</summary><ul class=soft>{notes}</ul></details>"
     return f'<ul class="verdict">{lines}</ul>\n{read}'
 

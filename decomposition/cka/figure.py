@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_columns, room_beside, room_for
+from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_cells, room_beside, room_for
 from ...landscape.drawing.paper import (
     CHARACTER,
     COLOURS,
@@ -98,8 +98,7 @@ def draw_clients(
                 axes = sheet.axes(left, down, side, side)
                 image = _heat_map(axes, similarity.cka, scale, side)
                 axes.set_title(f"round {similarity.round}", fontsize=SMALL, pad=3)
-                if room_for(named[r][c], side):
-                    name_columns(axes, named[r][c], side, rows=beside > 0)
+                name_cells(axes, named[r][c], side)
                 sheet.text(left + side / 2, down + side + ids + 0.03, "client", ha="center", va="top", size=SMALL)
             name = shortened(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
             sheet.text(0.13, down + side / 2, name, ha="center", rotation=90, size=SMALL)
@@ -120,25 +119,19 @@ def draw_clients(
 
 
 def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) -> Figure:
-    """The matrix as a heat map, a row and a column a model, named where the names fit; ``width`` in inches."""
+    """The matrix as a heat map, a row and a column a model, of many only some named; ``width`` in inches."""
     names = [shortened(label, int(LABELS * width / CHARACTER)) for label in result.labels]
     with paper_style(width):
-        margin = max(map(len, names)) * CHARACTER + 0.1
+        margin = max(map(len, names)) * CHARACTER + 0.13
         side = width - margin - GAP - BAR - NUMBERS
         below = room_for(names, side)
         remark = wrapped(_remark([result]), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.04)
-        height = top + side + (below or margin) + 0.05 + LINE * len(remark) + EDGE
+        height = top + side + below + 0.05 + LINE * len(remark) + EDGE
         sheet = Sheet(width, height, title)
         axes = sheet.axes(margin, top, side, side)
         image = _heat_map(axes, result.cka, scale_of([result.cka]), side)
-        if below:
-            name_columns(axes, names, side, rows=True)
-        else:
-            # every so many, so that what stands is legible
-            at = list(range(0, len(names), -(-len(names) * 7 // int(72 * side))))
-            axes.set_xticks(at, [names[i] for i in at], fontsize=6, rotation=90)
-            axes.set_yticks(at, [names[i] for i in at], fontsize=6)
+        name_cells(axes, names, side)
         _bar(sheet, image, margin + side + GAP, top, side)
         return sheet.finished(remark, 0.08)
 
@@ -154,12 +147,9 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
 
 
 def _beside(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
-    """What the names of rows take beside each map, in inches, and the side of a map then; 0 where they would leave too
-    little for names below."""
-    alone = _side(width, columns)
-    beside = max((room_beside(names, alone) for names in named), default=0.0)
-    side = _side(width, columns, beside)
-    return (beside, side) if all(room_for(names, side) for names in named if room_for(names, alone)) else (0.0, alone)
+    """What the names of rows take beside each map, in inches, and the side of a map then."""
+    beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
+    return beside, _side(width, columns, beside)
 
 
 def _side(width: float, columns: int, beside: float = 0.0) -> float:

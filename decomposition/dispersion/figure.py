@@ -75,7 +75,7 @@ def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
     """What is drawn, and what stands above it, in full and where the figure is narrow."""
     drawn = {"median_cv": ("median cv, σ/|μ|", "median cv, σ/|μ|")}
     if any(found.clients >= FEWEST for found in result.rounds):
-        drawn["skew_rejected_share"] = ("skewness rejected (% of parameters)", "skewness rejected (%)")
+        drawn["skew_rejected_share"] = ("significantly skewed (% of parameters)", "significantly skewed (%)")
     elif any(row.skew_mean_abs is not None for found in result.rounds for row in found.rows):
         drawn["skew_mean_abs"] = ("mean |skewness|", "mean |skewness|")
     return drawn
@@ -221,9 +221,9 @@ def _draw_cells(axes: Axes, cells: Cells, scale: float) -> Any:
     if high < 10 * low:  # no power of ten may lie between them
         even(axes.yaxis, 4)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-        axes.yaxis.set_minor_locator(NullLocator())
     else:
         decades(axes.yaxis, numticks=6, plain=False)
+    axes.yaxis.set_minor_locator(NullLocator())  # which one panel would have and another not
     axes.set(xlabel="mean over clients, μ", ylabel="deviation, σ")
     return image
 

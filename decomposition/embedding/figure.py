@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Inches. Left of the panels with and without numbers there, between them, above each, below each with numbers and below
 # the last ones.
-AXIS, BARE, BETWEEN, TITLE, TICKS, BELOW = 0.47, 0.06, 0.08, 0.17, 0.2, 0.34
+AXIS, BARE, BETWEEN, TITLE, TICKS, BELOW = 0.49, 0.06, 0.08, 0.17, 0.2, 0.34
 # The bar of the rounds: the gap before it, itself, its numbers and label.
 GAP, BAR, NUMBERS = 0.07, 0.08, 0.36
 # Panels are at least so wide, or there are fewer in a row; heights are these shares of the width at least and at most.
@@ -131,16 +131,18 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
     even(axes.yaxis, max(2, min(5, int(high / 0.3))))
     across, along = axis_words(result)
     axes.tick_params(labelleft=first)
+    fitting = max(_fitting(across, wide), _fitting(along, high))  # both in the same words
     if last:
-        axes.set_xlabel(_fitting(across, wide))
+        axes.set_xlabel(across[fitting])
     if first:
-        axes.set_ylabel(_fitting(along, high))
+        axes.set_ylabel(along[fitting])
         axes.yaxis.set_label_coords(-0.34 / wide, 0.5)
 
 
-def _fitting(words: Sequence[str], room: float) -> str:
-    """The first of several labels that is not longer than ``room`` inches, else the last."""
-    return next((label for label in words if 0.066 * len(label.replace("$", "")) <= room), words[-1])
+def _fitting(words: Sequence[str], room: float) -> int:
+    """Which of several labels is the first that is not longer than ``room`` inches, else the last."""
+    fit = (i for i, label in enumerate(words) if 0.066 * len(label.replace("$", "")) <= room)
+    return next(fit, len(words) - 1)
 
 
 def _round_bar(axes: Axes, result: Embedding, colours: Colormap, high: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ...landscape.drawing.paper import as_page, heading, markup
+from ...landscape.drawing.paper import BROKEN, as_page, heading, markup
 from .figure import PATHS, limits_of, round_colours, shade
 from .result import axis_words, remark
 
@@ -22,6 +22,62 @@ FADED = 0.06
 STOPS = 200
 #: panels in a row, at most
 ROW = 3
+
+# In a narrow window the panels stand below each other, and words stand for the bar of rounds, for which there is no
+# room. Wider, the layout comes back.
+_NARROW = (
+    BROKEN
+    + r"""
+const place = document.getElementById("embedding"), narrow = window.matchMedia("(max-width: 700px)");
+const wide = JSON.parse(JSON.stringify(place.layout));
+const lay = () => {
+  const layout = JSON.parse(JSON.stringify(wide));
+  layout.height = undefined;
+  if (narrow.matches) {
+    const [title, remark] = layout.title.text.split("<br>"), ends = layout.coloraxis.colorbar.ticktext;
+    const colours = layout.coloraxis.showscale ? `; pale: round ${ends[0]}, dark: round ${ends[1]}` : "";
+    // as wide as the window without the bar of tools, which stands upright at its right
+    const head = broken(title, Math.floor((window.innerWidth - 70) / 8.5));
+    const said = broken(remark.replace(/<.?sup>/g, "") + colours, Math.floor((window.innerWidth - 70) / 6));
+    const text = `${head}<br><span style="font-size:11px">${said}</span>`;
+    const above = 22 + 20 * head.split("<br>").length + 18 * said.split("<br>").length;
+    layout.modebar = {orientation: "v"};
+    const numbers = layout.xaxis.showticklabels, panels = layout.annotations.length;
+    const left = numbers ? 60 : 15, right = 40, gap = numbers ? 55 : 35;
+    const titles = Object.keys(wide).filter((name) => name.startsWith("xaxis")).map((name) => wide[name].title);
+    const across = titles.find((title) => title && title.text);
+    const [x, y] = [layout.xaxis.range, layout.yaxis.range];
+    const high = (window.innerWidth - left - right) * (y[1] - y[0]) / (x[1] - x[0]);
+    const all = panels * (high + gap) - gap;
+    for (const name of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) {
+      const axis = layout[name], panel = Number(name.slice(5) || 1) - 1, top = 1 - panel * (high + gap) / all;
+      if (panel >= panels) {
+        axis.visible = false;
+      } else if (name[0] == "x") {
+        axis.domain = [0, 1];
+        axis.title = panel == panels - 1 ? {...across, font: {size: 11}} : undefined;
+      } else {
+        axis.domain = [Math.max(0, top - high / all), top];
+        axis.showticklabels = numbers;
+        axis.title = {...wide.yaxis.title, font: {size: 11}};
+        layout.annotations[panel] = {...layout.annotations[panel], x: 0.5, y: top};
+      }
+    }
+    layout.legend = {...layout.legend, x: 0, xanchor: "left", y: 1 + 26 / all, font: {size: 11}};
+    layout.coloraxis.showscale = false;
+    const below = numbers ? 45 : 10;
+    for (const slider of layout.sliders) slider.pad = {t: below};
+    layout.margin = {l: left, r: right, t: above + 60, b: below + 100};
+    layout.height = layout.margin.t + all + layout.margin.b;
+    const top = {yref: "container", y: 1 - 22 / layout.height, yanchor: "top"};
+    layout.title = {...layout.title, text, font: {size: 15}, ...top};
+  }
+  Plotly.react(place, place.data, layout);
+};
+narrow.addEventListener("change", lay);
+if (narrow.matches) lay();
+"""
+)
 
 
 def draw_page(result: Embedding, title: str | None = None) -> str:
@@ -87,7 +143,7 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
         margin={"l": 60, "r": 20, "t": 110, "b": 20},
         hovermode="closest",
     )
-    return as_page(figure, "embedding")
+    return as_page(figure, "embedding", _NARROW)
 
 
 def _looks() -> list[tuple[str | None, dict[str, Any]]]:

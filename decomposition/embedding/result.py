@@ -164,13 +164,14 @@ class Embedding(TableResult):
         return f"{run}: mean L2 distance of clients to their round's mean {', '.join(means[end] for end in ends)}"
 
 
+#: at the axes of a PCA, component and share of the variance
+AXES = ("component {}: $L_2$ distance ({:.0f} %)", "component {} ({:.0f} %)", "PC {} ({:.0f} %)", "PC {}")
+
+
 def axis_words(result: Embedding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Labels of the axes of a PCA, long, shorter and shortest."""
     shares = result.explained or (float("nan"), float("nan"))
-    first, second = (
-        (f"component {i}: $L_2$ distance ({100 * share:.0f} %)", f"component {i} ({100 * share:.0f} %)", f"PC {i}")
-        for i, share in enumerate(shares, start=1)
-    )
+    first, second = (tuple(words.format(i, 100 * share) for words in AXES) for i, share in enumerate(shares, start=1))
     return first, second
 
 

@@ -6,6 +6,7 @@ from base64 import b64encode
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...landscape.drawing.paper import unbroken
 from .statements import Statement
 from .text_page import SOURCE, cells, sections, title
 
@@ -55,7 +56,7 @@ def as_html(explanation: Explanation, png: bytes | None) -> str:
     for heading, statements in sections(explanation):
         said += [f"<h2>{escape(heading)}</h2>"] if heading else []
         said += [_statement(number, one) for number, one in statements]
-    notes = "\n".join(f"<li>{escape(note)}</li>" for note in (*explanation.notes, SOURCE))
+    notes = "\n".join(f"<li>{unbroken(note)}</li>" for note in (*explanation.notes, SOURCE))
     picture = ""
     if png is not None:
         data = b64encode(png).decode("ascii")
@@ -75,7 +76,7 @@ def as_html(explanation: Explanation, png: bytes | None) -> str:
 <style>{STYLE}</style>
 </head>
 <body>
-<h1>{head}</h1>
+<h1>{unbroken(title(explanation))}</h1>
 <main>
 <div>
 {chr(10).join(said)}
@@ -105,10 +106,11 @@ def as_html(explanation: Explanation, png: bytes | None) -> str:
 
 
 def _statement(number: int, one: Statement) -> str:
-    decide = f' <span class="decide">{escape(one.decide)}</span>' if one.decide else ""
-    sentence = escape(one.sentence).replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
+    decide = f' <span class="decide">{unbroken(one.decide)}</span>' if one.decide else ""
+    sentence = unbroken(one.sentence).replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
+    sentence = sentence.replace(" = ", "&nbsp;=&nbsp;")
     return f"""<div class="statement">
-<h3>{number}. {escape(one.title)}</h3> <span class="verdict {one.verdict}">{one.verdict}</span>
+<h3>{number}. {unbroken(one.title)}</h3> <span class="verdict {one.verdict}">{one.verdict}</span>
 <p>{sentence}{decide}</p>
-<p class="paper">Paper: {escape(one.paper)}</p>
+<p class="paper">Paper: {unbroken(one.paper)}</p>
 </div>"""

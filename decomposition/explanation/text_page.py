@@ -24,7 +24,7 @@ SOURCE = (
 # What each source of draws cannot show.
 DRAWS = {
     "local": " are replays of local training from the recorded start, independent across clients: the covariance is 0 "
-    "by construction, and what the start itself varies is not seen",
+    "by construction, and how the start itself varies is not seen",
     "rounds": " are the last rounds of one cohort: drift counts as variance",
     "none": ": these models alone. How other trainings of the same clients would scatter is not seen, and counts as "
     "bias",

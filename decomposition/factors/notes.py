@@ -80,7 +80,7 @@ def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
             covariance = "the covariance is 0 by construction and " if squared else ""
             return (
                 "replays of local training from the recorded start, independent across clients, so "
-                f"{covariance}what the start itself varies is not seen"
+                f"{covariance}how the start itself varies is not seen"
             )
         case "rounds":
             return "the last rounds of one cohort; drift counts as variance and draws are dependent"

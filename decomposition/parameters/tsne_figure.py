@@ -9,7 +9,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import nearest
 from ...landscape.drawing.heat_maps import colour_bar
-from ...landscape.drawing.paper import COLOURS, SMALL, SURFACE, paper_style, shortened
+from ...landscape.drawing.paper import COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side:
     without = np.isnan(values)
     x, y = at.T
     dot: dict[str, Any] = {"linewidths": 0, "rasterized": True}
-    axes.scatter(x[without], y[without], s=size[without], c="#bbbbbb", zorder=1, **dot)
+    cross: dict[str, Any] = {"marker": "x", "color": GREY, "linewidths": 0.4, "rasterized": True}
+    axes.scatter(x[without], y[without], s=size[without], zorder=1, **cross)
     dots = axes.scatter(
         x[~without], y[~without], s=size[~without], c=values[~without], zorder=2, cmap=shades, norm=norm, **dot
     )
@@ -122,6 +123,6 @@ def _remark(result: ParameterMap, colour: str) -> str:
     if colour == "dispersion" and result.high.any():
         parts.append("rings: high dispersion in their layer")
     if colour != "layer" and np.isnan(result.skewness if colour == "skewness" else result.cv).any():
-        parts.append("grey: does not exist")
+        parts.append(f"crosses: without a {colour if colour == 'skewness' else 'cv'}")
     parts.append("distances between groups mean little")
     return "; ".join(parts)

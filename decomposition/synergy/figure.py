@@ -171,7 +171,8 @@ def _remarks(result: Synergy, width: float) -> list[str]:
     if has_tree(result):
         said.append("dendrogram: average linkage")
     if result.masks() is not None and count:
-        said.append("MIC: class of a client's squared deviation")
+        said.append("MIC: class of a client's squared deviation, clients as above")
+        said.append("α: weight of a cluster; strokes above: where a layer ends")
     if result.scope == "layer":
         said.append("similarity: mean over layers with high entries; each layer has its own clusters")
     said += [line for line in (broken(result, 6), by_definition(result)) if line]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.heat_maps import colour_bar, frame, heat_map, name_cells
+from ...landscape.drawing.heat_maps import LEGIBLE, colour_bar, frame, heat_map, name_cells
 from ...landscape.drawing.paper import COLOURS, GREY, SMALL, SURFACE
 from ...landscape.drawing.sheet import Sheet
 from ...landscape.drawing.ticks import even
@@ -72,7 +72,7 @@ def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int)
         strip.bar(place, 1, width=0.92, color=face)
         if side / count >= 0.09 and result.scope == "model":
             words = str(s + 1) if s >= 0 else "–"
-            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
+            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": LEGIBLE}
             strip.text(place, 0.48, words, color="white" if s >= 0 else "black", **look)
     strip.set(xlim=(-0.5, count - 0.5), ylim=(0, 1))
     for spine in strip.spines.values():

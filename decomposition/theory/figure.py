@@ -110,7 +110,7 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
 def _legend_of(result: Theory) -> list[tuple[str, str]]:
     """A marker and its words."""
     slope = result.slope
-    words = f"rounds: slope {slope.value:.2f} ± {slope.stderr:.2f}" if slope else "rounds"
+    words = f"rounds: slope {slope.value:.2f} ± {slope.stderr:.2f} (dashed)" if slope else "rounds"
     entries = [("o", words)]
     for number, path in result.shrunk.items():
         steps = local_slopes(path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.heat_maps import colour_bar, name_columns, room_for, signed_heat_map
+from ...landscape.drawing.heat_maps import colour_bar, name_cells, room_beside, room_for, signed_heat_map
 from ...landscape.drawing.paper import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import even, label_ends
@@ -55,7 +55,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         tall = (max(HIGH, (side + TITLE - BETWEEN) / 2) if aside else HIGH) if curves else 0.0
         said = wrapped(_remark(results, curves), width - 0.16, 0.88)
         names = [str(k) for k in last.client_ids]
-        ids = room_for(names, side)
+        ids, beside = room_for(names, side), room_beside(names, side)
         top = EDGE + (0.2 if title else 0.04)
         down = 2 * tall + BETWEEN + BELOW if curves else 0.0
         of_map = TITLE + side + ids + 0.2
@@ -75,9 +75,8 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         axes = sheet.axes(left, begins + TITLE, side, side)
         bar = sheet.axes(left + side + GAP, begins + TITLE, BAR, side)
         _draw_map(axes, bar, last, side)
-        if ids:
-            name_columns(axes, names, side)
-        sheet.text(left - 0.12, begins + TITLE + side / 2, "client", rotation=90, ha="center", fontsize=SMALL)
+        name_cells(axes, names, side)
+        sheet.text(left - beside - 0.09, begins + TITLE + side / 2, "client", rotation=90, ha="center", fontsize=SMALL)
         sheet.text(left + side / 2, begins + TITLE + side + ids + 0.09, "client", ha="center", fontsize=SMALL)
         return sheet.finished(said, EDGE + 0.03)
 

@@ -209,9 +209,9 @@ def _remark(result: Sharpness, over_rounds: bool) -> str:
     measures = [measure for _, measure in result.measures()]
     radii = {measure.name: measure.radius for measure in measures if measure.radius is not None}
     if "worst_case" in radii:
-        parts.append(f"rises within {radii['worst_case']:g}")
+        parts.append(f"rise: of the loss within a distance ($L_2$) of {radii['worst_case']:g}")
     if "filter_worst_case" in radii:
-        parts.append(f"filters: within {radii['filter_worst_case']:g} of their lengths")
+        parts.append(f"filters: within {radii['filter_worst_case']:g} of each filter's length")
     if any(measure.stderr is not None for measure in measures if measure.name in SPREAD):
         parts.append("bars: standard error over draws")
     if over_rounds and _kinds_of(result.models) == ["global", "averaged"]:

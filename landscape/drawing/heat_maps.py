@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +19,8 @@ DIVERGING = "PuOr_r"
 #: of cells without a value
 NO_VALUE = "#d9d9d9"
 
-# Type smaller than this is left out, points.
-LEGIBLE = 4.6
+#: type is not smaller than this, points
+LEGIBLE = 6.0
 
 
 def heat_map(
@@ -75,39 +76,38 @@ def colour_bar(
 
 def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = True) -> None:
     """Names below the columns of a map of ``side`` inches, upright where they are wider than a cell, and beside its
-    rows."""
-    upright = (max(map(len, names)) + 0.8) * CHARACTER > side / len(names)
-    size = min(SMALL, 72 * 0.85 * side / len(names))
-    axes.set_xticks(range(len(names)), names, fontsize=size, rotation=90 if upright else 0)
+    rows; of many only every so many, so that what stands is legible."""
+    size, step = _size(names, side)
+    at = range(0, len(names), step)
+    shown = [names[i] for i in at]
+    axes.set_xticks(at, shown, fontsize=size, rotation=0 if _level(names, side) else 90)
     if rows:
-        axes.set_yticks(range(len(names)), names, fontsize=size)
+        axes.set_yticks(at, shown, fontsize=size)
 
 
 def room_for(names: Sequence[str], side: float) -> float:
-    """How high names below the columns of a map of ``side`` inches are; 0 where they do not fit."""
-    size = _size(names, side)
-    if size < LEGIBLE:
-        return 0.0
+    """How high names below the columns of a map of ``side`` inches are."""
+    size, _ = _size(names, side)
     return 0.13 if _level(names, side) else 0.05 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
 def room_beside(names: Sequence[str], side: float) -> float:
-    """How wide names beside the rows of a map of ``side`` inches are; 0 where they do not fit."""
-    size = _size(names, side)
-    return 0.03 + max(map(len, names)) * CHARACTER * size / SMALL if size >= LEGIBLE else 0.0
+    """How wide names beside the rows of a map of ``side`` inches are."""
+    size, _ = _size(names, side)
+    return 0.03 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
-def name_columns(axes: Axes, names: Sequence[str], side: float, *, rows: bool = False) -> None:
-    """Names below the columns of a map, upright where they are long, and beside its rows if asked."""
-    size = _size(names, side)
-    axes.set_xticks(range(len(names)), names, fontsize=size, rotation=0 if _level(names, side) else 90)
-    if rows:
-        axes.set_yticks(range(len(names)), names, fontsize=size)
+def _size(names: Sequence[str], side: float) -> tuple[float, int]:
+    """In points, and of how many cells one has its name.
 
-
-def _size(names: Sequence[str], side: float) -> float:
-    return min(SMALL, 72 * 0.9 * side / len(names))
+    >>> _size(["7"] * 10, 2.0), _size(["7"] * 30, 1.0)
+    ((7.0, 1), (6.48, 3))
+    """
+    room = 72 * 0.9 * side / len(names)
+    step = ceil(LEGIBLE / room)
+    return min(SMALL, round(step * room, 2)), step
 
 
 def _level(names: Sequence[str], side: float) -> bool:
-    return (max(map(len, names)) + 0.8) * CHARACTER * _size(names, side) / SMALL < side / len(names)
+    size, step = _size(names, side)
+    return (max(map(len, names)) + 0.8) * CHARACTER * size / SMALL < step * side / len(names)

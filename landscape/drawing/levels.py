@@ -63,6 +63,8 @@ def _roundest(low: float, value: float, high: float) -> float:
     """The number of the fewest digits from ``low`` to ``high``, and of several the nearest to ``value``."""
     if not value or not low < high:
         return value
+    if low <= 0 <= high:
+        return 0.0
     power = math.floor(math.log10(max(abs(low), abs(high))))
     for digits in range(16):
         unit = 10.0 ** (power - digits)

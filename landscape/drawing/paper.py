@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,12 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
     return tuple(written)
 
 
+#: of scripts that lay pages out for narrow windows: words in lines of so many letters, as plotly takes them
+BROKEN = r"""
+const broken = (words, letters) =>
+  words.match(new RegExp(`.{1,${letters}}(?= |$)|\\S+`, "g")).map((line) => line.trim()).join("<br>");
+"""
+
 # the gutter: plotly measures the width before a bar to scroll with takes some of it
 _PAGE = "<style>html { scrollbar-gutter: stable; } body { margin: 0; font-family: system-ui, sans-serif; }</style>\n"
 
@@ -203,6 +210,16 @@ def _white_paper() -> dict[str, Any]:
 def heading(title: str, remark: str) -> dict[str, str]:
     """A page's title with its remark below, as plotly takes it."""
     return {"text": f"{title}<br><sup>{remark}</sup>"}
+
+
+def unbroken(words: str) -> str:
+    """Words as they stand in a page, where no line ends inside an option or a number.
+
+    >>> unbroken("p < 1e-05 with --draws")
+    'p &lt; <span style="white-space:nowrap">1e-05</span> with <span style="white-space:nowrap">--draws</span>'
+    """
+    whole = r'<span style="white-space:nowrap">\g<0></span>'
+    return re.sub(r"(?<![\w-])--\w[\w-]*|[\d.]+e-\d+", whole, escape(words))
 
 
 def markup(words: str) -> str:

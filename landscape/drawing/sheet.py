@@ -76,7 +76,9 @@ class Sheet:
 def wrapped(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
     """In lines of small type that are not longer than ``room`` inches; ``share`` of the mean width is what a character
     takes, less than 1 for sentences, which have many narrow ones, and ``hyphens`` lets a line end at one."""
-    return textwrap.wrap(words, int(room / (share * CHARACTER)), break_on_hyphens=hyphens)
+    words = words.replace(" samples", "\N{NO-BREAK SPACE}samples")  # no number without its unit
+    lines = textwrap.wrap(words, int(room / (share * CHARACTER)), break_on_hyphens=hyphens)
+    return [line.replace("\N{NO-BREAK SPACE}samples", " samples") for line in lines]
 
 
 def flow(labels: Sequence[str], left: float, width: float, key: float, gap: float = 0.0) -> list[tuple[float, int]]:

@@ -134,7 +134,7 @@ def _measured(line: Line) -> list[str]:
 
 
 def _remark(line: Line) -> str:
-    parts = _measured(line)
+    parts = [*_measured(line), "barrier: the highest rise above the dotted line"]
     broken = int(np.count_nonzero(~np.isfinite(line.loss)))
     if broken:
         parts.append(f"{broken:,} of {line.loss.size:,} points not finite (crosses)")

@@ -37,7 +37,7 @@ class Colours:
 
     def __post_init__(self) -> None:
         for option, limits in (("--loss-limits", self.loss_limits), ("--error-limits", self.error_limits)):
-            if limits is not None and not (all(map(isfinite, limits)) and limits[0] < limits[1]):
+            if limits is not None and not _is_scale(*limits):
                 raise FedscopeError(
                     f"{option} {limits[0]:g} {limits[1]:g} is no scale; give two numbers, the lower one first"
                 )
@@ -51,3 +51,8 @@ class Colours:
     def limits(self, name: str) -> tuple[float, float] | None:
         """Of ``loss`` or ``error``."""
         return self.loss_limits if name == "loss" else self.error_limits
+
+
+def _is_scale(low: float, high: float) -> bool:
+    """Whether bands fit between two numbers: they rise, are finite, and are not the same but for rounding."""
+    return isfinite(high - low) and high - low > max(1e-9 * max(abs(low), abs(high)), 1e-300)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
 # Of several: between columns, between the loss and the error, and a panel's title.
-GAP, BETWEEN, HEAD = 0.32, 0.15, 0.19
+GAP, BETWEEN, HEAD = 0.32, 0.15, 0.21
 LABEL = 0.24  # of the room for tick labels at the left of panels what their common label takes
 LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
 NARROW = 3.2  # a figure in which two panels have no room for their titles
@@ -175,7 +175,7 @@ def _strip(
                 mark_minimum(axes, basin_of(plane))
             ticks(axes, size, size)
             if row == 0:
-                axes.set_title(heads[column])
+                axes.set_title(heads[column], pad=5.5)  # a minimum at the edge reaches out of the panel
             axes.tick_params(labelbottom=row == len(scales[0]) - 1)
             if each or is_last:
                 bar = sheet.axes(left + size + BAR_GAP, at, BAR, size)

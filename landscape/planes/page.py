@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..drawing.levels import depth
-from ..drawing.paper import SURFACE, as_page, heading, laid_out, markup, shortened
+from ..drawing.paper import BROKEN, SURFACE, as_page, heading, laid_out, markup, shortened
 from .basins import basin_of
 from .colours import Colours
 from .marks import is_owner, looks, paths, told_apart
-from .scales import Scale, distinct, scale_of
+from .scales import Scale, distinct, scale_of, spaced
 from .surface import axis_labels, is_metric, remarks
 
 if TYPE_CHECKING:
@@ -29,33 +29,41 @@ SURFACE_SHARE, GAP = 0.5264, 0.06
 
 # In a narrow window the contours stand below the surface. There is no room for the remark, which stands below the
 # printed figure, nor for the colour bar, which says what the surface's height does. Wider, the layout comes back.
-_NARROW = """
+_NARROW = (
+    BROKEN
+    + r"""
 const place = document.getElementById("plane"), narrow = window.matchMedia("(max-width: 700px)");
-const wide = JSON.parse(JSON.stringify(place.layout));
+const wide = JSON.parse(JSON.stringify(place.layout)), names = place.data.map((trace) => trace.name);
 const lay = () => {
   const layout = JSON.parse(JSON.stringify(wide));
   if (narrow.matches) {
     // as wide as the window without the bar of tools, which stands upright at its right
     const letters = Math.max(20, Math.floor((window.innerWidth - 60) / 8.5));
-    const lines = layout.title.text.split("<br>")[0].match(new RegExp(`.{1,${letters}}(?= |$)|\\S+`, "g"));
-    layout.title = {...layout.title, text: lines.map((line) => line.trim()).join("<br>"), font: {size: 15}};
+    const title = broken(layout.title.text.split("<br>")[0], letters);
+    layout.title = {...layout.title, text: title, font: {size: 15}};
     layout.modebar = {orientation: "v"};
     layout.scene.domain = {x: [0, 1], y: [0.5, 1]};
-    const eye = layout.scene.camera.eye;
-    layout.scene.camera = {eye: {x: 1.2 * eye.x, y: 1.2 * eye.y, z: 1.2 * eye.z}};
+    // so far that the names of the axes lie inside
+    const eye = layout.scene.camera.eye, away = window.innerWidth < 500 ? 1.7 : 1.2;
+    layout.scene.camera = {eye: {x: away * eye.x, y: away * eye.y, z: away * eye.z}};
     layout.xaxis.domain = [0.12, 0.98];
     layout.yaxis.domain = [0.1, 0.46];
     layout.legend = {...layout.legend, y: 0.0, font: {size: 11}};
-    layout.margin = {l: 10, r: 10, t: 30 + 20 * lines.length, b: 10};
+    layout.margin = {l: 10, r: 10, t: 30 + 20 * title.split("<br>").length, b: 10};
     layout.height = Math.max(860, window.innerHeight);
   } else {
     layout.height = undefined;
   }
-  Plotly.react(place, place.data.map((trace, i) => i ? trace : {...trace, showscale: !narrow.matches}), layout);
+  // an entry of the legend is no wider than the window
+  const name = (i) => narrow.matches ? broken(names[i], Math.floor((window.innerWidth - 80) / 6)) : names[i];
+  const named = place.data.map((trace, i) => names[i] ? {...trace, name: name(i)} : trace);
+  named[0] = {...named[0], showscale: !narrow.matches};
+  Plotly.react(place, named, layout);
 };
 narrow.addEventListener("change", lay);
 if (narrow.matches) lay();
 """
+)
 
 
 def draw_page(plane: Plane, title: str | None = None, colours: Colours | None = None) -> str:
@@ -72,8 +80,9 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
     from plotly import graph_objects as go
 
     scale = scale_of([plane], "loss", colours)
-    heights = depth(np.maximum(plane.loss, scale.edges[0]), scale.edges)  # flat below a limit of the user's own
-    at = list(range(0, len(scale.edges), max(1, len(scale.edges) // 8)))
+    # flat below a limit of the user's own, and a hole where not finite
+    heights = depth(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan), scale.edges)
+    at = spaced(len(scale.edges), max(1, len(scale.edges) // 8))
     shades = {
         "colorscale": _shades(scale.cmap),
         "cmin": 0.0,
@@ -150,8 +159,9 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
             "yaxis": {"title": {"text": f"b{unit}", "font": {"size": 12}}, **small},
             "zaxis": {
                 "title": {"text": f"loss{' (nats)' if '(nats)' in scale.label else ''}", "font": {"size": 12}},
-                "tickvals": at[::2],
-                "ticktext": texts[::2],
+                # not the lowest, which stands where the numbers of a do
+                "tickvals": at[1::2],
+                "ticktext": texts[1::2],
                 **small,
             },
             "aspectmode": "manual",

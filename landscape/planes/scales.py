@@ -83,8 +83,17 @@ def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None)
 def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
     """Which edges are labelled on a colour bar so many inches high, and with what."""
     every = max(1, ceil(len(scale.edges) / max(2.0, height / 0.17)))
-    at = [float(edge) for edge in scale.edges[::every]]
+    at = [float(scale.edges[i]) for i in spaced(len(scale.edges), every)]
     return at, distinct(at)
+
+
+def spaced(count: int, every: int) -> list[int]:
+    """Places from the first to the last of some, evenly and not closer than every so many.
+
+    >>> spaced(10, 3), spaced(14, 3), spaced(2, 5)
+    ([0, 3, 6, 9], [0, 3, 6, 10, 13], [0, 1])
+    """
+    return [round(at) for at in np.linspace(0, count - 1, max(2, 1 + (count - 1) // every))]
 
 
 def bar_room(scales: Iterable[Scale], height: float) -> float:
@@ -102,21 +111,26 @@ def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float, labell
 
 
 def distinct(values: Sequence[float]) -> list[str]:
-    """Numbers with two significant digits, or as many more as tell each from its neighbours, without zeros at the end.
+    """Numbers with two significant digits, or as many more as tell each from its neighbours, without zeros at the end;
+    one that six digits do not tell from the one before is left out.
 
     >>> distinct([0.1, 0.104, 0.31, 2.0, 15.2])
     ['0.1', '0.104', '0.31', '2', '15']
-    >>> distinct([0.5, 3e17])
-    ['0.5', '3.0e17']
+    >>> distinct([0.0, 3e-9, 0.5, 3e17, 3.04e17])
+    ['0', '3.0e−9', '0.5', '3.00e17', '3.04e17']
     """
-    texts = []
+    texts: list[str] = []
+    told = ""
     for i, value in enumerate(values):
-        if abs(value) >= 1e5:  # a diverged model's loss
-            texts.append(f"{value:.1e}".replace("e+", "e"))
-            continue
         gaps = [abs(value - other) for other in (*values[max(0, i - 1) : i], *values[i + 1 : i + 2]) if other != value]
         to_tell = ceil(-log10(min(gaps))) if gaps else 0
-        to_read = 1 - floor(log10(abs(value))) if value else 0
-        text = f"{value:.{min(max(0, to_tell, to_read), 6)}f}"
-        texts.append(text.rstrip("0").rstrip(".") if "." in text else text)
+        first = floor(log10(abs(value))) if value else 0
+        if abs(value) >= 1e5 or 0 < abs(value) < 1e-4:  # a diverged model's loss; one that has nearly nothing left
+            text = f"{value:.{min(max(1, first + to_tell), 5)}e}".replace("e+", "e").replace("e-0", "e-")
+        else:
+            text = f"{value:.{min(max(0, to_tell, 1 - first if value else 0), 6)}f}"
+            text = text.rstrip("0").rstrip(".") if "." in text else text
+        text = text.replace("-", "\N{MINUS SIGN}")
+        texts.append("" if text == told else text)
+        told = text
     return texts

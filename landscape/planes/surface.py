@@ -59,6 +59,8 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
     axes.patch.set(facecolor="#d9d9d9", edgecolor="#8c8c8c", hatch="//////", linewidth=0)
     values = np.ma.masked_invalid(quantity(plane, name))
     colours = matplotlib.colormaps[scale.cmap]
+    if len(scale.edges) + 1 > colours.N:  # a map of few colours, as tab10, has none for each band
+        colours = colours.resampled(256)
     norm = BoundaryNorm(scale.edges, colours.N, extend=scale.extend)
     if values.count():
         # the highest value lies on the last edge, which floating point may put just outside

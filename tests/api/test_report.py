@@ -35,18 +35,24 @@ class Page(HTMLParser):
         self.scripts: list[str] = []
         self.text: list[str] = []
         self._in = ""
+        self._goes_on = self._whole = False  # in the middle of a line; in what must not be broken
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, {name: value or "" for name, value in attrs}))
         self._in = tag
+        self._goes_on = self._whole = ("style", "white-space:nowrap") in attrs
 
     def handle_endtag(self, tag: str) -> None:
         self._in = ""
+        self._goes_on, self._whole = self._whole, False
 
     def handle_data(self, data: str) -> None:
         if self._in == "script":
             self.scripts.append(data)
+        elif self._goes_on:
+            self.text[-1] += data
+            self._goes_on = False
         elif self._in != "style":
             self.text.append(data)
 

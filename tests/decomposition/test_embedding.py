@@ -548,6 +548,7 @@ def test_panels_have_common_axes_and_paths_follow_the_rounds(result: Embedding) 
     np.testing.assert_array_equal(first.lines[0].get_xydata(), path[[1, 2, 0]])
     np.testing.assert_array_equal(first.lines[1].get_xydata(), path[[0]])  # where it ends
     assert "%" in first.get_xlabel()
+    assert first.get_ylabel().partition("2")[0] == first.get_xlabel().partition("1")[0], "in the same words"
     assert first.get_xticks().size
     assert [label.get_text() for label in bar.get_yticklabels()] == ["1", "2", "4"]
     flat = replace(result, method="tsne", perplexity=7.5).figure().axes[0]

@@ -473,7 +473,7 @@ def test_the_note_says_what_the_draws_cannot_show():
     assert "by construction" not in rounds + runs
     other = [note_of(draws, "zero-one") for draws in ("local:3", "rounds:3", "runs")]
     assert "covariance" not in "".join(other)
-    assert "what the start itself varies is not seen" in other[0]
+    assert "how the start itself varies is not seen" in other[0]
     assert "drift counts as variance" in other[1]
     assert "the unconditional expectation" in other[2]
 

@@ -691,6 +691,8 @@ def test_every_point_is_drawn_once(mapped: ParameterMap, width: float, colour: A
     grey = len(clouds[0].get_offsets())
     missing = {"layer": 0, "skewness": np.isnan(mapped.skewness).sum(), "dispersion": np.isnan(mapped.cv).sum()}
     assert grey == missing[colour] == (0 if colour == "layer" else 1)
+    remark = " ".join(text.get_text() for text in figure.texts)
+    assert ("crosses:" in remark) == bool(grey), "no colour of the bar's"
     dots = clouds[1]
     order = [int(np.flatnonzero((mapped.at == point).all(1))[0]) for point in np.asarray(dots.get_offsets())]
     layers = np.array([list(dict.fromkeys(mapped.layers)).index(layer) for layer in mapped.layers])

@@ -394,6 +394,16 @@ def test_several_runs_at_one_round_stand_side_by_side(width: float) -> None:
     assert {line.get_xdata()[0] for line in others.lines if line.get_label() in ("fma", "b")} == {20, 60}  # type: ignore[index]
 
 
+def test_rows_and_columns_of_the_map_are_named() -> None:
+    for width in (3.5, 7.0):
+        figure = draw_updates([example()], width)
+        cells = next(axes for axes in figure.axes if axes.images)
+        ids = [str(k) for k in example().rounds[-1].client_ids]
+        assert [tick.get_text() for tick in cells.get_xticklabels()] == ids
+        assert [tick.get_text() for tick in cells.get_yticklabels()] == ids
+        assert_apart(assert_inside(figure, width))
+
+
 def test_a_figure_shows_the_numbers() -> None:
     results = [example(), example("ima", seed=1)]
     upper, lower, cells = draw_updates(results).axes[:3]

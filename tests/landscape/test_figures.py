@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,14 @@ from matplotlib.figure import Figure
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels, save_figure
+from fedscope.landscape.drawing.heat_maps import name_cells, signed_heat_map
 from fedscope.landscape.drawing.levels import levels, rounded, within
+from fedscope.landscape.drawing.paper import CHARACTER
+from fedscope.landscape.drawing.sheet import Sheet, wrapped
 from fedscope.landscape.planes.basins import basin_of
 from fedscope.landscape.planes.colours import Colours
-from fedscope.landscape.planes.scales import distinct, scale_of
+from fedscope.landscape.planes.page import page_figure
+from fedscope.landscape.planes.scales import bar_labels, distinct, scale_of
 from fedscope.landscape.planes.surface import remarks
 
 
@@ -220,7 +225,19 @@ def test_a_line_that_breaks_says_so() -> None:
 
 def test_numbers_on_the_colour_bar_differ() -> None:
     assert distinct([0.1, 0.1004, 0.2, 3.0]) == ["0.1", "0.1004", "0.2", "3"]
-    assert distinct([0.0, 1e-12]) == ["0", "0"]
+    assert distinct([0.0, 1e-12, 3e-5, 0.1]) == ["0", "1.0e−12", "3.0e−5", "0.1"]
+    assert distinct([1e29, 1.02e29, 2e30]) == ["1.00e29", "1.02e29", "2.0e30"]
+    assert distinct([-5.0, -4.5, 0.0]) == ["−5", "−4.5", "0"]
+    assert distinct([3.0, 3 + 1e-12, 3.5]) == ["3", "", "3.5"], "rather none than the same twice"
+
+
+@pytest.mark.parametrize("height", [0.5, 1.2, 2.0, 3.0])
+def test_both_ends_of_a_colour_bar_have_their_number(height: float) -> None:
+    scale = scale_of([surface()], "loss", Colours(loss_limits=(0.5, 2.0)))
+    at, texts = bar_labels(scale, height)
+    assert (at[0], at[-1], texts[0], texts[-1]) == (0.5, 2.0, "0.5", "2")
+    places = np.searchsorted(scale.edges, at) / (len(scale.edges) - 1) * height
+    assert len(at) == 2 or np.diff(places).min() > 0.115, "inches, a line of small type"
 
 
 def test_the_page_is_whole_and_the_same_twice() -> None:
@@ -338,6 +355,11 @@ def test_the_minimum_is_marked_where_the_table_says_it_is() -> None:
         ({"cmap": "virids"}, '--cmap virids is no colour map of matplotlib; did you mean "viridis"?'),
         ({"cmap": "zzz"}, "--cmap zzz is no colour map of matplotlib; viridis, cividis and magma are three"),
         ({"loss_limits": (2.0, 1.0)}, "--loss-limits 2 1 is no scale; give two numbers, the lower one first"),
+        ({"loss_limits": (1.0, 1 + 1e-14)}, "--loss-limits 1 1 is no scale; give two numbers, the lower one first"),
+        (
+            {"loss_limits": (-1e308, 1e308)},
+            "--loss-limits -1e+308 1e+308 is no scale; give two numbers, the lower one first",
+        ),
         ({"error_limits": (0.0, np.inf)}, "--error-limits 0 inf is no scale; give two numbers, the lower one first"),
     ],
 )
@@ -351,3 +373,57 @@ def test_another_colour_map_colours_figure_and_page() -> None:
     assert plane.figure(3.5, cmap="cividis").axes[0].collections[0].get_cmap().name == "cividis"  # type: ignore[union-attr]
     said = plane.page(cmap="cividis").rpartition("Plotly.newPlot(")[2]
     assert "#00224e" in said, "its darkest colour"
+
+
+@pytest.mark.parametrize("cmap", ["viridis_r", "tab10", "Set1", "twilight"])
+def test_maps_of_few_colours_and_reversed_ones_colour_surfaces(cmap: str) -> None:
+    """A map of ten colours has none for each of twenty bands."""
+    figure = surface().figure(7.0, cmap=cmap, loss_limits=(0.0, 2.0))
+    assert len(figure.axes[0].collections) > 0
+    assert surface().page(cmap=cmap)
+
+
+@pytest.mark.parametrize("limits", [(100.0, 200.0), (-5.0, -1.0), (0.0, 1e-3), (1e29, 1e30), (1e-12, 2e-12)])
+def test_limits_that_no_value_is_within_are_drawn(limits: tuple[float, float]) -> None:
+    scale = scale_of([surface()], "loss", Colours(loss_limits=limits))
+    assert (scale.below, scale.above) == (limits[0] > 50, limits[1] < 1)
+    assert_apart(assert_inside(surface().figure(7.0, loss_limits=limits), 7.0))
+
+
+def test_an_infinite_loss_is_a_hole_of_the_page_whatever_its_sign() -> None:
+    plane = surface()
+    plane.loss[0, :3] = [-np.inf, np.inf, np.nan]
+    for colours in (None, Colours(loss_limits=(0.5, 2.0))):
+        z = page_figure(plane, None, colours)["data"][0]["z"]
+        heights = np.frombuffer(b64decode(z["bdata"]), z["dtype"]).reshape(plane.loss.shape)
+        np.testing.assert_array_equal(np.isnan(heights), ~np.isfinite(plane.loss))
+
+
+def test_a_round_edge_is_zero_where_it_can_be() -> None:
+    assert rounded(within(-1.0, 1.0))[-3] == 0.0
+
+
+@pytest.mark.parametrize("count", [3, 12, 40, 200])
+@pytest.mark.parametrize("side", [0.6, 1.0, 2.2])
+def test_names_of_cells_are_legible_and_apart(count: int, side: float) -> None:
+    names = [str(7 * i) for i in range(count)]
+    sheet = Sheet(side + 1.0, side + 1.0)
+    axes = sheet.axes(0.5, 0.2, side, side)
+    signed_heat_map(axes, np.eye(count))
+    name_cells(axes, names, side)
+    labels = [*axes.get_xticklabels(), *axes.get_yticklabels()]
+    assert min(label.get_fontsize() for label in labels) >= 6, "points"
+    assert [label.get_text() for label in axes.get_yticklabels()][:1] == ["0"]
+    assert_apart(assert_inside(sheet.finished([]), side + 1.0))
+
+
+def test_a_number_of_samples_stays_with_its_word() -> None:
+    for letters in range(15, 60):
+        lines = wrapped("means over subsets; digits test, 1,360 samples; others", letters * CHARACTER + 0.001)
+        assert not any(line.startswith("samples") for line in lines)
+        assert " ".join(lines) == "means over subsets; digits test, 1,360 samples; others"
+
+
+def test_a_line_says_what_its_dotted_line_is() -> None:
+    said = " ".join(text.get_text() for text in two_pairs().figure().texts)
+    assert "barrier: the highest rise above the dotted line" in said

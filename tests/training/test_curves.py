@@ -46,6 +46,14 @@ def test_every_column_of_the_table_is_drawable() -> None:
         assert ("%" in label) == (share == 100)
 
 
+def test_an_accuracy_ends_at_100() -> None:
+    """Where a mean and its deviation are more."""
+    one = curve()
+    one.values["client_error_mean"][:], one.values["client_error_std"][:] = 0.1, 0.3
+    low, high = Curves((one,), measures=("test_accuracy",)).figure().axes[0].get_ylim()
+    assert low < high == 100
+
+
 def test_an_accuracy_is_what_the_error_leaves() -> None:
     one = curve()
     (error, accuracy) = (

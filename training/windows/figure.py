@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .result import WindowLine, WindowMeans
 
 # Inches. Room left of the panels and right of them, the panels' height, room below each.
-LEFT, RIGHT, HIGH, BELOW = 0.46, 0.1, 1.3, 0.36
+LEFT, RIGHT, HIGH, BELOW = 0.49, 0.1, 1.3, 0.36
 # Letters of a run's name; names stand 6 % of a panel's width right of it.
 LETTERS, AWAY = 11, 0.06
 
