@@ -253,7 +253,7 @@ def test_a_job_whose_time_is_over_goes_on_where_it_stood(tmp_path: Path) -> None
     )
     _, err = process.communicate(timeout=300)
     assert process.returncode == 2, err
-    assert "its time was over too often; what is complete is kept, and the same command goes on: give --job" in err
+    assert "it ran out of time too often; what is complete is kept, and the same command continues: give a" in err
     logs = Path(tmp_path / "s" / "logs" / "ima.log").read_text()
     assert logs.count("$ fedscope train --recipe") + logs.count("$ fedscope train --method") == 1
     assert "$ fedscope train --resume" in logs
