@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -251,18 +251,12 @@ def asks_more(kind: type[Any], name: str) -> bool:
 
 def parameters_of(function: Any, member: Any) -> str:
     """``(width, title=None)``, without types, so that a line stays a line."""
-    shown, star = [], False
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in ("self", "cls") and not isinstance(member, staticmethod):
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            shown.append("*")
-            star = True
-        marks = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
-        star = star or parameter.kind is parameter.VAR_POSITIONAL
-        default = "" if parameter.default is parameter.empty else f"={default_text(parameter.default)}"
-        shown.append(f"{marks.get(parameter.kind, '')}{parameter.name}{default}")
-    return f"({', '.join(shown)})"
+    own = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in ("self", "cls") or isinstance(member, staticmethod)
+    ]
+    return f"({', '.join(spelled(own, typed=False))})"
 
 
 # --- signatures ---
@@ -276,18 +270,7 @@ def has_signature(told: Any) -> bool:
 def signature(told: Any, path: str) -> str:
     """As one would write it: on one line where it fits, else a parameter a line."""
     found = inspect.signature(told)
-    shown, star = [], False
-    for parameter in found.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            shown.append("*")
-            star = True
-        marks = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
-        star = star or parameter.kind is parameter.VAR_POSITIONAL
-        hint = "" if parameter.annotation is parameter.empty else f": {type_text(parameter.annotation)}"
-        default = ""
-        if parameter.default is not parameter.empty:
-            default = f" = {default_text(parameter.default)}" if hint else f"={default_text(parameter.default)}"
-        shown.append(f"{marks.get(parameter.kind, '')}{parameter.name}{hint}{default}")
+    shown = spelled(found.parameters.values(), typed=True)
     gives = ""
     if not inspect.isclass(told) and found.return_annotation is not found.empty:
         gives = f" -> {answer_text(told, type_text(found.return_annotation))}"
@@ -296,6 +279,23 @@ def signature(told: Any, path: str) -> str:
     if len(line) <= 88:
         return line
     return "\n".join([f"{name}(", *(f"    {one}," for one in shown), f"){gives}"])
+
+
+def spelled(parameters: Iterable[inspect.Parameter], *, typed: bool) -> list[str]:
+    """Parameters as they are written in the source, with a star before those that are given by keyword alone."""
+    shown, star = [], False
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            shown.append("*")
+            star = True
+        marks = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+        star = star or parameter.kind is parameter.VAR_POSITIONAL
+        hint = f": {type_text(parameter.annotation)}" if typed and parameter.annotation is not parameter.empty else ""
+        default = ""
+        if parameter.default is not parameter.empty:
+            default = f" = {default_text(parameter.default)}" if hint else f"={default_text(parameter.default)}"
+        shown.append(f"{marks.get(parameter.kind, '')}{parameter.name}{hint}{default}")
+    return shown
 
 
 def answer_text(told: Any, hint: str) -> str:

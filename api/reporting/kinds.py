@@ -105,7 +105,7 @@ def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
     own = run.path / "figures"
     for folder in folders:
         if not folder.is_dir():
-            raise FedscopeError(f"{folder} is no folder, so there are no results in it; give another --results")
+            raise FedscopeError(f"{folder} is not a folder, so there are no results in it; give another --results")
     apart = [folder for folder in dict.fromkeys(folders) if folder.resolve() != own.resolve()]
     formats = {path: _format_of(path, left_out) for folder in (own, *apart) for path in sorted(folder.glob("*.nc"))}
     for kind in KINDS:

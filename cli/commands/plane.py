@@ -119,7 +119,7 @@ def command(
     if len(question.ends) > 1:
         drawing = {**drawing, "scale": scale}
     elif scale != "figure":
-        raise FedscopeError(f"--scale {scale} is about figures of several planes, and this one has one; leave it out")
+        raise FedscopeError(f"--scale {scale} needs several planes, and this figure has one; leave it out")
     answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]), **drawing)
 
 

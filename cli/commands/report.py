@@ -57,9 +57,7 @@ def command(
         for run in runs:
             _answered(run, results, limit)
     elif limit is not None:
-        raise FedscopeError(
-            f"--limit {limit} is about what --compute measures, and without it nothing is; leave one out"
-        )
+        raise FedscopeError(f"--limit {limit} limits what --compute measures; add --compute, or leave --limit out")
     with progress("report") as told:
         made = make(list(runs), title=title, results=results, progress=lambda what, done, of: told(done, of))
     made.save(path, force=force)

@@ -19,6 +19,7 @@ from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run as fedscope
 from fedscope.reporting.clients import clients_of
 from fedscope.reporting.kinds import beside
+from fedscope.reporting.lacking import lacking, seconds
 from fedscope.reporting.report import report
 from fedscope.training import Config, train
 from fedscope.training.run_checks import check_run
@@ -348,4 +349,22 @@ def test_results_that_lie_elsewhere_are_shown_where_they_are_of_the_runs(
     capsys.readouterr()
     assert fedscope(["report", str(runs / "one"), "--results", str(runs / "nowhere")]) == 2
     said = capsys.readouterr().err.strip()
-    assert said == f"fedscope: {runs}/nowhere is no folder, so there are no results in it; give another --results"
+    assert said == f"fedscope: {runs}/nowhere is not a folder, so there are no results in it; give another --results"
+
+
+def test_fewer_samples_are_measured_and_the_time_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--limit` reaches every question that measures, and is in its result; without `--compute` it means nothing."""
+    assert fedscope(["report", str(runs / "two"), "--limit", "50"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said == "fedscope: --limit 50 limits what --compute measures; add --compute, or leave --limit out"
+    run = Run.open(runs / "two")
+    asked, refused = lacking(run, beside(run), 50)
+    assert refused == {}
+    measured = {}
+    for one in asked:
+        settings = one.question.parts[0].settings[0]
+        measured[one.words.split()[0]] = settings.get("samples", settings.get("limit"))
+        assert ("--limit 50" in one.words) == (one.words.split()[0] != "updates"), "which measures nothing"
+    assert measured == {"explain": 50, "plane": 50, "subsets": 50, "cka": 50, "updates": None}
+    whole, fewer = seconds(run, asked, None, 50)
+    assert 0 < fewer < whole

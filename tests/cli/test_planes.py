@@ -390,7 +390,7 @@ def test_how_surfaces_are_coloured_is_judged_before_anything_is_computed(
         ([*three, "--loss-limits", "3", "1"], "--loss-limits 3 1 is no scale; give two numbers, the lower one first"),
         (
             [*three, "--scale", "panel"],
-            "--scale panel is about figures of several planes, and this one has one; leave it out",
+            "--scale panel needs several planes, and this figure has one; leave it out",
         ),
     ):
         assert run(["plane", *words, *GRID, "--out", "x"]) == 2
