@@ -15,6 +15,7 @@ from .metrics import read_table, to_arrays
 from .partition import Partition
 from .rounds import Round, few_of
 from .run_info import read_info, refuse_broken_seal
+from .visible_text import visible
 from .weights import Layout
 
 KEPT_NAME = "kept"
@@ -62,8 +63,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
-        return self.path.name or self.path.resolve().name
+        """The folder's name, as it can be shown: see :func:`.visible_text.visible`."""
+        return visible(self.path.name or self.path.resolve().name)
 
     @cached_property
     def config(self) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
+from ...checkpoints.visible_text import visible
 from ..curve_measures import TOTALS, Measure, measure_of
 from ..registry import canonical_method
 from ..run_curve import Curve
@@ -180,7 +181,7 @@ class Comparison(TableResult):
             tuple(cells),
             int(head["last"]),
             head["target"],
-            str(head["baseline"]),
+            visible(head["baseline"]),
             tuple(head["notes"]),
             commands,
             head["attrs"],
