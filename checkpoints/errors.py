@@ -31,7 +31,7 @@ class DiskFullError(FedscopeError):
 
 
 def sentence(text: str) -> str:
-    """A sentence that quotes what files and folders say: whatever they say, it is one line, steers no terminal, and is
+    r"""A sentence that quotes what files and folders say: whatever they say, it is one line, steers no terminal, and is
     no longer than a screen; its end, the remedy, stays.
 
     >>> sentence("runs/a\x1b[2J: " + "9" * 6000 + " is no round")[:60]

@@ -51,3 +51,12 @@ def brief(text: object, most: int = 200) -> str:
     # a character is written as ten at most, so no more of a long one is looked at than can be shown
     shown = visible(whole[:most])
     return shown if len(whole) <= most else f"{shown}... ({len(whole):,} characters)"
+
+
+def in_markdown(word: str) -> str:
+    r"""A word of a file in Markdown, where it is that word and no more: no cell's end, emphasis, link or element.
+
+    >>> in_markdown("a|b <i> local_epochs [x](y)")
+    'a\\|b \\<i> local_epochs \\[x\\](y)'
+    """
+    return re.sub(r"[\\|`*\[\]<&~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(word))

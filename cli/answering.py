@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..asking.loop_over_rounds import Work
 from ..checkpoints import FedscopeError, write_durably
-from ..checkpoints.results import claimed, plain
+from ..checkpoints.results import claimed, plain, shown
 from .differences import differences
 from .options import Output
 from .printing import say, say_json, say_lines
@@ -105,7 +105,7 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
                         settings = blocks.elsewhere(question, base, number, settings)
                     kept = _computed(part, base, [*own, *made_from], claim, settings)
         part.release()
-        results += kept
+        results += map(shown, kept)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)
@@ -259,7 +259,7 @@ def refuse_unwritable(file: Path) -> None:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
-    from ..landscape.drawing.paper import apart
+    from ..landscape.drawing.web_page import apart
 
     page, name, library = apart(page)
     beside = path.parent / name

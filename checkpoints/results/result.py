@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..errors import FedscopeError
+from ..visible_text import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,7 +121,7 @@ class Result(ABC):
         from html import escape
         from io import BytesIO
 
-        said = "".join(f"<p>{escape(line)}</p>" for line in self.summary().splitlines())
+        said = "".join(f"<p>{escape(visible(line))}</p>" for line in self.summary().splitlines())
         drawn = ""
         for figure in self.figures().values():
             picture = BytesIO()

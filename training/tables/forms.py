@@ -12,7 +12,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.results.csv_cells import cell as csv_cell
-from ...checkpoints.visible_text import visible
+from ...checkpoints.visible_text import in_markdown, visible
 from ..curve_measures import measure_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _TEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "#$%&_{}"},
     **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}"},
     # at the start of a row these are an argument of the line's end before it
     **{sign: f"{{{sign}}}" for sign in "[]*"},
 }
@@ -70,7 +70,7 @@ def _csv(table: Comparison) -> str:
         against = (found.mean, found.low, found.high, found.p) if found else (np.nan,) * 4
         numbers = [cell.mean, cell.deviation, len(cell.values), cell.round, *against]
         said = ["" if isinstance(value, float) and np.isnan(value) else repr(value) for value in numbers]
-        writer.writerow((*map(csv_cell, (cell.row, cell.column, cell.measure)), *said))
+        writer.writerow((*(csv_cell(visible(word)) for word in (cell.row, cell.column, cell.measure)), *said))
     return out.getvalue().rstrip("\n")
 
 
@@ -122,17 +122,8 @@ FORMS: dict[str, Callable[[Comparison], str]] = {
 }
 
 
-def in_markdown(word: str) -> str:
-    r"""A word of a file in Markdown, where it is that word and no more: no cell's end, emphasis, link or element.
-
-    >>> in_markdown("a|b <i> local_epochs [x](y)")
-    'a\\|b \\<i> local_epochs \\[x\\](y)'
-    """
-    return re.sub(r"[\\|`*\[\]<&~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(word))
-
-
 def in_latex(word: str) -> str:
-    r"""The same in LaTeX.
+    r"""A word of a file in LaTeX, where it is that word and no more.
 
     >>> in_latex("50% & [a]")
     '50\\% \\& {[}a{]}'
