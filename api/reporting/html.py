@@ -95,7 +95,8 @@ const draw = entries => entries.filter(entry => entry.isIntersecting).forEach(en
     delete figure.layout.yaxis;
     figure.data.forEach(trace => { trace.showscale = false; });
   }
-  Plotly.newPlot(entry.target, figure.data, figure.layout, {displaylogo: false, responsive: true});
+  const shown = {displaylogo: false, responsive: true, showSendToCloud: false};
+  Plotly.newPlot(entry.target, figure.data, figure.layout, shown);
 });
 const watching = new IntersectionObserver(draw, {rootMargin: "300px"});
 document.querySelectorAll(".live").forEach(place => watching.observe(place));

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoints import FedscopeError, Run, spoken_size
+from ..checkpoints.results.pictures import picture_of
 from ..decomposition.explanation.result import Explanation
 from ..landscape.drawing.web_page import escaped, unbroken
 from ..landscape.planes.result import Plane
@@ -207,10 +208,10 @@ def _png(figure: Figure) -> bytes:
 
     from ..landscape.drawing.paper import paper_style
 
-    drawn, room = BytesIO(), BytesIO()
+    room = BytesIO()
     with paper_style(figure.get_figwidth()):
-        figure.savefig(drawn, format="png", dpi=DPI)
-    whole = Image.open(drawn).convert("RGB")
+        drawn = picture_of(figure, dpi=DPI)
+    whole = Image.open(BytesIO(drawn)).convert("RGB")
     whole.quantize(256, dither=Image.Dither.NONE).save(room, "png")
     return room.getvalue()
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import write_durably
+from ...checkpoints.results.pictures import picture_of, quiet
 from ...checkpoints.visible_text import visible
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
     ticks = {"major.width": 0.6, "major.size": 2.5, "minor.width": 0.4, "minor.size": 1.5, "major.pad": 2.0}
     for axis in ("xtick", "ytick"):
         settings |= {f"{axis}.labelsize": SMALL, **{f"{axis}.{name}": value for name, value in ticks.items()}}
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), quiet():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(settings)
         yield
@@ -125,10 +125,10 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
         for extension in formats:
             path = Path(f"{base}.{extension}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            drawn = BytesIO()  # a disk that is full breaks matplotlib's writers in ways of their own
-            figure.savefig(drawn, format=extension, dpi=DPI, metadata=unsaid.get(extension))
+            # a disk that is full breaks matplotlib's writers in ways of their own
+            drawn = picture_of(figure, extension, dpi=DPI, metadata=unsaid.get(extension))
             with write_durably(path) as temporary:
-                temporary.write_bytes(drawn.getvalue())
+                temporary.write_bytes(drawn)
             written.append(path)
     return tuple(written)
 

@@ -29,6 +29,9 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 
+# nor has it a button that would send what is drawn to another host
+_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
+
 # the gutter: plotly measures the width before a bar to scroll with takes some of it
 _DRAWN = """
 html, body { height: 100%; }
@@ -124,7 +127,7 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
         full_html=False,
         div_id=name,
         default_height="92vh",
-        config={"displaylogo": False, "responsive": True},
+        config=_CONFIG,
         post_script=narrow or None,
         validate=False,
     )
