@@ -146,7 +146,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
     except click.ClickException as error:
         said = StringIO()
         error.show(said)
-        say_lines(said.getvalue(), err=True)
+        say_lines(said.getvalue().rstrip("\n"), err=True)
         return 2
     except BrokenPipeError:  # `fedscope ls | head`
         sys.stderr.close()
@@ -172,7 +172,7 @@ def _say_warning(
     if category.__name__ == "FedscopeWarning":
         say(f"fedscope: {message}", err=True)
     else:
-        say_lines(warnings.formatwarning(message, category, filename, lineno, line), err=True)
+        say_lines(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"), err=True)
 
 
 def spoken(error: Exception) -> str:

@@ -26,7 +26,7 @@ def say(line: str, *, err: bool = False) -> None:
 def say_lines(lines: str, *, err: bool = False) -> None:
     """Print text that is lines: a summary, a table. What it quotes was made visible where it came in, for here nobody
     can tell its ends of lines from the text's own."""
-    click.echo(_visible(lines.rstrip("\n"), keep="\n"), err=err)
+    click.echo(_visible(lines, keep="\n"), err=err)
 
 
 def say_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+
+from ..errors import FedscopeError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,11 +18,31 @@ if TYPE_CHECKING:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Matplotlib warns of each character that its font lacks, once a drawing, with a line of its own source. It draws
-    a box in its place, which is seen."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
-        yield
+    """Where figures are made and drawn.
+
+    Matplotlib warns of each character that its font lacks, once a drawing, with a line of its own source. It draws a
+    box in its place, which is seen.
+
+    Raises:
+        FedscopeError: what stands between two dollars of a title is no mathematics.
+    """
+    log = logging.getLogger("matplotlib.mathtext")
+    level = log.level
+    try:
+        log.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+            yield
+    except ValueError as error:
+        wrong = re.search(r"^Parse\w+: (.*)", str(error), re.MULTILINE)
+        if wrong is None:
+            raise
+        raise FedscopeError(
+            f"a figure's title is no mathematics that matplotlib can write ({wrong[1][:200]}); mend it, or write \\$ "
+            "for a dollar"
+        ) from None
+    finally:
+        log.setLevel(level)
 
 
 def picture_of(figure: Figure, form: str = "png", **how: Any) -> bytes:
