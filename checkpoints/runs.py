@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from .errors import FedscopeError, spans
+from .errors import FedscopeError, FedscopeWarning, spans
 from .foreign_files import read_toml
 from .metrics import read_table, to_arrays
 from .partition import Partition
@@ -68,12 +69,25 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
-        """The resolved configuration; None where another program recorded the run."""
+        """The resolved configuration; None where another program recorded the run.
+
+        Another data set than in ``run.json``, whose word counts, is a :class:`FedscopeWarning`.
+        """
         path = self.path / "config.toml"
         if not os.path.lexists(path):
             return None
         refuse_broken_seal(self.path, path.name, self.info)
-        return read_toml(path, "a run's configuration", "restore it from a copy")
+        config = read_toml(path, "a run's configuration", "restore it from a copy")
+        ours, data = self.info.get("data", {}).get("name"), config.get("data")
+        theirs = data.get("name") if isinstance(data, dict) else None
+        if ours is not None and theirs is not None and ours != theirs:
+            warnings.warn(
+                f"{path} names the data {str(theirs)!r}, and run.json {ours!r}, which are taken; one of the two was "
+                "changed after the run began: restore it from a copy",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+        return config
 
     @cached_property
     def partition(self) -> Partition | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints.errors import listed
 from ..checkpoints.foreign_files import RESULT, read_json, read_text
 from ..checkpoints.metrics import further
 from ..checkpoints.results import Table, TableResult, number
@@ -74,7 +75,7 @@ class Curves(TableResult):
         if len({curve.run for curve in curves}) < len(curves):
             curves = [Curve(visible(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
-                names = ", ".join(curve.run for curve in curves)
+                names = listed(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()

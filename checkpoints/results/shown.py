@@ -41,7 +41,7 @@ def _changed(value: Any) -> Any:
         own = [old if new is None else new for old, new in zip(value, parts, strict=True)]
         return type(value)(*own) if hasattr(value, "_fields") else type(value)(own)
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: _changed(getattr(value, field.name)) for field in fields(value) if field.init}
-        changes = {name: part for name, part in parts.items() if part is not None}
+        every = {field.name: _changed(getattr(value, field.name)) for field in fields(value) if field.init}
+        changes = {name: part for name, part in every.items() if part is not None}
         return replace(value, **changes) if changes else None
     return None

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ...checkpoints.errors import listed
 from ..options import Share, launcher_options
 from ..printing import say, say_json
 from ..progress import progress
@@ -142,9 +143,7 @@ def command(
     else:
         say(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
     if failures:
-        raise FedscopeError(
-            f"{len(failures)} of {len(plan.runs)} runs failed: {', '.join(failures)}; see {out / 'logs'}"
-        )
+        raise FedscopeError(f"{len(failures)} of {len(plan.runs)} runs failed: {listed(failures)}; see {out / 'logs'}")
 
 
 class _Watcher:

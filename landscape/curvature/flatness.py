@@ -29,7 +29,7 @@ SHORTEST = 1e-2
 
 @dataclass(frozen=True)
 class Ball:
-    """All w + ε with ‖ε‖ ≤ ``radius``, or with ``relative`` ‖T⁻¹ε‖ ≤ ``radius``.
+    """All w + ε with ‖ε‖ ≤ ``radius``, or with ``relative`` ‖T⁻¹ε‖ ≤ ``radius``; ``label`` is the model's.
 
     Raises:
         FedscopeError: a radius that is not a positive number; a relative one about a model whose filters are all 0.
@@ -38,13 +38,15 @@ class Ball:
     model: Weights
     radius: float
     relative: bool = False
+    label: str = "the model"
 
     def __post_init__(self) -> None:
         if not 0 < self.radius < np.inf:
             raise FedscopeError(f"a radius of {self.radius:g} is not a ball about a model; give a positive number")
         if self.relative and not self.scale.any():
             raise FedscopeError(
-                "the model has no filter that is not 0, so nothing is relative to one; give a radius in weight space"
+                f"{self.label} has no filter that is not 0, so nothing is relative to one; give a radius in weight "
+                "space"
             )
 
     @cached_property

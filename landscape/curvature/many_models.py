@@ -96,7 +96,7 @@ def sharpness(
     curvatures = []
     with Partial(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
-            about = About(model.weights, asked, evaluator, derivatives, meter.tick)
+            about = About(model.weights, asked, evaluator, derivatives, meter.tick, model.address)
             values = {}
             for part in parts:
                 key = f"{digest}:{part.name}"

@@ -57,18 +57,22 @@ class Asked:
 
 @dataclass
 class About:
-    """One model while it is measured: ``known`` grows by each part's measures, ``tick`` counts forward passes."""
+    """One model while it is measured: ``known`` grows by each part's measures, ``tick`` counts forward passes.
+
+    ``label`` says in sentences which model it is.
+    """
 
     w: Weights
     asked: Asked
     evaluator: Evaluator
     derivatives: Derivatives
     tick: Callable[[int], None]
+    label: str = "the model"
     known: dict[str, Measure] = field(default_factory=dict)
 
     def ball(self, relative: bool) -> Ball:
         """The ball that rises are asked for in."""
-        return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative)
+        return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative, self.label)
 
     def slope(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Loss and gradient."""

@@ -312,7 +312,7 @@ def table(
         baseline = canonical_method(baseline)
     if baseline is not None and baseline not in named_rows:
         raise FedscopeError(
-            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {', '.join(named_rows)}"
+            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {listed(named_rows)}"
         )
     if baseline is None:
         baseline = next((name for name in BASELINES if name in named_rows and len(named_rows) > 1), "")
