@@ -60,7 +60,7 @@ class Run:
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:
-        return f"Run({self.path}, rounds {spans(self.rounds) or 'none'})"
+        return f"Run({visible(self.path)}, rounds {spans(self.rounds) or 'none'})"
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ def quiet() -> Iterator[None]:
     box in its place, which is seen.
 
     Raises:
-        FedscopeError: what stands between two dollars of a title is no mathematics.
+        FedscopeError: what stands between two dollars of a text is no mathematics.
     """
     log = logging.getLogger("matplotlib.mathtext")
     level = log.level
@@ -38,8 +38,8 @@ def quiet() -> Iterator[None]:
         if wrong is None:
             raise
         raise FedscopeError(
-            f"a figure's title is no mathematics that matplotlib can write ({wrong[1][:200]}); mend it, or write \\$ "
-            "for a dollar"
+            f"a text of the figure, its title perhaps, is no mathematics that matplotlib can write ({wrong[1][:200]}); "
+            "mend it, or write \\$ for a dollar"
         ) from None
     finally:
         log.setLevel(level)

@@ -110,7 +110,7 @@ def _remark(result: ClientData, shown: int) -> str:
         parts.append(f"{shown} of {clients:,} clients, evenly over their ids")
     if result.test.any():
         parts.append("without the clients' own test parts")
-    parts.append(result.title)
+    parts.append(shortened(result.title, 60))
     return "; ".join(parts)
 
 

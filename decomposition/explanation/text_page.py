@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ...checkpoints.visible_text import in_markdown
 from ...landscape.drawing.paper import statistics_of
@@ -163,7 +164,7 @@ def as_markdown(explanation: Explanation, figure: str | None) -> str:
             lines += [f"{number}. {said}{decide}", ""]
             lines += [f"{' ' * (len(str(number)) + 2)}Paper: {in_markdown(one.paper)}", ""]
     if figure is not None:
-        lines += [f"![The factors over rounds]({figure})", ""]
+        lines += [f"![The factors over rounds]({quote(figure)})", ""]
     lines += ["## How to read this", ""]
     lines += [*(f"- {in_markdown(note)}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
     lines += ["| statement | number | round | value | low | high |", "| --- | --- | --- | --- | --- | --- |"]

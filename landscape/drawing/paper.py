@@ -181,6 +181,15 @@ def literal(label: str) -> str:
     return f"\N{ZERO WIDTH NON-JOINER}{label}" if label.startswith("_") else label
 
 
+def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
+    """What a result says of itself in a word, such as its ``split``, for matplotlib.
+
+    >>> word_of({"split": "test"}, "split"), word_of({}, "split")
+    ('test', '')
+    """
+    return shortened(str(attrs.get(name, default)).strip(), 20)
+
+
 def measured_on(attrs: Mapping[str, Any]) -> str:
     """The data of a result in a few words; of a file or folder its name, not where it lay.
 
@@ -192,7 +201,7 @@ def measured_on(attrs: Mapping[str, Any]) -> str:
     kind, colon, place = str(attrs["data"]).partition(":")
     name = shortened(Path(place).stem if colon else kind, 60)
     whose = f"client {attrs['client']}'s " if "client" in attrs else ""
-    return f"{name} {attrs.get('split', '')}, {whose}{attrs.get('samples', 0):,} samples"
+    return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples"
 
 
 def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
@@ -206,7 +215,7 @@ def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
     if policy == "averaged":
         return "normalization statistics averaged as the weights are"
     if policy == "re-estimate":
-        split = f"{attrs['calibration_split']} " if "calibration_split" in attrs else ""
+        split = f"{word_of(attrs, 'calibration_split')} " if "calibration_split" in attrs else ""
         return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
     if policy == "keep":
         return f"normalization statistics of {shortened(str(attrs.get('statistics_of', 'one model')), 40)}"

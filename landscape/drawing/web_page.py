@@ -12,6 +12,7 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from html import escape
 from typing import Any
 
@@ -119,7 +120,6 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
         narrow: a script that lays it out for a narrow window, run once it is drawn.
     """
     from plotly.io import to_html
-    from plotly.offline import get_plotlyjs
 
     drawn = to_html(
         figure,
@@ -134,7 +134,7 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
     # plotly writes < and / of what is drawn as \u003c and \u002f, so the first end of a script is the script's
     parts = re.fullmatch(r"(.*?)<script[^>]*>(.*?)</script>(.*)", drawn, re.DOTALL)
     assert parts is not None, "plotly writes one script"
-    return web_page(title, parts[1] + parts[3], scripts=[str(get_plotlyjs()), parts[2]], style=_DRAWN)
+    return web_page(title, parts[1] + parts[3], scripts=[_library(), parts[2]], style=_DRAWN)
 
 
 def apart(page: str) -> tuple[str, str, bytes]:
@@ -148,9 +148,9 @@ def apart(page: str) -> tuple[str, str, bytes]:
     """
     if "Plotly.newPlot" not in page:
         return page, "", b""
-    from plotly.offline import get_plotlyjs, get_plotlyjs_version
+    from plotly.offline import get_plotlyjs_version
 
-    library, name = str(get_plotlyjs()), f"plotly-{get_plotlyjs_version()}.min.js"
+    library, name = _library(), f"plotly-{get_plotlyjs_version()}.min.js"
     before, found, after = page.partition(f"<script>{library}</script>")
     by_hash = _by_hash(library)
     if not found or by_hash not in before:
@@ -160,6 +160,14 @@ def apart(page: str) -> tuple[str, str, bytes]:
     return f'{before}<script nonce="{nonce}" src="{name}"></script>{after}', name, library.encode()
 
 
+@cache
+def _library() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+@lru_cache(maxsize=4)  # the library's takes longer than a page
 def _by_hash(script: str) -> str:
     return f"'sha256-{_digest(script)}'"
 

@@ -90,7 +90,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
         "cmax": float(len(scale.edges) - 1),
     }
     texts = distinct([scale.edges[i] for i in at])
-    levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": texts}
+    levels = {"title": {"text": markup(scale.label)}, "tickvals": at, "ticktext": texts}
     known = np.isfinite(plane.error).any()
     error = "<br>error %{customdata[1]:.1f} %" if known else ""
     told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
