@@ -263,7 +263,8 @@ def write_page(path: Path, page: str) -> Path:
 
     page, name, library = apart(page)
     beside = path.parent / name
-    if library and not (beside.exists() and beside.stat().st_size == len(library)):
+    # whole, and not by its size: in a folder of somebody else's it may be anything, and the page runs it
+    if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):
         with write_durably(beside) as temporary:
             temporary.write_bytes(library)
     with write_durably(path) as temporary:

@@ -51,8 +51,8 @@ class Ball:
         if self.relative and not self.scale.any():
             among = "" if self.moved is None else " among its trained parameters"
             raise FedscopeError(
-                f"{self.label} has no filter that is not 0{among}, so nothing is relative to one; give a radius in weight "
-                "space"
+                f"{self.label} has no filter that is not 0{among}, so nothing is relative to one; give a radius in "
+                "weight space"
             )
 
     @cached_property

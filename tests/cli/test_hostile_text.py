@@ -133,6 +133,27 @@ def test_a_label_of_a_foreign_result_is_text_when_it_is_drawn_again(
         assert page.title == "Loss on the plane through </title><script src=x.js></script>, fma@2 and fma@2/client-0"
 
 
+@pytest.mark.parametrize("planted", ["other bytes", "link"])
+def test_what_draws_a_page_is_written_by_fedscope(here: Path, say: Callable[..., str], planted: str) -> None:
+    """A folder of somebody else's may hold a file of its name, and of its size, which the page would run."""
+    words = ["plane", "runs/fma@1", "runs/fma@2", "runs/fma@2/client-0", "--grid", "3", "--split", "test", "--out", "p"]
+    say(*words)
+    (library,) = here.glob("plotly-*.min.js")
+    sound = library.read_bytes()
+    library.unlink()
+    if planted == "link":
+        (here / "other.js").write_bytes(sound)
+        library.symlink_to("other.js")
+    else:
+        library.write_bytes(b"alert(1);".ljust(len(sound)))
+    say(*words)
+    assert library.read_bytes() == sound
+    assert not library.is_symlink()
+    before = library.stat().st_mtime_ns
+    say(*words)
+    assert library.stat().st_mtime_ns == before, "written once a folder"
+
+
 @pytest.mark.parametrize("kind", TEXTS)
 def test_what_a_run_says_of_itself_is_shown_and_no_more(
     two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Callable[..., str], kind: str
