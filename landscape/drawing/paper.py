@@ -182,12 +182,12 @@ def literal(label: str) -> str:
 
 
 def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
-    """What a result says of itself in a word, such as its ``split``, for matplotlib.
+    """What a result says of itself in a few words, such as its ``split``, for matplotlib.
 
     >>> word_of({"split": "test"}, "split"), word_of({}, "split")
     ('test', '')
     """
-    return shortened(str(attrs.get(name, default)).strip(), 20)
+    return shortened(str(attrs.get(name, default)).strip(), 60)
 
 
 def measured_on(attrs: Mapping[str, Any]) -> str:
