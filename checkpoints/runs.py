@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .errors import FedscopeError, spans
-from .foreign_files import read_toml
+from .foreign_files import read_toml, real_path
 from .metrics import read_table, to_arrays
 from .partition import Partition
 from .rounds import Round, few_of
@@ -63,7 +63,7 @@ class Run:
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.path.name or self.path.resolve().name
+        return self.path.name or real_path(self.path).name
 
     @cached_property
     def config(self) -> dict[str, Any] | None:

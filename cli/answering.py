@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..asking.loop_over_rounds import Work
-from ..checkpoints import FedscopeError, write_durably
+from ..checkpoints import FedscopeError, real_path, write_durably
+from ..checkpoints.own_files import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.results import claimed, plain
 from .differences import differences
 from .options import Output
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: what a result says only where it is not the usual: asked for by silence, too
 ONLY = ("task",)
+#: for sentences
+_OWN = "a file of a result"
 #: said for the reader only: the models' sums tell what they are
 SAID_ONLY = {"models_read"}
 
@@ -87,6 +90,9 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
         *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
+    refuse_linked_figures(base.parent, output.out)
+    for path in pictures:
+        refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
     by_itself = [own for part, own in zip(question.parts, mains, strict=True) if part.read_back is None]
     if not output.redraw:
         taken = [*_numbers(question, base), *pictures]
@@ -98,6 +104,8 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
         kept = _kept(part, own, output, results)
         if kept is None:
             refuse_unwritable(own[0])
+            for path in [*own, *part.files(base)]:
+                refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
             with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
                 kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
@@ -123,6 +131,7 @@ def _have_measured(
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
         if part.read_back is None and _kept(part, own, output, [], quiet=True) is None:
             refuse_unwritable(own[0])
+            refuse_strange(own[0], _OWN, ELSEWHERE, replaced=True)
             lacking.append(number)
         part.release()
     if lacking:
@@ -220,7 +229,7 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
 def _placeless(run: Any) -> Any:
     if isinstance(run, list):
         return [_placeless(one) for one in run]
-    return {**run, "path": Path(run["path"]).resolve().name} if isinstance(run, dict) and "path" in run else run
+    return {**run, "path": real_path(run["path"]).name} if isinstance(run, dict) and "path" in run else run
 
 
 def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
@@ -246,6 +255,16 @@ def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence
             )
 
 
+def refuse_linked_figures(folder: Path, given: Path | None) -> None:
+    """Refuse to write beside a run into a folder that is a link, where no place was given.
+
+    Raises:
+        FedscopeError: names the folder.
+    """
+    if given is None and any((folder.parent / name).exists() for name in ("run.json", "sweep.json")):
+        refuse_linked(folder, remedy="put a folder in its place, or give --out")
+
+
 def refuse_unwritable(file: Path) -> None:
     """Say before computing that the result could not be kept.
 
@@ -265,7 +284,7 @@ def write_page(path: Path, page: str) -> Path:
 
     page, name, library = apart(page)
     beside = path.parent / name
-    if library and not (beside.exists() and beside.stat().st_size == len(library)):
+    if library and not (beside.is_file() and beside.stat().st_size == len(library) and beside.read_bytes() == library):
         with write_durably(beside) as temporary:
             temporary.write_bytes(library)
     with write_durably(path) as temporary:

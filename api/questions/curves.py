@@ -11,7 +11,7 @@ from typing import Any
 from ..asking.given_runs import RunLike, identity, open_run
 from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
-from ..checkpoints import FedscopeError, FedscopeWarning, Run
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, real_path
 from ..training.curves import Curves
 from ..training.sweeps.plan import FILE
 from ..training.sweeps.steps import RUNS
@@ -91,7 +91,7 @@ def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
             FedscopeWarning,
             stacklevel=2,
         )
-    return sweep.path.resolve().name, sweep.path, sweep.runs
+    return real_path(sweep.path).name, sweep.path, sweep.runs
 
 
 def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:

@@ -184,7 +184,7 @@ def _branched(
     address: str, method: str | None, changes: dict[str, dict[str, Any]], out: Path | None, how: dict[str, Any]
 ) -> Any:
     """A run that goes on from a round of another one."""
-    from ...checkpoints import FedscopeError, Run, parse_address
+    from ...checkpoints import FedscopeError, Run, parse_address, real_path
     from ...training import branch, branch_notes, branched_config
     from ..progress import TrainingWatcher
 
@@ -194,7 +194,7 @@ def _branched(
     run = Run.open(found.path)
     number = run.round(found.round).number
     config = branched_config(run, number, changes)
-    beside = run.path.parent if run.path.name not in ("", "..") else run.path.resolve().parent
+    beside = run.path.parent if run.path.name not in ("", "..") else real_path(run.path).parent
     target = out or beside / f"{method or config.title()}-from-{run.name}-{number}"
     for note in branch_notes(run, number, config):
         click.echo(f"fedscope: {note}", err=True)
