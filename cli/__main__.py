@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .main import main, run
+from .streams import guard
 
 #: status of a process that ended because its parent did
 ORPHANED = 143
@@ -32,6 +33,7 @@ def serve() -> None:
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler's notice of a job's end is for the parent
         signal.signal(number, signal.SIG_IGN)
     answers = os.dup(sys.stdout.fileno())
+    guard()
     asked: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def listen() -> None:

@@ -14,11 +14,13 @@ import click
 
 from ..asking.loop_over_rounds import Work
 from ..checkpoints import FedscopeError, real_path, write_durably
+from ..checkpoints.errors import listed
 from ..checkpoints.own_files import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.results import claimed, plain
 from .differences import differences
 from .options import Output
 from .progress import progress
+from .streams import printed
 
 if TYPE_CHECKING:
     from ..asking.blocks import Blocks
@@ -66,12 +68,13 @@ def answer(question: Question[Any], output: Output, blocks: Blocks | None = None
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
-    if output.as_json:
-        click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
-        return
-    click.echo(result.summary())
-    for path in written:
-        click.echo(f"  {path}")
+    with printed(f"what was found is whole in {listed(written, 3)}"):
+        if output.as_json:
+            click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
+            return
+        click.echo(result.summary())
+        for path in written:
+            click.echo(f"  {path}")
 
 
 def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:

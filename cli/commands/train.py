@@ -247,6 +247,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
 
     from ...checkpoints.results import plain
     from ...training import Curves
+    from ..streams import printed
 
     measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
@@ -254,10 +255,12 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     mean, deviation, count = measured.tail(name)
     last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
+    whole = printed(f"the run {run.path} is whole, with {last} of {of} rounds")
     if as_json:
         said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         said |= {"profile": profile.findings()} if profile is not None else {}
-        click.echo(json.dumps(plain(said)))
+        with whole:
+            click.echo(json.dumps(plain(said)))
         return
     which = "averaged" if "averaged" in run.round(last).models else "global"
     if without:
@@ -267,6 +270,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
     rounds = "round" if so_far == "1" else "rounds"
-    click.echo(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
-    if profile is not None:
-        click.echo(profile.summary())
+    with whole:
+        click.echo(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
+        if profile is not None:
+            click.echo(profile.summary())
