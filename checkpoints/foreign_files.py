@@ -88,7 +88,7 @@ def lost_link(path: Path) -> str:
         path.stat()
     except OSError as error:
         circle = error.errno == errno.ELOOP
-        return "is a link that leads to itself" if circle else "is a link to a file that does not exist"
+        return "is a link that leads to itself" if circle else "is a link to what does not exist"
     return ""
 
 

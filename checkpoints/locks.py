@@ -35,6 +35,7 @@ _FILLED = 1.0
 #: bytes of such a file at most
 _SIZE = 4096
 _WHAT = "a lock's file"
+_TOLD: set[Path] = set()
 
 
 class HeldError(Exception):
@@ -116,12 +117,7 @@ def _tried(path: Path, what: str, beside: Path) -> Held | None:
                     "elsewhere"
                 ) from error
             held._beside = _Beside.made(beside)
-            warnings.warn(
-                f"{path.parent} lies on a file system without locks ({error.strerror}); while this process writes, the "
-                f"file {beside.name} there keeps others away",
-                FedscopeWarning,
-                stacklevel=5,
-            )
+            _tell(beside, error)
         else:
             _refuse_held(beside)  # by a process that had no locks, on another machine perhaps
         if os.path.samestat(os.fstat(held.descriptor), path.stat()):
@@ -133,6 +129,18 @@ def _tried(path: Path, what: str, beside: Path) -> Held | None:
         raise
     held.release()
     return None
+
+
+def _tell(beside: Path, error: OSError) -> None:
+    """Say once how others are kept away."""
+    if beside not in _TOLD:
+        _TOLD.add(beside)
+        warnings.warn(
+            f"{beside.parent} lies on a file system without locks ({error.strerror}); while this process writes, the "
+            f"file {beside.name} there keeps others away",
+            FedscopeWarning,
+            stacklevel=6,
+        )
 
 
 class _Beside:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from .durable import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
 from .errors import FedscopeError
-from .foreign_files import read_json
+from .foreign_files import lost_link, read_json
 from .metrics import write_table
 from .own_files import refuse_linked
 from .partition import Partition
@@ -42,7 +42,8 @@ def lock_for_new_run(path: Path, *, force: bool, replace: str = REPLACE, elsewhe
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FedscopeError(f"{path} cannot be made ({error.strerror}); give another --out") from error
+        why = lost_link(path) or f"cannot be made ({error.strerror})"
+        raise FedscopeError(f"{path} {why}; give another --out") from error
     lock = WriterLock(path)
     try:
         refuse_occupied(path, force, replace, elsewhere)  # again: now nobody else can fill it

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.durable import LOCK_NAMES, sweep_temporaries
+from ...checkpoints.foreign_files import lost_link
 from ..launching.launchers import Launcher, chosen_launcher
 from ..launching.names import LOCAL
 from ..recipe_files import Cell
@@ -145,7 +146,8 @@ def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None,
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FedscopeError(f"{out} cannot be made ({error.strerror}); give another --out") from error
+        why = lost_link(out) or f"cannot be made ({error.strerror})"
+        raise FedscopeError(f"{out} {why}; give another --out") from error
     with WriterLock(out):
         plan = _of_folder(plan, out)  # again: now nobody else can fill it
         sweep_temporaries(out)
