@@ -103,7 +103,7 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
 
 def _tried(path: Path, what: str, beside: Path) -> Held | None:
     """None where whoever had the right has removed the file meanwhile."""
-    held = Held(open_own(path, what, mode=0o644))
+    held = Held(open_own(path, what))
     try:
         try:
             fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, get_args, get_origin
 from ..errors import FedscopeError, FedscopeWarning
 from ..foreign_files import regular
 from ..locks import Held, HeldError, hold
-from ..own_files import open_own
+from ..own_files import open_own, refuse_strange
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -52,8 +52,9 @@ class Partial:
         """Take over the finished parts; returns how many bytes of the file are good."""
         if self.path is None:
             return 0
+        refuse_strange(self.path, _WHAT)  # parts will be added to it
         try:
-            content = regular(self.path, _WHAT).read_bytes()
+            content = self.path.read_bytes()
         except FileNotFoundError:
             return 0
         good = 0
