@@ -6,6 +6,7 @@ import ast
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def _replace(run: Path) -> None:
 def _only_a_lock(run: Path) -> None:
     for path in [*run.rglob("*.h5"), *(run / name for name in ("run.json", "config.toml", "metrics.csv"))]:
         path.unlink(missing_ok=True)
+    for folder in (*(run / "kept").glob("*"), run / "kept", run / "rounds"):
+        with suppress(OSError):  # a link, or no longer there
+            folder.rmdir()
     RunWriter.create(run, INFO, {}, None).close()
 
 
