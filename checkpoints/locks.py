@@ -139,7 +139,7 @@ def _tell(beside: Path, error: OSError) -> None:
             f"{beside.parent} lies on a file system without locks ({error.strerror}); while this process writes, the "
             f"file {beside.name} there keeps others away",
             FedscopeWarning,
-            stacklevel=6,
+            stacklevel=5,
         )
 
 
