@@ -270,6 +270,22 @@ def test_what_is_no_folder_is_refused_as_one(tmp_path: Path, kind: str) -> None:
     own_folder(tmp_path / "new")
 
 
+@pytest.mark.parametrize("name", ["a.jobs", "a.jobs/0123", "a.jobs/0123/0-1-of-2"])
+def test_blocks_of_a_surface_are_measured_in_folders_of_their_own(tmp_path: Path, name: str) -> None:
+    from fedscope.asking.blocks import Block
+
+    block = Block(tmp_path / "a.jobs" / "0123", 0, 0, 2)
+    (tmp_path / "other").mkdir()
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).symlink_to(tmp_path / "other")
+    with pytest.raises(FedscopeError, match=f"^{re.escape(str(tmp_path / name))} is a link, "):
+        block.measure(None)  # type: ignore[arg-type]
+    if name.count("/") == 2:
+        with pytest.raises(FedscopeError, match=f"^{re.escape(str(tmp_path / name))} is a link, "):
+            block.work(lambda *_: 0)
+    assert not list((tmp_path / "other").iterdir())
+
+
 def test_the_folder_of_a_run_may_be_a_link(tmp_path: Path) -> None:
     """As where a run lies on another disk."""
     (tmp_path / "scratch").mkdir()
