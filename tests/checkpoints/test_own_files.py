@@ -297,6 +297,22 @@ def test_the_folder_of_a_run_may_be_a_link(tmp_path: Path) -> None:
     assert Run.open(run).rounds == (1, 2, 3)
 
 
+def test_a_copy_by_hard_links_goes_on_without_its_original(tmp_path: Path) -> None:
+    """As ``cp -al`` makes one, once the two files that are written in place are removed, which the sentences name."""
+    run = run_at(tmp_path / "run")
+    before = {path.relative_to(run): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+    for name in before:
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        os.link(run / name, tmp_path / "copy" / name)
+    for name in (".writer", "metrics.csv"):
+        with pytest.raises(FedscopeError, match=rf"copy/{name} is a hard link: another name has .*; remove it$"):
+            _go_on(tmp_path / "copy")
+        (tmp_path / "copy" / name).unlink()
+    _go_on(tmp_path / "copy")
+    assert Run.open(tmp_path / "copy").metrics()["lr"].tolist() == [0.1, 0.1]
+    assert before == {path.relative_to(run): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+
+
 def test_what_comes_in_between_is_not_opened_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look and the opening are two steps."""
     looked = []
