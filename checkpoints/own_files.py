@@ -18,7 +18,7 @@ from .foreign_files import kind_of
 #: the end of most of these sentences: what is in the way is nothing that fedscope has made
 REMOVE = "remove it"
 #: of a place that a command was given
-ELSEWHERE = "remove it, or give another --out"
+ELSEWHERE = "remove it, or write elsewhere"
 #: of a folder in a run
 WHOLE = "put a folder in its place (only the whole folder of a run or a sweep may be a link)"
 

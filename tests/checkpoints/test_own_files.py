@@ -228,7 +228,7 @@ def test_a_file_takes_only_a_files_place(tmp_path: Path, door: str, kind: str) -
     what = "a link" if "link" in kind else kind
     with (
         at_once(),
-        pytest.raises(FedscopeError, match=f"^{re.escape(str(place))} is {what}, not .*; remove it, or give"),
+        pytest.raises(FedscopeError, match=f"^{re.escape(str(place))} is {what}, not .*; remove it, or write"),
     ):
         write(place)
     assert untouched(kind, place, victim)

@@ -267,7 +267,7 @@ def _read(place: Path, state: str) -> tuple[dict[str, np.ndarray], dict[str, Gro
 
 def _there(path: Path) -> Path:
     """A file of the cache, which others may share: reading a named pipe would wait."""
-    if not path.is_file():
+    if path.exists() and not path.is_file():
         raise ValueError(f"{path.name} is no file")
     return path
 
