@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -61,12 +62,8 @@ def _lives(pid: int) -> int | None:
 
 def _system() -> str:
     found = []
-    for read in (
-        lambda: Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"),
-        lambda: os.readlink("/proc/self/ns/pid"),  # noqa: PTH115 (no path: "pid:[4026531836]")
-    ):
-        try:
-            found.append(read().strip())
-        except (OSError, ValueError):  # not on this system
-            continue
+    with suppress(OSError):  # neither is on every system
+        found.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii", errors="replace").strip())
+    with suppress(OSError):
+        found.append(str(Path("/proc/self/ns/pid").readlink()))  # "pid:[4026531836]"
     return " ".join(found)

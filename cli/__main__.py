@@ -50,8 +50,8 @@ def serve() -> None:
         while True:
             task = asked.get()
             with append(Path(task["log"]), LOG) as log:
-                for number in (1, 2):
-                    os.dup2(log.fileno(), number)
+                for descriptor in (1, 2):
+                    os.dup2(log.fileno(), descriptor)
             with suppress(OSError):  # a full disk takes no log, and the run's own sentence says so
                 print("$", shlex.join(["fedscope", *task["words"]]), flush=True)
             status = run(task["words"])

@@ -60,8 +60,13 @@ def guard() -> None:
 def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
     if not isinstance(stream, io.TextIOWrapper):  # it was closed, or is a test's
         return stream
-    with_lines = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
-    return kind(stream.buffer, encoding=stream.encoding, errors=stream.errors, **with_lines)
+    return kind(
+        stream.buffer,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
 
 
 @contextmanager

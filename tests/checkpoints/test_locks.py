@@ -390,6 +390,6 @@ def test_every_command_works_and_says_so(mount: dict[str, str], tmp_path: Path) 
         found = subprocess.run(command, env=mount, cwd=tmp_path, capture_output=True, text=True)
         assert found.returncode == 0, (words, found.stderr)
         assert "Errno" not in found.stderr + found.stdout
-        told = f"fedscope: {locked} lies on a file system without locks (No locks available); "
+        told = f"{locked} lies on a file system without locks (No locks available); "
         assert (told in found.stderr) == bool(locked), (words, found.stderr)
         assert not list(tmp_path.rglob("*.lock")), words
