@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, FedscopeWarning, Layout, Run, RunWriter, WriterLock
+from fedscope.checkpoints import Entry, FedscopeError, FedscopeWarning, Layout, Run, RunWriter, WriterLock, locks
 from fedscope.checkpoints.locks import NO_LOCKS
 from fedscope.checkpoints.processes import Process, began
 from fedscope.checkpoints.results.unfinished import claimed
@@ -163,6 +163,25 @@ def test_a_takeover_that_was_killed_says_which_file_to_remove(tmp_path: Path, mo
     WriterLock(tmp_path).release()
 
 
+def test_of_two_that_find_a_dead_process_the_second_does_not_remove_the_firsts_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has taken over between the second's look and its removing."""
+    stale = left_by(replace(Process.here(), pid=ended()), tmp_path).encode()
+    real, taken = locks._taken_over, []
+
+    def late(path: Path, content: bytes) -> bool:
+        if not taken:
+            taken.append(left_by(replace(Process.here(), pid=os.getppid(), began=0), tmp_path))
+        return real(path, content)
+
+    monkeypatch.setattr(locks, "_taken_over", late)
+    with pytest.raises(FedscopeError, match=f"is being written by process {os.getppid()} of {HOST}"):
+        WriterLock(tmp_path)
+    assert (tmp_path / LOCK).read_text() == taken[0] != stale.decode()
+    assert not (tmp_path / f"{LOCK}.taking").exists()
+
+
 def contender(folder: Path, times: int, dies: bool) -> int:
     """A process that adds 1 to a number in a file so many times, with the lock; one that dies does so with the lock."""
     child = os.fork()
@@ -213,6 +232,17 @@ def test_a_fork_gives_nothing_back(tmp_path: Path) -> None:
     assert (tmp_path / LOCK).exists()
     lock.release()
     assert not (tmp_path / LOCK).exists()
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
+def test_what_another_holds_by_now_stays(tmp_path: Path) -> None:
+    """As where a user has removed the file of a process that still ran, and another one has begun."""
+    lock = WriterLock(tmp_path)
+    (tmp_path / LOCK).unlink()
+    text = left_by(replace(Process.here(), host="node-7"), tmp_path)
+    lock.release()
+    assert (tmp_path / LOCK).read_text() == text
 
 
 PROGRAM = """
