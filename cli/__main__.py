@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .main import main, run
+from .printing import say
 from .streams import guard
 
 #: status of a process that ended because its parent did
@@ -53,7 +54,7 @@ def serve() -> None:
                 for descriptor in (1, 2):
                     os.dup2(log.fileno(), descriptor)
             with suppress(OSError):  # a full disk takes no log, and the run's own sentence says so
-                print("$", shlex.join(["fedscope", *task["words"]]), flush=True)
+                say("$ " + shlex.join(["fedscope", *task["words"]]))
             status = run(task["words"])
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError):
