@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..asking.loop_over_rounds import Work
-from ..checkpoints import FedscopeError, real_path, write_durably
+from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
 from ..checkpoints.errors import listed
 from ..checkpoints.own_files import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.results import claimed, plain, shown
@@ -287,6 +288,10 @@ def write_page(path: Path, page: str) -> Path:
     beside = path.parent / name
     # whole, and not by its size: in a folder of somebody else's it may be anything, and the page runs it
     if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):
+        if beside.is_symlink():  # another folder's copy perhaps, and the page must not depend on where it leads
+            said = f"{beside} was a link; what it leads to is left alone, and a file takes the link's place"
+            warnings.warn(said, FedscopeWarning, stacklevel=2)
+            beside.unlink()
         with write_durably(beside) as temporary:
             temporary.write_bytes(library)
     with write_durably(path) as temporary:

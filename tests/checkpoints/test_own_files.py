@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strange_places import HARD, KINDS, VICTIM, at_once, put, untouched
+from strange_places import HARD, KINDS, LINK, VICTIM, at_once, put, untouched
 
 from fedscope import Recorder
 from fedscope.checkpoints import (
     Entry,
     FedscopeError,
+    FedscopeWarning,
     Layout,
     Partial,
     Partition,
@@ -233,6 +234,21 @@ def test_a_file_takes_only_a_files_place(tmp_path: Path, door: str, kind: str) -
         write(place)
     assert untouched(kind, place, victim)
     assert [path.name for path in place.parent.iterdir()] == [name]
+
+
+def test_what_draws_pages_takes_a_links_place_with_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one file that every folder has alike: what a page runs depends on no link."""
+    from fedscope.cli.answering import write_page
+
+    monkeypatch.setattr("fedscope.landscape.drawing.web_page.apart", lambda page: (page, "plotly.js", b"library"))
+    put(LINK, tmp_path / "plotly.js", tmp_path / "victim")
+    with pytest.warns(
+        FedscopeWarning, match=r"plotly\.js was a link; what it leads to is left alone, and a file takes"
+    ):
+        write_page(tmp_path / "a.html", "<html></html>")
+    assert (tmp_path / "plotly.js").read_bytes() == b"library"
+    assert not (tmp_path / "plotly.js").is_symlink()
+    assert (tmp_path / "victim").read_text() == VICTIM
 
 
 FOLDERS = ("rounds", "kept", "kept/states", "kept/globals", "kept/clients")
