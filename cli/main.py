@@ -14,6 +14,7 @@ from typing import TextIO
 import click
 
 from .printing import say, say_lines
+from .streams import STDOUT, guard, unprinted
 
 #: by what one wants, in the order of a first tour; each in a line
 SECTIONS = {
@@ -117,6 +118,7 @@ def main() -> None:
     """Run a command. Ends with 0, with 2 and one sentence for a user's mistake, with 130 for Ctrl-C, with 143 for
     SIGTERM, which a scheduler sends before it ends a job."""
     stopped = 0
+    guard()
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
@@ -154,6 +156,8 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
     except Exception as error:
         from ..checkpoints import FedscopeError
 
+        if isinstance(error, OSError) and error.filename == STDOUT:
+            error = FedscopeError(unprinted(error))
         if debug or not isinstance(error, FedscopeError | OSError):
             raise
         say(f"fedscope: {spoken(error)}", err=True)
