@@ -49,6 +49,8 @@ class Recipe:
         grid: of a method, the values that its paper chose from.
         measure: what was published; published: the numbers that can be read in our copies.
         chosen: what the paper leaves open, and what stands here; then: the commands that draw it.
+        ours: settings that are not the paper's, ``client.lr`` or of a method ``fedasam: client.sam_rho``, and why; ""
+            of those that another sentence of ``chosen`` tells. All other settings are as published.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Recipe:
     published: tuple[Published, ...] = ()
     chosen: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
+    ours: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paper(self) -> str:
@@ -210,6 +213,7 @@ def _made(name: str) -> Recipe:
         axes.append(tuple(rows))
     said = raw.get("published", {})
     chosen = [text for layer in _upwards(name, lambda raw: raw) for text in layer.get("chosen", ())]
+    ours = _ours(_upwards(name, lambda raw: raw))
     return Recipe(
         name=name,
         shows=raw["shows"],
@@ -223,9 +227,50 @@ def _made(name: str) -> Recipe:
             for row, values in said.get("cells", {}).items()
             for column, value in zip(said["columns"], values, strict=True)
         ),
-        chosen=tuple(dict.fromkeys(chosen)),
+        chosen=tuple(dict.fromkeys([*chosen, *_told(ours, tables, by_method)])),
         then=tuple(raw.get("then", ())),
+        ours=ours,
     )
+
+
+def settings_of(tables: Tables, by_method: Mapping[str, Tables]) -> dict[str, Any]:
+    """Every setting by its name in :attr:`Recipe.ours`.
+
+    >>> settings_of({"client": {"lr": 0.1}}, {"moon": {"client": {"mu": 1.0}}})
+    {'client.lr': 0.1, 'moon: client.mu': 1.0}
+    """
+    found = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+    for method, sections in by_method.items():
+        found |= {f"{method}: {place}": value for place, value in settings_of(sections, {}).items()}
+    return found
+
+
+def _ours(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Settings that are not the paper's, of recipes that are like each other, the farthest first: what a nearer one
+    sets itself is the paper's, unless it says again that it is not."""
+    found: dict[str, str] = {}
+    for layer in layers:
+        own, set_here = layer.get("ours", {}), settings_of(_settings(layer), layer.get("for", {}))
+        if unknown := own.keys() - set_here.keys():
+            raise ValueError(f"[ours] names {listed(sorted(unknown))}, which the file does not set")
+        found = {place: why for place, why in found.items() if place not in set_here} | dict(own)
+    return found
+
+
+def _told(ours: Mapping[str, str], tables: Tables, by_method: Mapping[str, Tables]) -> list[str]:
+    """A sentence for the settings that are ours for one reason, with their values."""
+    values = settings_of(tables, by_method)
+    reasons: dict[str, list[str]] = {}
+    for place, why in ours.items():
+        method, colon, key = place.rpartition(": ")
+        whose = f" ({method})" if colon else ""
+        reasons.setdefault(why, []).append(f"{key} = {_toml(values[place])}{whose}")
+    return [f"{', '.join(said)}: {why}" for why, said in reasons.items() if why]
+
+
+def _toml(value: Any) -> str:
+    """A value as it is written in a recipe: ``true``, ``0.001``."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _over(*layers: Tables) -> dict[str, dict[str, Any]]:

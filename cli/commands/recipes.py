@@ -48,7 +48,7 @@ def _show(one: Recipe, as_json: bool) -> None:
     if as_json:
         about: dict[str, Any] = {"name": one.name, "shows": one.shows, "settings": tables, "for": one.by_method}
         about |= {"axes": one.axes, "grid": one.grid, "measure": one.measure, "published": _cells(one)}
-        click.echo(json.dumps({**about, "chosen": one.chosen, "then": one.then}))
+        click.echo(json.dumps({**about, "chosen": one.chosen, "ours": one.ours, "then": one.then}))
         return
     click.echo(f"{one.name}: {one.shows}")
     for section, table in tables.items():
