@@ -20,6 +20,8 @@ Cell = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Any]]
 
 _LABEL = "label"
+#: what papers are also called: FedSA was published as FedPake
+_ALSO = {"fedpake": "fedsa"}
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def recipes(paper: str = "") -> tuple[str, ...]:
     """The papers' set-ups, as ``paper/name``, sorted; :func:`recipe` says what each shows.
 
     Args:
-        paper: ``ima``, ``wima``, ``fedsa`` or ``fedswa``; by default all.
+        paper: ``ima``, ``wima``, ``fedsa`` (or ``fedpake``, as it was published) or ``fedswa``; by default all.
 
     Raises:
         FedscopeError: another paper.
@@ -159,9 +161,21 @@ def recipes(paper: str = "") -> tuple[str, ...]:
     >>> recipes("fedswa")[:2]
     ('fedswa/ablation', 'fedswa/rounds')
     """
+    paper = paper_of(paper)
     if paper and paper not in (papers := sorted({name.partition("/")[0] for name in recipe_names()})):
-        raise FedscopeError(f"{paper!r} is not a paper{nearest(paper, papers)}; there are {', '.join(papers)}")
+        raise FedscopeError(
+            f"{paper!r} is not a paper{nearest(paper, (*papers, *_ALSO))}; there are {', '.join(papers)}"
+        )
     return tuple(name for name in recipe_names() if not paper or name.startswith(f"{paper}/"))
+
+
+def paper_of(name: str) -> str:
+    """The paper that a name stands for; another name stays as it is.
+
+    >>> paper_of("FedPake"), paper_of("ima"), paper_of("imo")
+    ('fedsa', 'ima', 'imo')
+    """
+    return _ALSO.get(name.lower(), name)
 
 
 def recipe(name: str) -> Recipe:
@@ -174,6 +188,8 @@ def recipe(name: str) -> Recipe:
     >>> fedscope.recipe("fedswa/table2-cifar10-resnet18").published[0]
     Published(row='fma', column='', value=86.0, deviation=None)
     """
+    first, slash, last = name.partition("/")
+    name = f"{paper_of(first)}{slash}{last}"
     if name not in recipe_names():
         paper, _, rest = name.partition("/")
         papers = sorted({known.partition("/")[0] for known in recipe_names()})

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 def command(name: str | None, as_json: bool) -> None:
     """The papers' set-ups: what each shows, and what was published.
 
-    Without a name, all are listed; PAPER lists those of one paper. PAPER/NAME shows one in full: its settings, what is
-    varied, the numbers that the paper prints, and what the paper leaves open.
+    Without a name, all are listed; PAPER lists those of one paper (ima, wima, fedsa or fedpake, fedswa). PAPER/NAME
+    shows one in full: its settings, what is varied, the numbers that the paper prints, and what the paper leaves open.
     """
     from ...training import recipe, recipe_names
+    from ...training.recipe_files import paper_of
 
+    name = paper_of(name) if name else None
     papers = {known.partition("/")[0] for known in recipe_names()}
     if name and name not in papers:
         _show(recipe(name), as_json)

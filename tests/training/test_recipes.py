@@ -59,6 +59,19 @@ def test_every_figure_and_table_has_its_recipe_and_no_other() -> None:
     assert recipes() == recipe_names()
 
 
+def test_a_paper_goes_by_the_name_it_was_published_under() -> None:
+    assert recipes("fedpake") == recipes("fedsa")
+    assert recipe("fedpake/table1-path-cifar10") == recipe("fedsa/table1-path-cifar10")
+    assert recipe("fedsa/table1-path-cifar10").configured("FedPake") == recipe("fedsa/table1-path-cifar10").configured(
+        "fedsa"
+    )
+    for words in ("fedpake", "FedPake/fig6"):
+        told = CliRunner().invoke(tour, ["recipes", words])
+        assert told.output == CliRunner().invoke(tour, ["recipes", words.lower().replace("pake", "sa")]).output != ""
+    with pytest.raises(FedscopeError, match=r"'fedpak' is not a paper; did you mean \Wfedpake\W\?"):
+        recipes("fedpak")
+
+
 # --- the papers' numbers ---
 
 # recipe: row, column -> value (and deviation), typed from the papers' tables
