@@ -146,14 +146,14 @@ A reader who checks our results against the paper meets these places:
 
 | place | in print | here |
 | --- | --- | --- |
-| Theorem 1, the statement | the bias has no square; the proof in the appendix has it | the square, as in the appendix; \
+| Theorem 1, the statement | the bias has no square; the proof in the appendix has it | the square, as there; \
 Corollary 2 likewise |
 | Section 3.2, the axes of a plane | ū = u/‖u‖², which is no unit vector | û = u/‖u‖, so that axes are distances |
 | Lemma 1 | the statement has a norm, the proof a vector | the norm of the vector of outputs' differences, root mean \
 square over samples |
 | Equations 12 and 14, Corollary 1 | k ≠ k′ is left out below the sums over pairs | covariances are of pairs of \
 different clients |
-| Theorem 2 | ε stands for two things | neither appears; [all three terms of equation 3](howto/theory.md) are \
+| Theorem 2 | ε stands for two things | neither is used; [all three terms of equation 3](howto/theory.md) are \
 computed and compared with the measured variance |
 | Theorem 2, equation 3 | the MMD is that of the kernel K | the MMD is that of K², which the theorem's algebra needs |
 | Theorem 2, the reading after equation 3 | the variance depends on the MMD alone, since λ_D and β_D depend on D \
