@@ -11,7 +11,8 @@ LARGEST = 308
 def bound_factor(steps: int, rounds: int) -> float:
     """c̃ = 1 + (2 + 1/(K T))^(K−1)/T; infinite where a float cannot hold it.
 
-    Known from a third party's notes on the paper. What we have of them does not say what K and T count. Our reading is the one of FedSWA's other formulas: K local steps of a client in a round, and T rounds.
+    Known from a third party's notes on the paper. What we have of them does not say what K and T count. Our reading is
+    that of FedSWA's other formulas: K local steps of a client in a round, and T rounds.
 
     Args:
         steps: K, at least 1.

@@ -117,8 +117,8 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
         each = (width - LEFT - RIGHT - BETWEEN * (columns - 1)) / columns
         for i, (name, prediction) in enumerate(panels):
             row, column = divmod(i, columns)
-            at = LEFT + column * (each + BETWEEN), top + GAPS + LABELS + row * high + TITLE
-            axes = sheet.axes(*at, each, VARIANCE)
+            panel = top + GAPS + LABELS + row * high + TITLE
+            axes = sheet.axes(LEFT + column * (each + BETWEEN), panel, each, VARIANCE)
             _draw_variance(axes, result, name, prediction, colours)
             if column:
                 axes.set_ylabel("")

@@ -265,8 +265,9 @@ def correlate(bounds: Sequence[ClientBound], variance: str, prediction: str = "p
         return None
     linear = pearsonr(x, y)
     interval = linear.confidence_interval(0.95)
-    numbers = linear.statistic, interval.low, interval.high, *_of_ranks(x, y)
-    return Correlation(bounds[0].round, variance, len(x), *map(float, numbers), prediction=prediction)
+    spearman, spearman_p = _of_ranks(x, y)
+    r, low, high = float(linear.statistic), float(interval.low), float(interval.high)
+    return Correlation(bounds[0].round, variance, len(x), r, low, high, spearman, spearman_p, prediction)
 
 
 def _of_ranks(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .decayed_steps import decayed_steps
-from .result import RoundMeans, WindowMean
+from .result import Decayed, RoundMeans, WindowMean
 from .sliding import SlidingMeans
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def round_means(
         WindowMean(window, min(window, number), float(loss), float(error))
         for window, loss, error in zip((1, *windows), losses, errors, strict=True)
     )
-    decayed = ()
+    decayed: tuple[Decayed, ...] = ()
     if steps is not None:
         asked = steps, number, windows, models[1:], means.averaged
         decayed = decayed_steps(*asked, lambda done: progress(read + done))

@@ -195,9 +195,9 @@ class WindowMeans(TableResult):
             said.append(
                 f"{line.run}, {when}: {what} of the mean of the last W globals{parts} {means}; least for {best}{note}"
             )
-            last = next(one for one in reversed(self.rounds) if one.run == line.run)
-            if last.decayed:
-                said.append(f"{line.run}@{last.round}, {said_of_steps(last.decayed)}")
+            newest = next(one for one in reversed(self.rounds) if one.run == line.run)
+            if newest.decayed:
+                said.append(f"{line.run}@{newest.round}, {said_of_steps(newest.decayed)}")
         return "\n".join(said)
 
     def findings(self) -> dict[str, Any]:
