@@ -57,7 +57,9 @@ def _flags(function: Any) -> Any:
     epilog="Example:  fedscope train --method ima --rounds 60 --out runs/ima --set average.window=5",
 )
 @click.argument("config", required=False, type=click.Path(path_type=Path))
-@click.option("--method", metavar="NAME", help="A published method: fma, ima (default), ...")
+@click.option(
+    "--method", metavar="NAME", help="A published method: ima (default), fma (or fedavg), fedsa (or fedpake), ..."
+)
 @_flags
 @click.option(
     "--recipe", metavar="PAPER/NAME", help="A paper's set-up, without the method; fedscope recipes lists them."
