@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
 from types import FrameType
@@ -152,7 +153,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
 
         if debug or not isinstance(error, FedscopeError | OSError):
             raise
-        click.echo(f"fedscope: {spoken(error)}", err=True)
+        click.echo(f"fedscope: {spoken(error, arguments)}", err=True)
         return 2
 
 
@@ -171,11 +172,14 @@ def _say_warning(
         click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 
 
-def spoken(error: Exception) -> str:
+def spoken(error: Exception, arguments: Sequence[str] = ()) -> str:
     """An error as one sentence; the system's own have a place and a reason.
 
-    A word as long as no path is (a damaged file's value) is cut.
+    A word as long as no path is (a damaged file's value) is cut. Where a run names code, the sentence ends with the
+    whole command line that names it, too.
     """
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
-    return re.sub(r"\S{5000,}", lambda word: f"{word[0][:60]}... ({len(word[0]):,} letters)", str(error))
+    as_command = getattr(error, "as_command", None)  # of an error of asking, which is not imported for that
+    said = str(as_command(arguments)) if arguments and as_command is not None else str(error)
+    return re.sub(r"\S{5000,}", lambda word: f"{word[0][:60]}... ({len(word[0]):,} letters)", said)

@@ -13,7 +13,7 @@ from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.pixels import Pixels
 from ..landscape.evaluation.tasks import Task
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
-from .own_data import as_they_are
+from .own_data import as_they_are, refuse_unscaled
 from .sample_arrays import (
     blocks,
     channel_axis,
@@ -38,6 +38,7 @@ def standardised(
     task: Task = CLASSIFICATION,
     groups: Mapping[str, Groups] | None = None,
     known: Known | None = None,
+    scale: bool = True,
 ) -> Dataset:
     """Check raw arrays and make a data set of them.
 
@@ -53,10 +54,11 @@ def standardised(
         task: what is learnt.
         groups: what else is known of the samples.
         known: what was computed of the same arrays before, and is not computed again.
+        scale: False leaves out the means and deviations: integers are divided by their type's range, floats stay.
 
     Raises:
         FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
-            65,535 and the number of samples, NaN.
+            65,535 and the number of samples, NaN; with ``scale=False`` whole numbers that are no pixels.
     """
     missing = [key for key in ARRAYS if key not in arrays]
     if missing:
@@ -69,10 +71,13 @@ def standardised(
     y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
     refuse_other_targets(name, y_train, y_test)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
+    if not scale:
+        for split, x in zip(SPLITS, stored, strict=True):
+            refuse_unscaled(f"{name}: x_{split}", x, " or have them standardised (--standardise, standardise=True)")
     if all(x.dtype == np.uint8 for x in stored):
-        made: _Standardised = _as_bytes(name, stored, known)
+        made: _Standardised = _as_bytes(name, stored, known, scale=scale)
     else:
-        made = _as_floats(name, stored)
+        made = _as_floats(name, stored, scale=scale)
     x_train, x_test, means, deviations = made
     return Dataset(
         name=name,
@@ -90,12 +95,14 @@ def standardised(
     )
 
 
-def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
+def _as_floats(name: str, stored: Sequence[np.ndarray], *, scale: bool) -> _Standardised:
     """Both splits standardised, with the means and deviations of the first."""
     x_train, x_test = (
         scaled(f"{name}: x_{split}", x, channel_axis(name, x.shape)) for split, x in zip(SPLITS, stored, strict=True)
     )
     refuse_other_shapes(name, x_train, x_test)
+    if not scale:
+        return x_train, x_test, (), ()
     means, deviations = _moments(lambda: blocks(x_train), stored[0])
     for x in (x_train, x_test):
         x -= means.astype(np.float32)
@@ -103,11 +110,14 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     return x_train, x_test, tuple(means.ravel().tolist()), tuple(deviations.ravel().tolist())
 
 
-def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _Standardised:
+def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None, *, scale: bool) -> _Standardised:
     """Both splits as bytes, to be standardised when they are read: the same numbers."""
     train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
     first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
     refuse_other_shapes(name, first, other)
+    if not scale:
+        nothing, one = (np.full(train.shape[3] if train.ndim == 4 else 1, value, np.float32) for value in (0, 1))
+        return *(Pixels(torch.from_numpy(x), nothing, one) for x in (train, test)), (), ()  # type: ignore[return-value]
     if known is None:
         means, deviations = (tuple(values.tolist()) for values in _moments_of_bytes(train))
     else:

@@ -60,6 +60,8 @@ def notes_on(
     yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         yield f"{words[0].upper()}{words[1:]}."
+    if said := result.attrs.get("data_accepted"):
+        yield f"Data accepted (--accept-data): {said}."
     kind = result.draws.partition(":")[0]
     stand_ins = [own.stand_in for own in known if own.stand_in]
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""
