@@ -126,7 +126,7 @@ def _read(value: Any) -> Outcome | None:
         return None
     given: dict[str, Any] = {}
     for field in fields(Outcome):
-        one = value.get(field.name)
+        one: Any = value.get(field.name)
         if str(field.type) == "float" and one is None:
             one = math.nan
         if not isinstance(one, kinds[str(field.type)]) or (isinstance(one, bool) and field.type != "bool"):  # type: ignore[arg-type]

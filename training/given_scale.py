@@ -100,7 +100,7 @@ def standardised_as_given(dataset: Dataset, *, whole: bool = False) -> Dataset:
     x_train = (train - scale[0]) / scale[1]
     same = dataset.x_test is dataset.x_train
     x_test = x_train if same else (np.asarray(dataset.x_test) - scale[0]) / scale[1]
-    said = {"means": tuple(means.ravel().tolist()), "deviations": tuple(deviations.ravel().tolist())}
+    said: dict[str, Any] = {"means": tuple(means.ravel().tolist()), "deviations": tuple(deviations.ravel().tolist())}
     return replace(dataset, x_train=x_train, x_test=x_test, **said)
 
 

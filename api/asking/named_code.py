@@ -36,30 +36,29 @@ class NamedCodeError(FedscopeError):
             words: of the command, ``fedscope`` apart.
 
         >>> print(NamedCodeError("run names model nets:net", {"model": "nets:net"}).as_command(["cka", "run"]))
-        run names model nets:net; if you know it: fedscope cka run --model nets:net
+        run names model nets:net; if you know it, give --model nets:net: fedscope cka run --model nets:net
         """
         end = words.index("--") if "--" in words else len(words)
         whole = ["fedscope", *words[:end], *self._options(), *words[end:]]
-        return f"{self.seen}; if you know it: {shlex.join(whole)}"
+        return f"{self}: {shlex.join(whole)}"
 
     def as_call(self, name: str, args: Sequence[Any], settings: Mapping[str, Any]) -> str:
         """The same with a call in Python.
 
         >>> print(NamedCodeError("run names model nets:net", {"model": "nets:net"}).as_call("cka", ["run"], {}))
-        run names model nets:net; if you know it: fedscope.cka('run', model='nets:net')
+        run names model nets:net; if you know it, give model='nets:net': fedscope.cka('run', model='nets:net')
         """
+        own = ", ".join(f"{key}={value!r}" for key, value in self.given.items())
         named = [f"{key}={_shown(value)}" for key, value in {**settings, **self.given}.items()]
-        return f"{self.seen}; if you know it: fedscope.{name}({', '.join([*map(_shown, args), *named])})"
+        return f"{self.seen}; if you know it, give {own}: fedscope.{name}({', '.join([*map(_shown, args), *named])})"
 
 
 def refuse_named_code(run: Run, source: Source) -> None:
-    """Refuse what a recorded run's file names as code: a run may come from anybody, and an import runs it.
+    """Refuse what a run's file names as code: a run may come from anybody, and an import runs it.
 
     Raises:
         NamedCodeError: a model or data of the user's own, where none were given; says how to ask for both.
     """
-    if not run.is_foreign or run.config is not None:
-        return
     model, data = run.info.get("model"), run.info.get("data", {}).get("name")
     named = {}
     if source.model is None and model is not None and ":" in model:

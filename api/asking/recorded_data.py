@@ -149,7 +149,8 @@ def _partitions_unlike(run: Run, source: Source, dataset: Dataset, refuse_outsid
     # of test samples alone the clients' part is not read
     if run.partition is None or not len(dataset.y_train):
         return ""
-    refuse_outside(run.partition, len(dataset.y_train), str(run.path), dataset.name)
+    named = dataset.name if source.data is None else _called(source.data)
+    refuse_outside(run.partition, len(dataset.y_train), str(run.path), named)
     counts = run.partition.label_counts
     if not dataset.task.has_classes or dataset.y_train.ndim != 1 or counts.shape[1] == 1:
         return ""

@@ -89,8 +89,13 @@ def compared(
 
 
 def recorded_numbers(run: Run) -> Iterator[Recorded]:
-    """Of which models of a run something was recorded, the last round first; those with an error before others."""
-    rows = read_table(run.path / "metrics.csv") if (run.path / "metrics.csv").exists() else {}
+    """Of which models of a run something was recorded, the last round first; those with an error before others.
+
+    Nothing of a run without ``metrics.csv``; rows that it lacks are taken from the rounds.
+    """
+    if not (run.path / "metrics.csv").exists():
+        return
+    rows = read_table(run.path / "metrics.csv")
 
     def numbers(t: int) -> Any:
         return rows[t] if t in rows else run.round(t).metrics
@@ -146,7 +151,7 @@ def _read(run: Run, t: int, model: str, layout: Layout) -> Weights | None:
     """A model in the order of an architecture; None where it has other tensors, or was not recorded."""
     if model not in run.round(t).models:
         return None
-    weights = run.round(t).read(model)  # type: ignore[arg-type]
+    weights = run.round(t).read(model)
     return _in_order(weights, layout)
 
 
@@ -269,7 +274,7 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
                 give = "--standardise (standardise=True)" if other.means else "--no-standardise (standardise=False)"
                 return replace(outcome, hint=f"{how} it has {spoken(found)}: give {give}")
     words, sure = _sign(measuring, first)
-    return replace(outcome, **({"explained": words} if sure else {"hint": words}))
+    return replace(outcome, explained=words) if sure else replace(outcome, hint=words)
 
 
 def _sign(measuring: Measuring, first: Recorded) -> tuple[str, bool]:

@@ -22,7 +22,7 @@ def import_models(
     global_: Path | str | None = None,
     samples: Path | str | Sequence[int] | Mapping[int, int] | None = None,
     model: Any = None,
-    data: Any = None,
+    data: str | None = None,
     standardise: bool | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -45,8 +45,7 @@ def import_models(
             ``samples`` and, where they differ, ``round``; p_k is n_k over their sum. Without them all weigh the same.
         model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, or a module. One of
             fedscope's names is looked at only where ``data`` are given, which say its shape.
-        data: the data set's name, or arrays, which the run keeps, so that questions need no ``data=``; see
-            :class:`~fedscope.Recorder`.
+        data: the data set's name, so that questions need no ``data=``.
         standardise: whether the models were trained on samples standardised by the training split, where ``data`` are
             not; see :class:`~fedscope.Recorder`.
         force: replace a run that is there.
@@ -95,24 +94,27 @@ def import_models(
     return Run.open(out)
 
 
-def _architecture(model: Any, data: Any) -> Architecture | None:
+def _architecture(model: Any, data: str | None) -> Architecture | None:
     """What the models should look like; None where that is not known.
 
     Raises:
         FedscopeError: no such architecture; no such data.
     """
+    if data is not None and not isinstance(data, str):
+        raise FedscopeError(
+            f"data was given as {type(data).__name__}, but a run keeps their name; give digits, npz:PATH"
+        )
     if model is None:
         return None
     from ..asking.given_samples import given_module
     from ..checkpoints.recorder.file_reader import Architecture
     from ..checkpoints.recorder.given_models import given_model
-    from ..training import load_data, model_settings, taken_data
+    from ..training import load_data, model_settings
 
     if not isinstance(model, str):
         return Architecture(type(model).__name__, given_model(model))
     settings = model_settings(model)
     if data is not None:
-        dataset = load_data(data) if isinstance(data, str) else taken_data(data)
-        return Architecture(f"--model {model}", given_model(given_module(model, dataset)))
+        return Architecture(f"--model {model}", given_model(given_module(model, load_data(data))))
     own = ":" in model  # which needs no shape of samples
     return Architecture(f"--model {model}", given_model(settings.build((), 0))) if own else None

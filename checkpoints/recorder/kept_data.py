@@ -89,6 +89,9 @@ def given_data(run: Path, data: Any, standardise: bool | None, *, keep: bool, di
             f"{place} lacks {', '.join(missing)}; give x_test and y_test, and both or none of x_train and y_train"
         )
     for split in ("train", "test"):
+        if f"x_{split}" in arrays and arrays[f"x_{split}"].ndim < 2:
+            shape = list(arrays[f"x_{split}"].shape)
+            raise FedscopeError(f"{place} has x_{split} of shape {shape}; give a row, or an image, a sample")
         if f"x_{split}" in arrays and len(arrays[f"x_{split}"]) != len(arrays[f"y_{split}"]):
             x, y = len(arrays[f"x_{split}"]), len(arrays[f"y_{split}"])
             raise FedscopeError(f"{place} has {x:,} samples of {split}, but {y:,} labels; give one of each a sample")

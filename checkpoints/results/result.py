@@ -42,7 +42,7 @@ class Result(ABC):
         """Have every kind's summary say of accepted data that they were, so that none leaves it out."""
         super().__init_subclass__(**given)
         if "summary" in cls.__dict__ and not getattr(cls.summary, "__isabstractmethod__", False):
-            cls.summary = _with_accepted(cls.summary)  # type: ignore[method-assign]
+            cls.summary = _with_accepted(cls.summary)  # type: ignore[method-assign, assignment]
 
     @abstractmethod
     def save(self, base: Path | str) -> list[Path]:
