@@ -88,10 +88,16 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
         {"data": {"name": "evil:load", "sha256": "0" * 64, "shape": [4]}, "model": "evil:net", "classes": 3},
         '[model]\nname = "evil:net"\n',
     ),
-    "task": ({"data": {"name": "digits", "sha256": "0" * 64}, "classes": 3}, '[model]\nname = "mlp"\ntask = "evil:task"\n'),
-    "settings": ({"model": "evil:net", "data": {"name": "digits"}}, '[data]\nname = "evil:load"\n[server]\nmethod = "evil:S"\n'),
+    "task": (
+        {"data": {"name": "digits", "sha256": "0" * 64}, "classes": 3},
+        '[model]\nname = "mlp"\ntask = "evil:task"\n',
+    ),
+    "settings": (
+        {"model": "evil:net", "data": {"name": "digits"}},
+        '[data]\nname = "evil:load"\n[server]\nmethod = "evil:S"\n',
+    ),
     "partition": ({"model": "evil:net", "data": {"name": "evil:load"}}, '[data]\npartition = "evil:P"\n'),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -103,17 +109,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for file in (Path("evil.py"), Path("inside/evil.py"), Path("inside/__init__.py")):
         file.write_text(EVIL)
     draw = np.random.default_rng(0)
-    with Recorder("run", partition={0: [0, 2], 1: [1, 3]}, labels=[0, 1, 2, 0]) as recorder:
+    with Recorder("run", partition={0: [0, 2], 1: [1, 3], 2: [4, 5]}, labels=[0, 1, 2, 0, 1, 2]) as recorder:
         for _ in range(3):
             clients = [
-                {
-                    name: draw.normal(size=shape).astype(np.float32)
-                    for name, shape in (("1.weight", (3, 4)), ("1.bias", 3))
-                }
-                for _ in range(2)
+                {"1.weight": draw.normal(size=(3, 4)).astype(np.float32), "1.bias": np.zeros(3, np.float32)}
+                for _ in range(3)
             ]
             w = {name: np.mean([one[name] for one in clients], 0) for name in clients[0]}
-            recorder.round(start=w, clients=clients, global_=w, samples=[2, 2], metrics={"test_error": 0.5})
+            recorder.round(start=w, clients=clients, global_=w, samples=[2, 2, 2], metrics={"test_error": 0.5})
     Path("run/metrics.csv").unlink()  # the numbers are none of these models'
     yield tmp_path
     for name in ("evil", "inside.evil", "inside"):
@@ -167,9 +170,7 @@ def test_what_is_given_is_not_asked_for_again(here: Path, capsys: pytest.Capture
     assert run(["subsets", "run", "--model", "evil:net"]) == 2
     assert "run names data evil:load(), and no code" in (said := capsys.readouterr().err)
     assert said.endswith(": fedscope subsets run --model evil:net --data 'evil:load()'\n")
-    with pytest.raises(
-        FedscopeError, match=r"run names model evil:net\(\), and no code .*, give model='evil:net\(\)': "
-    ):
+    with pytest.raises(FedscopeError, match=r"run names model evil:net\(\), and no .*, give model='evil:net\(\)': "):
         fedscope.line(["run@1/global", "run@2/global"], data=(np.zeros((3, 4), np.float32), [0, 1, 2]))
     assert not imported()
 
@@ -182,9 +183,7 @@ def test_in_python_it_is_a_call(here: Path) -> None:
     assert str(refused.value).endswith(f"give model='evil:net', data='evil:load': {asked}")
     assert not imported()
     assert len(eval(asked).rounds) == 1
-    with pytest.raises(
-        FedscopeError, match=r"fedscope.cka\(\['run'\], rounds='last', model='evil:net', data='evil:load'"
-    ):
+    with pytest.raises(FedscopeError, match=r"fedscope.cka\(\['run'\], rounds='last', model='evil:net', data="):
         fedscope.cka([fedscope.Run.open("run")], rounds="last")
     with pytest.raises(FedscopeError, match=r"if you know it, give --model evil:net --data evil:load$"):
         fedscope.subsets.prepare("run").answer()
