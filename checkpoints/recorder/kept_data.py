@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,9 @@ class GivenData:
         self.arrays = None  # they are read from there
 
 
-def given_data(run: Path, data: Any, standardise: bool | None, *, keep: bool, divided: bool = False) -> GivenData:
+def given_data(
+    run: Path, data: Any, standardise: bool | None, *, keep: bool, rows: bool = False, labels: bool = False
+) -> GivenData:
     """What a recorder's ``data=`` is to a run.
 
     Args:
@@ -68,7 +70,7 @@ def given_data(run: Path, data: Any, standardise: bool | None, *, keep: bool, di
             :class:`fedscope.training.Dataset`, as networks take its samples.
         standardise: whether the loop standardised them by their training split; None where that was not said.
         keep: whether arrays are kept, or their sum alone.
-        divided: whether a partition says which samples clients have, without their labels.
+        rows: whether a partition names samples by their places; labels: whether their labels are given besides.
 
     Raises:
         FedscopeError: no data; nothing to standardise them by; samples that are shuffled where rows are counted.
@@ -82,6 +84,11 @@ def given_data(run: Path, data: Any, standardise: bool | None, *, keep: bool, di
         _refuse_unstandardised(data, standardise)
         return GivenData({**named_data(data), **how})
     place = f"data was given as {type(data).__name__}, and"
+    if rows and (loader := next(filter(_shuffles, _parts(data)), None)) is not None:
+        raise FedscopeError(
+            f"{place} its {type(loader).__name__} draws samples in another order each time, so that partition= would "
+            "name other samples; give its dataset: loader.dataset"
+        )
     arrays = _of_data_set(data) if _is_data_set(data) else given_arrays(f"{place} gave", data)
     needed = splits_in(arrays)
     if missing := [name for name in needed if name not in arrays]:
@@ -95,7 +102,7 @@ def given_data(run: Path, data: Any, standardise: bool | None, *, keep: bool, di
         if f"x_{split}" in arrays and len(arrays[f"x_{split}"]) != len(arrays[f"y_{split}"]):
             x, y = len(arrays[f"x_{split}"]), len(arrays[f"y_{split}"])
             raise FedscopeError(f"{place} has {x:,} samples of {split}, but {y:,} labels; give one of each a sample")
-    one = divided and needed != ARRAYS
+    one = rows and not labels and needed != ARRAYS
     if standardise and needed != ARRAYS and not one:
         raise FedscopeError(
             f"{place} has no training samples to standardise by; give ((x_train, y_train), (x_test, y_test)), or the "
@@ -169,6 +176,21 @@ def _refuse_unstandardised(name: str, standardise: bool | None) -> None:
             f"data={name!r} has no x_train to standardise by; add x_train and y_train to the file, or keep its samples "
             "as your network takes them, without standardise=True"
         )
+
+
+def _parts(data: Any) -> Iterator[Any]:
+    """What may be loaders: the data themselves, and what they are made of."""
+    yield data
+    if isinstance(data, tuple | list):
+        yield from data
+    elif isinstance(data, Mapping):
+        yield from data.values()
+
+
+def _shuffles(part: Any) -> bool:
+    """Whether it is a loader of torch that does not take samples one after the other."""
+    sampler = getattr(part, "sampler", None) if hasattr(part, "dataset") else None
+    return sampler is not None and type(sampler).__name__ != "SequentialSampler"
 
 
 def _is_data_set(data: Any) -> bool:

@@ -104,8 +104,8 @@ class Recorder:
         # absolute, because the program may change its folder
         self.path = Path(path).absolute()
         self._source = source
-        divided = partition is not None and labels is None
-        self._data = given_data(self.path, data, standardise, keep=keep_data, divided=divided)
+        divided = {"rows": partition is not None, "labels": labels is not None}
+        self._data = given_data(self.path, data, standardise, keep=keep_data, **divided)
         self._keeping = Keeping(keep, sketch)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)

@@ -42,7 +42,7 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(f"{words[0].upper()}{words[1:]}.")
     if accepted(result.attrs):
-        parts.append("Data accepted: not the run's own.")
+        parts.append("Data accepted: unlike what was recorded.")
     draws = _draws(result.draws, rounds, squared=result.loss == "squared")
     unbiased = all(one.independent for one in rounds) and result.loss == "squared"
     kind = "Unbiased estimates" if unbiased else "Plug-in estimates"

@@ -266,9 +266,9 @@ def accepted(attrs: Mapping[str, Any]) -> str:
     """What a caption says of data that were accepted though a recorded run says other ones; nothing of others.
 
     >>> accepted({"data_accepted": "ima: ..."}), accepted({})
-    (" (accepted: not the run's own)", '')
+    (' (accepted: unlike what was recorded)', '')
     """
-    return " (accepted: not the run's own)" if attrs.get("data_accepted") else ""
+    return " (accepted: unlike what was recorded)" if attrs.get("data_accepted") else ""
 
 
 def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:

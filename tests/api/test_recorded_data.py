@@ -341,6 +341,34 @@ def test_a_run_is_gone_on_with_on_its_own_arrays(here: Path) -> None:
             Recorder("run", resume=True, **other)
 
 
+def test_a_loader_that_shuffles_names_no_rows(here: Path) -> None:
+    train, test = (TensorDataset(*map(torch.from_numpy, pair)) for pair in drawn())
+    shuffled = DataLoader(train, batch_size=32, shuffle=True)
+    with pytest.raises(FedscopeError, match="its DataLoader draws samples in another order each time, so that partit"):
+        Recorder("run", data=(shuffled, DataLoader(test)), partition=ROWS)
+    raw = drawn()
+    loop = Loop(*raw)
+    loop.record("run", data=(shuffled.dataset, DataLoader(test, batch_size=7)), partition=ROWS)
+    np.testing.assert_array_equal(np.load("run/recorded-data.npz")["x_train"], raw[0][0])
+    assert measured("run") == pytest.approx(loop.error, abs=1e-9)
+    loop.record("other", data=DataLoader(test, batch_size=32, shuffle=True))  # of test samples no order is asked
+    assert measured("other") == pytest.approx(loop.error, abs=1e-9)
+
+
+def test_a_data_set_of_fedscope_is_kept_as_networks_take_it(here: Path) -> None:
+    from fedscope.training import load_data
+
+    data = load_data("digits")
+    with Recorder("run", data=data, partition={0: [0, 1], 1: [2]}) as recorder:
+        recorder.round(clients=[{"w": np.zeros(3, np.float32)}] * 2)
+    kept = np.load("run/recorded-data.npz")
+    np.testing.assert_array_equal(kept["x_test"], np.asarray(data.x_test))
+    assert int(kept["classes"]) == 10
+    counts = Run.open("run").partition
+    assert counts is not None
+    assert counts.label_counts.sum(1).tolist() == [2, 1]
+
+
 def test_large_arrays_are_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = drawn()
     monkeypatch.setattr(kept_data, "LARGE", 1000)
@@ -616,6 +644,48 @@ def test_a_difference_is_above_two_samples_and_two_tenths_of_a_point(
     one = Outcome(1, "global", recorded, math.nan, found, 1.0, samples, "digits", False)
     assert one.differs is differs
     assert not Outcome(**{**vars(one), "explained": "it is the accuracy"}).differs
+
+
+# --- models in files, and the scale that is asked for ---
+
+
+def test_the_scale_is_asked_for_wherever_data_are_named(here: Path) -> None:
+    """Of files there is no loop: what the name means, or what is asked for."""
+    train, test = drawn()
+    model = centres(*train)
+    torch.save({name: torch.from_numpy(value) for name, value in model.items()}, "a.pt")
+    torch.save({name: torch.from_numpy(value + 1) for name, value in model.items()}, "b.pt")
+
+    def first(**how: Any) -> float:
+        line = fedscope.line(["a.pt", "b.pt"], points=3, range=(0, 1), model=net(), **how)
+        assert ("standardised" in line.attrs) == (found is raw)
+        return float(line.error[0, -1])
+
+    raw, standardised = (error(model, scaled(train, test, how)[1]) for how in (False, True))
+    npz = form("npz", train, test)
+    for how, found in ((None, standardised), (True, standardised), (False, raw)):
+        assert first(data=npz, standardise=how) == pytest.approx(found, abs=1e-9)
+    for how, found in ((None, raw), (True, standardised), (False, raw)):
+        assert first(data=(train, test), standardise=how) == pytest.approx(found, abs=1e-9)
+    for data in (test, form("npz of test samples", train, test)):
+        with pytest.raises(FedscopeError, match="has no training samples to standardise by; "):
+            first(data=data, standardise=True)
+
+
+def test_models_are_imported_with_the_scale_of_their_data(here: Path) -> None:
+    raw = drawn()
+    for k, rows in ROWS.items():
+        train = scaled(*raw, True)[0]
+        np.savez(f"{k}.npz", **centres(train[0][rows], train[1][rows]))
+    npz = form("npz", *raw)
+    for how in (None, True, False):
+        run = fedscope.import_models([f"{k}.npz" for k in ROWS], "run", data=npz, standardise=how, force=True)
+        assert run.info["data"].get("standardise") is how
+        global_ = run.round(1).read("global").arrays()
+        assert measured("run") == pytest.approx(error(global_, scaled(*raw, how is True)[1]), abs=1e-9)
+    words = ["import", *(f"{k}.npz" for k in ROWS), "--data", npz, "--standardise", "--out", "again"]
+    assert fedscope_command(words) == 0
+    assert Run.open("again").info["data"]["standardise"] is True
 
 
 # --- runs together ---
