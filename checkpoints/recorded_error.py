@@ -18,6 +18,8 @@ NAME = "recorded-error.json"
 FORMAT, VERSION = "fedscope-recorded-error", 1
 #: outcomes that a run keeps: of several data sets and ways to take them
 MOST = 100
+#: letters of a text in it, at most
+LONGEST = 5000
 #: a difference is one above both: so many samples, and such a share of all
 SAMPLES, SHARE = 2, 0.002
 
@@ -131,5 +133,7 @@ def _read(value: Any) -> Outcome | None:
             one = math.nan
         if not isinstance(one, kinds[str(field.type)]) or (isinstance(one, bool) and field.type != "bool"):  # type: ignore[arg-type]
             return None
+        if isinstance(one, str) and not (one.isprintable() and len(one) <= LONGEST):
+            return None
         given[field.name] = float(one) if field.type == "float" else one
-    return Outcome(**given)
+    return Outcome(**given) if given["model"] in ("global", "averaged") else None

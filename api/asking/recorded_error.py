@@ -262,17 +262,21 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
         dataset.name,
         bool(dataset.means),
     )
-    if not outcome.differs:
+    if not outcome.differs and not _loss_is_far(first.loss, loss):
         return outcome
     with suppress(FedscopeError):
         flipped = replace(source, standardise=not dataset.means)
         other = dataset_asked([run], flipped, dataset.task)
         if bool(other.means) != bool(dataset.means):
-            found = Measuring(run, module, other, source).error(first.round, first.model)
-            if not far(first.error, found, outcome.samples):
+            other_loss, found = Measuring(run, module, other, source).of(first.round, first.model)
+            fits = not far(first.error, found, outcome.samples)
+            if fits and (outcome.differs or not _loss_is_far(first.loss, other_loss)):
                 how = "standardised by the training split" if other.means else "taken as they are"
                 give = "--standardise (standardise=True)" if other.means else "--no-standardise (standardise=False)"
-                return replace(outcome, hint=f"{how} it has {spoken(found)}: give {give}")
+                has = spoken(found) if outcome.differs else f"a loss of {other_loss:.4g}"
+                return replace(outcome, hint=f"{how} it has {has}: give {give}")
+    if not outcome.differs:
+        return outcome
     words, sure = _sign(measuring, first)
     return replace(outcome, explained=words) if sure else replace(outcome, hint=words)
 
@@ -335,11 +339,15 @@ def _note(outcome: Outcome) -> str:
     """What is to be known of numbers that are right."""
     if outcome.explained:
         return f"{outcome.sentence()}: {outcome.explained}"
-    away = abs(outcome.recorded_loss - outcome.loss)
-    if not away > max(_LEAST, _SHARE * abs(outcome.recorded_loss)):
+    if not _loss_is_far(outcome.recorded_loss, outcome.loss):
         return ""
+    why = outcome.hint or "means of batches, smoothing and half precision differ rightly"
     return (
         f"test_loss of round {outcome.round} was recorded as {outcome.recorded_loss:.4g}, and {outcome.model} has "
-        f"{outcome.loss:.4g} on all {outcome.samples:,} test samples of {outcome.data} (means of batches, smoothing "
-        "and half precision differ rightly)"
+        f"{outcome.loss:.4g} on all {outcome.samples:,} test samples of {outcome.data} ({why})"
     )
+
+
+def _loss_is_far(recorded: float, measured: float) -> bool:
+    """Whether two losses differ by more than they are rounded; not where one is missing."""
+    return abs(recorded - measured) > max(_LEAST, _SHARE * abs(recorded))

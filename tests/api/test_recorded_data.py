@@ -453,6 +453,26 @@ def test_every_question_refuses_wrong_data_and_says_that_they_were_accepted(mism
         assert "ccepted" in " ".join([*texts, *found.pages().values()])
 
 
+def test_a_result_in_another_scale_is_another_result(
+    mismatched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("code_here.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(6, 3))\n"
+    )
+    monkeypatch.syspath_prepend(str(mismatched))
+    words = ["subsets", "run", "--rounds", "last", "--model", "code_here:net", "--out", "kept"]
+    assert fedscope_command(words) == 2
+    assert fedscope_command([*words, "--standardise"]) == 0
+    assert fedscope_command([*words, "--standardise"]) == 0
+    capsys.readouterr()
+    assert fedscope_command([*words, "--accept-data"]) == 2
+    assert "kept.subsets.json holds another result, of samples in another scale (--sta" in capsys.readouterr().err
+    assert fedscope_command([*words, "--accept-data", "--force", "--json"]) == 0
+    capsys.readouterr()
+    assert fedscope_command([*words, "--standardise"]) == 2
+    assert "kept.subsets.json holds another result, of samples in another scale (--sta" in capsys.readouterr().err
+
+
 def words_of(figure: Any) -> list[str]:
     """All of a figure's texts."""
     import matplotlib.text
@@ -510,6 +530,20 @@ def test_an_outcome_that_is_damaged_is_measured_again(here: Path, held: str) -> 
     Path("run", NAME).write_text(held)
     assert measured("run") == pytest.approx(loop.error, abs=1e-9)
     assert len(kept_outcomes(Path("run"))) == 1
+
+
+@pytest.mark.parametrize("key", ["data", "explained", "hint", "model", "samples", "error", "standardised"])
+def test_nothing_of_an_outcome_steers_a_terminal(here: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    raw = drawn()
+    Loop(*raw).record("run", data=form("npz", *raw))
+    measured("run")
+    held = json.loads(Path("run", NAME).read_text())
+    for outcome in held["outcomes"].values():
+        outcome[key] = "\x1b[2J\n"
+    Path("run", NAME).write_text(json.dumps(held))
+    assert kept_outcomes(Path("run")) == {}
+    assert fedscope_command(["ls", "--check", "run"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_check_tells_what_was_compared(mismatched: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -604,6 +638,23 @@ def test_a_loss_alone_is_a_note_with_both_numbers(here: Path) -> None:
     loop.record("run", lambda one: {"test_error": error(one["global_"], loop.test), "test_loss": 77.0}, data=raw)
     with pytest.warns(FedscopeWarning, match=r"test_loss of round 2 was recorded as 77, and global has .* on all 100"):
         assert measured("run") == pytest.approx(loop.error, abs=1e-9)
+
+
+def test_a_loss_that_fits_in_the_other_scale_says_so(here: Path) -> None:
+    """Models whose answers are right in either scale, far from every border."""
+    y = np.arange(250) // 3 % CLASSES
+    x = 5 * (np.eye(CLASSES, FEATURES)[y] - 1 / 3) + 0.3 * np.random.default_rng(0).normal(size=(250, FEATURES))
+    raw = (x[:150].astype(np.float32), y[:150]), (x[150:].astype(np.float32), y[150:])
+    loop = Loop(*scaled(*raw, True))
+
+    def own(one: dict[str, Any]) -> dict[str, float]:
+        answers = outputs(one["global_"], loop.test[0])
+        losses = np.log(np.exp(answers).sum(1)) - answers[np.arange(100), loop.test[1]]
+        return {"test_error": error(one["global_"], loop.test), "test_loss": losses.mean()}
+
+    loop.record("run", own, data=raw)
+    with pytest.warns(FedscopeWarning, match=r"\(standardised by the training split it has a loss of .*: give --stand"):
+        assert measured("run") == loop.error == 0
 
 
 @pytest.mark.parametrize("numbers", [{}, {"test_error": math.nan}, {"train_loss": 0.3}])
