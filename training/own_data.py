@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.errors import listed
 from ..checkpoints.recorder.given_arrays import given_arrays
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
@@ -98,7 +99,7 @@ def as_they_are(
     missing = [key for key in needed if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'no arrays'}, and needs x_test "
+            f"{name} lacks {', '.join(missing)}; it has {listed(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
     task, _ = task.taken(arrays["y_test"])

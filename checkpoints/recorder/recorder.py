@@ -21,6 +21,7 @@ from ..partition import Partition
 from ..run_folders import fill_run, lock_for_new_run
 from ..run_writer import RunWriter
 from ..runs import Run
+from ..visible_text import visible
 from ..weights import Layout
 from .given_models import GivenModel, architecture, difference, given_model, numbers_of
 from .keeping import Keeping
@@ -232,7 +233,7 @@ class Recorder:
                 if self._lock is not None:
                     self._lock.release()
             if self.rounds and (line := self._line()):
-                print(line)
+                print(visible(line))
 
     def _line(self) -> str:
         """The command that asks of a run that names code of one's own, which no question imports by itself; empty

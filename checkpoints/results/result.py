@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..errors import FedscopeError
+from ..visible_text import visible
+from .pictures import picture_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,14 +127,12 @@ class Result(ABC):
         """The sentence and the figure, for a notebook."""
         from base64 import b64encode
         from html import escape
-        from io import BytesIO
 
-        said = "".join(f"<p>{escape(line)}</p>" for line in self.summary().splitlines())
+        said = "".join(f"<p>{escape(visible(line))}</p>" for line in self.summary().splitlines())
         drawn = ""
         for figure in self.figures().values():
-            picture = BytesIO()
-            figure.savefig(picture, format="png", dpi=150)
-            drawn += f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">'
+            picture = picture_of(figure, dpi=150)
+            drawn += f'<img src="data:image/png;base64,{b64encode(picture).decode()}">'
         return said + drawn
 
 
@@ -141,8 +141,8 @@ def _with_accepted(summary: Callable[[Any], str]) -> Callable[[Any], str]:
 
     @wraps(summary)
     def said(result: Any) -> str:
-        words, accepted = summary(result), dict(result.attrs).get("data_accepted")
-        if not accepted or str(accepted) in words:
+        words, accepted = summary(result), visible(str(dict(result.attrs).get("data_accepted") or ""))
+        if not accepted or accepted in words:
             return words
         return f"{words.rstrip()}\ndata accepted (--accept-data): {accepted}" + ("\n" if words.endswith("\n") else "")
 
