@@ -126,8 +126,8 @@ def given_data(
     said = {"name": NAME, "sha256": digest(arrays, needed), **how}
     said |= {"file": KEPT} if keep else {}
     said |= {"splits": "one"} if one else {}
-    labels = arrays["y_train"] if needed == ARRAYS else arrays["y_test"] if one else None
-    return GivenData(said, arrays if keep else None, labels)
+    held = arrays["y_train"] if needed == ARRAYS else arrays["y_test"] if one else None
+    return GivenData(said, arrays if keep else None, held)
 
 
 def read_kept(run: Path, info: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
