@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
-from ..checkpoints.recorder.kept_data import NAME, is_own_code, read_kept
+from ..checkpoints.recorder.kept_data import NAME, read_kept
 from .measured_on import Source
 from .named_code import refuse_named_code
 
@@ -106,8 +106,8 @@ def scale_of(runs: Sequence[Run], source: Source, data: Any) -> bool | None:
     recorded = runs[0].info.get("data", {})
     if data is None and "sha256" in recorded and recorded.get("name") != NAME:  # as fedscope writes it when it trains
         return bool(recorded["channel_means"]) if "channel_means" in recorded else None
-    own = not isinstance(data, str) or is_own_code(data) or data.partition(":")[0] in _OWN
-    return False if own else None
+    # code and objects are taken as they are by what they mean, a standardised Dataset as well
+    return False if isinstance(data, str) and data.partition(":")[0] in _OWN else None
 
 
 def refuse_unlike(runs: Sequence[Run], source: Source, dataset: Dataset) -> str:

@@ -231,6 +231,27 @@ def test_a_set_that_fedscope_knows_is_taken_as_it_trains_on_it_or_as_it_is(here:
     assert size.loss_mean == pytest.approx(loss.mean(), rel=1e-5)
 
 
+def test_a_data_set_that_is_standardised_stays_so(here: Path) -> None:
+    from fedscope.training.given_scale import standardised_as_given
+    from fedscope.training.own_data import taken_data
+
+    raw = drawn()
+    loop, data = Loop(*scaled(*raw, True)), standardised_as_given(taken_data(raw))
+    Path("data_of_mine.py").write_text(
+        "from fedscope.training.given_scale import standardised_as_given\n"
+        "from fedscope.training.own_data import taken_data\n"
+        "import numpy as np\n\n"
+        "def load():\n    return standardised_as_given(taken_data(dict(np.load('own.npz'))))\n"
+    )
+    np.savez("own.npz", x_train=raw[0][0], y_train=raw[0][1], x_test=raw[1][0], y_test=raw[1][1])
+    loop.record("run", data="data_of_mine:load")
+    loop.record("kept", data=data)
+    for path, given in (("run", "data_of_mine:load"), ("run", data), ("kept", None)):
+        assert measured(path, data=given) == pytest.approx(loop.error, abs=1e-9)
+    with pytest.raises(FedscopeError, match=r"taken as they are; standardised by the training split it has"):
+        measured("run", data=data, standardise=False)
+
+
 def test_an_old_run_that_says_nothing_of_its_scale_is_compared_likewise(here: Path) -> None:
     raw = drawn()
     for standardises in (False, True):
