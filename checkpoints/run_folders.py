@@ -21,7 +21,7 @@ from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path
 from .weights import Layout
 
 #: what lies in a run's folder beside its rounds
-FILES = ("run.json", "config.toml", "partition.h5", "metrics.csv")
+FILES = ("run.json", "config.toml", "partition.h5", "recorded-data.npz", "metrics.csv", "recorded-error.json")
 #: how far below a linked folder runs are looked for: a link may lead to a whole disk
 LINKED_DEPTH = 2
 
@@ -79,15 +79,25 @@ def create_run(
 
 
 def fill_run(
-    path: Path, info: Mapping[str, Any], config: Mapping[str, Any] | None, partition: Partition | None
+    path: Path,
+    info: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    partition: Partition | None,
+    keep: Callable[[Path], None] | None = None,
 ) -> None:
-    """Make a run of a folder whose lock the caller holds; a run that was there goes."""
+    """Make a run of a folder whose lock the caller holds; a run that was there goes.
+
+    Args:
+        keep: writes what lies beside, which ``run.json`` seals.
+    """
     remove_run(path)
     (path / "rounds").mkdir(exist_ok=True)
     if config is not None:
         _write_config(path / "config.toml", config)
     if partition is not None:
         partition.save(path / "partition.h5")
+    if keep is not None:
+        keep(path)
     write_table(path / "metrics.csv", ())
     with write_durably(path / "run.json") as temporary:
         head = {"format": FORMAT, "version": VERSION}

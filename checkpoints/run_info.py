@@ -14,7 +14,7 @@ from .hdf5 import check_version
 
 FORMAT, VERSION = "fedscope-run", 1
 #: files that are written once, before ``run.json``, which says their sha256
-SEALED = ("config.toml", "partition.h5")
+SEALED = ("config.toml", "partition.h5", "recorded-data.npz")
 _RESTORE = "restore it from a copy"
 
 
@@ -137,7 +137,8 @@ _COUNT: _Rule = (_count, "a whole number from 1 on")
 _NATURAL: _Rule = (_natural, "a whole number from 0 on")
 _NUMBERS: _Rule = (_numbers, "a list of numbers")
 _DATA: dict[str, _Rule] = {
-    **dict.fromkeys(("name", "path", "sha256", "file_sha256"), _TEXT),
+    **dict.fromkeys(("name", "path", "sha256", "file_sha256", "file", "splits"), _TEXT),
+    "standardise": (lambda value: isinstance(value, bool), "true or false"),
     **dict.fromkeys(("channel_means", "channel_deviations"), _NUMBERS),
     "shape": (_shape, "a list of whole numbers from 1 on"),
     **dict.fromkeys(("train", "test"), _NATURAL),

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     A = TypeVar("A", bound=Result)
 
 #: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task",)
+ONLY = ("task", "data_accepted", "standardised")
 #: for sentences
 _OWN = "a file of a result"
 #: said for the reader only: the models' sums tell what they are
-SAID_ONLY = {"models_read"}
+SAID_ONLY = {"models_read", "recorded_numbers"}
 
 
 def answer(question: Question[Any], output: Output, blocks: Blocks | None = None, /, **drawing: Any) -> None:

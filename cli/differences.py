@@ -19,6 +19,7 @@ FOLLOWS = {
     "architecture": ("behaviour",),
     "data": ("data_sha256", "samples", "behaviour"),
     "data_sha256": ("samples", "behaviour"),
+    "standardised": ("behaviour", "data_accepted"),
     "split": ("samples", "behaviour"),
     "task": ("loss_units", "task_behaviour", "behaviour"),
     "limit": ("samples", "behaviour"),
@@ -50,6 +51,8 @@ WORDS = {
     "task_behaviour": "the task's code as it was before",
     "data_sha256": "data that have changed since",
     "file_sha256": "a file that has changed since",
+    "standardised": "samples in another scale (--standardise, --no-standardise)",
+    "data_accepted": "data that were accepted otherwise (--accept-data)",
 }
 
 

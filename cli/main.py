@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from io import StringIO
 from keyword import iskeyword
@@ -160,7 +161,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
             error = FedscopeError(unprinted(error))
         if debug or not isinstance(error, FedscopeError | OSError):
             raise
-        say(f"fedscope: {spoken(error)}", err=True)
+        say(f"fedscope: {spoken(error, arguments)}", err=True)
         return 2
 
 
@@ -179,10 +180,12 @@ def _say_warning(
         say_lines(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"), err=True)
 
 
-def spoken(error: Exception) -> str:
-    """An error as one sentence; the system's own have a place and a reason."""
+def spoken(error: Exception, arguments: Sequence[str] = ()) -> str:
+    """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
+    whole command line that names it, too."""
     from ..checkpoints.errors import sentence
 
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
-    return sentence(str(error))
+    as_command = getattr(error, "as_command", None)  # of an error of asking, which is not imported for that
+    return sentence(str(as_command(arguments)) if arguments and as_command is not None else str(error))

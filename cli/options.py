@@ -146,8 +146,24 @@ def _gathered(function: Callable[..., Any], name: str, into: type[Any], options:
     return wrapped
 
 
+#: how a recorded run's loop had its samples
+standardise_option = click.option(
+    "--standardise/--no-standardise",
+    default=None,
+    help="Whether to standardise the samples by the training split (default: as the run says; a recorded run's own "
+    "data are not).",
+)
+#: goes on where a recorded error is not the measured one
+accept_data_option = click.option(
+    "--accept-data",
+    is_flag=True,
+    help="Measure a recorded run although its recorded test_error is not what is measured; every result says so.",
+)
+
+
 def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
-    """--split, --limit, --seed, --device, --precision as ``source``; with ``files`` also --model and --data.
+    """--split, --limit, --seed, --device, --precision, --standardise, --accept-data as ``source``; with ``files`` also
+    --model and --data.
 
     With ``both`` two results can be asked for in one pass: --split both.
     """
@@ -200,6 +216,8 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
             help="threads: one worker per core. ray or ray:ADDRESS: the workers of a cluster compute replays and the "
             "points of lines and planes; the numbers are the same.",
         ),
+        standardise_option,
+        accept_data_option,
     ]
     return lambda function: _gathered(function, "source", Source, options)
 

@@ -23,6 +23,7 @@ def import_models(
     samples: Path | str | Sequence[int] | Mapping[int, int] | None = None,
     model: Any = None,
     data: str | None = None,
+    standardise: bool | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -45,6 +46,8 @@ def import_models(
         model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, or a module. One of
             fedscope's names is looked at only where ``data`` are given, which say its shape.
         data: the data set's name, so that questions need no ``data=``.
+        standardise: whether the models were trained on samples standardised by the training split, where ``data`` are
+            not; see :class:`~fedscope.Recorder`.
         force: replace a run that is there.
         progress: told how many files are read, of how many.
 
@@ -82,6 +85,7 @@ def import_models(
         samples=samples,
         model=model if isinstance(model, str) else None,
         data=data,
+        standardise=standardise,
         force=force,
         progress=progress,
     )

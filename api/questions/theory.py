@@ -25,6 +25,8 @@ from ..landscape.evaluation.compute import Compute
 if TYPE_CHECKING:
     from ..landscape import Samples
 
+#: what a provenance says of a recorded run's data
+COMPARED = ("standardised", "data_accepted", "recorded_numbers")
 #: ε of a round's clients
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 
@@ -101,6 +103,7 @@ def theory(
         samples = samples_of(posed, opened, source, kernels)
         settings: dict[str, Any] = {
             **{key: posed.settings[key] for key in ("architecture", "behaviour", "precision", "device")},
+            **{key: posed.settings[key] for key in COMPARED if key in posed.settings and opened.is_foreign},
             **describe_samples(samples, source.seed if source.limit or kernels else None),
             **{"run": identity(opened), "rounds": numbers, "shrink": shrunk, "kernel": kernels, "limit": source.limit},
             **{"kernel_samples": kernel_samples if kernels else None, "dimension": dimension if kernels else None},

@@ -26,7 +26,9 @@ def record(
     path: Path | str,
     *,
     model: Any = None,
-    data: str | None = None,
+    data: Any = None,
+    standardise: bool | None = None,
+    keep_data: bool = True,
     partition: Mapping[int, Any] | None = None,
     labels: Any = None,
     keep: str = "all",
@@ -48,7 +50,8 @@ def record(
         model: the architecture: a module, a class or function without arguments that makes one, or its name
             (``cnn``, ``module:factory``). Strategies of the older kind send arrays without names, which only a module
             has.
-        data, partition, labels, keep, sketch, resume, force: as of :class:`~fedscope.Recorder`.
+        data, standardise, keep_data, partition, labels, keep, sketch, resume, force: as of
+            :class:`~fedscope.Recorder`.
 
     Raises:
         FedscopeError: no strategy; an older one without ``model``; something is in the way at ``path``.
@@ -70,6 +73,7 @@ def record(
         former.end()
     source = f"Flower ({type(strategy).__name__})"
     about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
+    about |= {"standardise": standardise, "keep_data": keep_data}
     recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)
     if any(word in parent.__name__ for word in _PRIVATE for parent in type(strategy).__mro__):
         warnings.warn(

@@ -32,7 +32,8 @@ def record_files(
     architecture: Architecture | None = None,
     samples: Any = None,
     model: str | None = None,
-    data: str | None = None,
+    data: Any = None,
+    standardise: bool | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -45,7 +46,7 @@ def record_files(
     Args:
         architecture: what the models should look like.
         samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
-        model, data: the names that ``run.json`` says.
+        model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -88,7 +89,8 @@ def record_files(
                 made.append(number)
             if recorder is None:  # now that a round is known to be whole, what --force replaces may go
                 about = {"imported": imported(files)}
-                recorder = _FileRecorder(out, architecture, model=model, data=data, about=about, force=force)
+                named: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
+                recorder = _FileRecorder(out, architecture, named, about=about, force=force)
                 stack.enter_context(recorder)
             # of a mean that was just made there is nothing to find out
             recorder._looks = own.global_ is not None
@@ -117,15 +119,17 @@ class _FileRecorder(Recorder):
         self,
         path: Path,
         architecture: Architecture | None,
+        named: Mapping[str, Any],
         *,
-        model: str | None,
-        data: str | None,
         about: Mapping[str, Any],
         force: bool,
     ) -> None:
-        super().__init__(path, model=model, data=data, source=SOURCE, force=force)
+        super().__init__(path, **named, source=SOURCE, force=force)
         self._module = None if architecture is None else architecture.module
         self._about |= about
+
+    def _line(self) -> str:
+        return ""  # the command says what can be asked next
 
     def _tell(self, what: str, sentence: str) -> None:
         if what == "lost":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from ..options import Output, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
-_OF_MODELS = ("start", "global_", "samples", "model", "data")
+_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise")
 _COLOURS = ("cmap", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
@@ -43,6 +44,12 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 @click.option("--model", metavar="NAME", help="Models: their architecture, stored in the run: mlp, or module:factory.")
 @click.option(
     "--data", metavar="NAME", help="Models: the data to measure them on, stored in the run: digits, npz:PATH, ..."
+)
+@click.option(
+    "--standardise/--no-standardise",
+    default=None,
+    help="Models: whether they were trained on samples standardised by the training split, where --data are not "
+    "(default: a set that fedscope knows by name is, your own data are not).",
 )
 @click.option(
     "--split",
@@ -123,6 +130,7 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...checkpoints.metrics import read_table
+    from ...checkpoints.recorder.kept_data import is_own_code
     from ...checkpoints.recorder.recorder import described
     from ...questions.import_models import import_models
     from ..progress import progress
@@ -145,8 +153,12 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
             f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
             f"{f'; {server}' if server else ''}"
         )
-        known = {"model": "model" in run.info, "data": "data" in run.info}
-        given = "".join(f" --{name} NAME" for name in known if not known[name])
+        named = {"model": run.info.get("model", ""), "data": run.info.get("data", {}).get("name", "")}
+        own = {"model": ":" in named["model"], "data": is_own_code(named["data"])}
+        # a run's file never says what code is run
+        given = "".join(
+            f" --{name} {shlex.quote(value or 'NAME')}" for name, value in named.items() if own[name] or not value
+        )
         if min(map(len, cohorts)) > 1:
             say(f"  fedscope subsets {run.path}{given}")
             say(f"  fedscope plane {run.path}@1 --clients{given}")

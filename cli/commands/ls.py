@@ -12,6 +12,7 @@ import click
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.errors import spans
 from ...checkpoints.metrics import read_table
+from ...checkpoints.recorded_error import NAME, kept_outcomes
 from ...checkpoints.recorder.recorder import described
 from ...checkpoints.visible_text import brief
 from ..printing import say, say_json
@@ -196,11 +197,13 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
     rounds = f"{found.rounds} round{'s' if found.rounds != 1 else ''}"
     if not found.faults:
         yield f"{run}  sound: {rounds}, {words_of(found)}"
-        return
-    count = len(found.faults)
-    yield f"{run}  damaged: {rounds}, {words_of(found)}, {count} fault{'s' if count != 1 else ''}"
-    for file, what in found.faults:
-        yield f"  {file}: {what}"
+    else:
+        count = len(found.faults)
+        yield f"{run}  damaged: {rounds}, {words_of(found)}, {count} fault{'s' if count != 1 else ''}"
+        for file, what in found.faults:
+            yield f"  {file}: {what}"
+    for outcome in kept_outcomes(run).values():
+        yield f"  {NAME}: {outcome.sentence()}" + (f": {outcome.explained}" if outcome.explained else "")
 
 
 def words_of(found: Soundness) -> str:
@@ -222,6 +225,10 @@ def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
         "checksums": found.checksums,
         "without checksums": list(found.without),
         "faults": [{"file": file, "what": what} for file, what in found.faults],
+        "recorded errors": [
+            {"sentence": one.sentence(), "differs": one.differs, "explained": one.explained}
+            for one in kept_outcomes(run).values()
+        ],
     }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ...checkpoints import FedscopeError
-from ..options import Base, Count
+from ..options import Base, Count, accept_data_option, refuse_given, standardise_option
 from ..printing import say, say_json
 
 
@@ -30,6 +32,10 @@ from ..printing import say, say_json
     metavar="N",
     help="With --compute: measure on a seeded, stratified subset of N samples. The figures say so.",
 )
+@click.option("--data", metavar="NAME", help="With --compute: data to measure on, where a run names code of your own.")
+@click.option("--model", metavar="NAME", help="With --compute: the architecture, where a run names code of your own.")
+@standardise_option
+@accept_data_option
 @click.option("--force", is_flag=True, help="Replace an existing file that is not a report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -41,6 +47,7 @@ def command(
     limit: int | None,
     force: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Write one HTML page on runs that a co-author can open: whether the runs are sound, and all their results.
 
@@ -55,11 +62,16 @@ def command(
     path = Path(f"{out or Path(runs[0]) / 'figures' / 'report'}.html")
     refuse_linked_figures(path.parent, out)
     refuse_other_file(path, force)
+    asked = {
+        name: value for name, value in given.items() if value is not None and (name, value) != ("accept_data", False)
+    }
     if compute:
         for run in runs:
-            _answered(run, results, limit)
+            _answered(run, results, limit, asked)
     elif limit is not None:
         raise FedscopeError(f"--limit {limit} limits what --compute measures; add --compute, or leave --limit out")
+    else:
+        refuse_given(tuple(given), "is for what --compute measures; add --compute, or leave it out")
     with progress("report") as told:
         made = make(list(runs), title=title, results=results, progress=lambda what, done, of: told(done, of))
     made.save(path, force=force)
@@ -73,21 +85,22 @@ def command(
         say(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
-def _answered(path: Path, results: Sequence[Path], limit: int | None) -> None:
+def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
     """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
     from ...asking.given_runs import open_run
+    from ...asking.named_code import NamedCodeError
     from ...reporting.kinds import beside
     from ...reporting.lacking import FEWER, LONG, lacking, seconds
     from ..answering import obtain
     from ..options import Output
 
     run = open_run(path, "")
-    asked, refused = lacking(run, beside(run, results), limit)
+    asked, refused = lacking(run, beside(run, results), limit, given)
     for words, why in refused.items():
         say(f"fedscope: not asked: fedscope {words}: {why}", err=True)
     if not asked:
         return
-    took, less = seconds(run, asked, limit, FEWER)
+    took, less = seconds(run, asked, limit, FEWER, given=given)
     hint = f"; --limit {FEWER} takes about {_spoken(less)}" if limit is None and took > max(LONG, 2 * less) else ""
     number = f"{len(asked)} question{'s' if len(asked) > 1 else ''}"
     say(f"{run.name}: {number}, about {_spoken(took)}{hint}", err=True)
@@ -95,6 +108,8 @@ def _answered(path: Path, results: Sequence[Path], limit: int | None) -> None:
         say(f"$ fedscope {one.words}", err=True)
         try:
             obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
+        except NamedCodeError as error:
+            say(f"fedscope: not answered: {error.as_command(shlex.split(one.words))}", err=True)
         except FedscopeError as error:
             say(f"fedscope: not answered: {error}", err=True)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ...checkpoints.visible_text import in_markdown
+from ...checkpoints.visible_text import in_markdown, visible
 from ...landscape.drawing.paper import statistics_of
 from ..factors.result import Decomposition
 from ..factors.rows import recorded
@@ -63,6 +63,8 @@ def notes_on(
     yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         yield f"{words[0].upper()}{words[1:]}.".replace(r"\$", "$")
+    if "data_accepted" in result.attrs:
+        yield f"Data accepted (--accept-data): {visible(result.attrs['data_accepted'])}."
     kind = result.draws.partition(":")[0]
     stand_ins = [own.stand_in for own in known if own.stand_in]
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""

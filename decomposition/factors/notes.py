@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...landscape.drawing.paper import literal, statistics_of
+from ...landscape.drawing.paper import accepted, literal, statistics_of
 from .rows import recorded
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
         parts.append("Averaged: the average over rounds, whose clients are those of all rounds in it.")
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(f"{words[0].upper()}{words[1:]}.")
+    if accepted(result.attrs):
+        parts.append("Data accepted: unlike what was recorded.")
     draws = _draws(result.draws, rounds, squared=result.loss == "squared")
     unbiased = all(one.independent for one in rounds) and result.loss == "squared"
     kind = "Unbiased estimates" if unbiased else "Plug-in estimates"

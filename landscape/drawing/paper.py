@@ -201,7 +201,16 @@ def measured_on(attrs: Mapping[str, Any]) -> str:
     kind, colon, place = str(attrs["data"]).partition(":")
     name = shortened(Path(place).stem if colon else kind, 60)
     whose = f"client {attrs['client']}'s " if "client" in attrs else ""
-    return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples"
+    return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples{accepted(attrs)}"
+
+
+def accepted(attrs: Mapping[str, Any]) -> str:
+    """What a caption says of data that were accepted though a recorded run says other ones; nothing of others.
+
+    >>> accepted({"data_accepted": "ima: ..."}), accepted({})
+    (' (accepted: unlike what was recorded)', '')
+    """
+    return " (accepted: unlike what was recorded)" if attrs.get("data_accepted") else ""
 
 
 def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:

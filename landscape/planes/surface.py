@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing.paper import CHARACTER, measured_on, shortened, statistics_of, word_of
+from ..drawing.paper import CHARACTER, accepted, measured_on, shortened, statistics_of, word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,7 +141,8 @@ def _data_words(planes: Sequence[Plane]) -> str:
     if len(sizes) == len(planes) and len({plane.attrs["client"] for plane in planes}) > 1:
         least, most = f"{min(sizes):,}", f"{max(sizes):,}"
         each = least if least == most else f"{least} to {most}"
-        return f"{measured_on(planes[0].attrs).rpartition(', ')[0]}, each client's own {each} samples"
+        name = measured_on(planes[0].attrs).rpartition(", ")[0]
+        return f"{name}, each client's own {each} samples{accepted(planes[0].attrs)}"
     return " and ".join(dict.fromkeys(measured_on(plane.attrs) for plane in planes if "data" in plane.attrs))
 
 

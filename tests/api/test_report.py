@@ -320,9 +320,16 @@ def net():
     )
     with Recorder(tmp_path / "loop", source="a loop", model="reported_net:net", data="digits") as recorder:
         recorder.round(start=first.read("start").arrays(), clients=clients, global_=first.read("global").arrays())
-    assert fedscope(["report", str(tmp_path / "loop"), "--compute", "--out", str(tmp_path / "page")]) == 0
+    words = ["report", str(tmp_path / "loop"), "--compute", "--out", str(tmp_path / "page")]
+    assert fedscope(words) == 0
     said = capsys.readouterr()
-    assert f"$ fedscope explain {tmp_path / 'loop'} --draws none --split test" in said.err
+    asked = f"fedscope subsets {tmp_path / 'loop'} --rounds 1"
+    assert f"$ {asked}" in said.err
+    assert f"not answered: {tmp_path / 'loop'} names model reported_net:net, and no code" in said.err
+    assert f"{asked} --model reported_net:net" in said.err
+    assert fedscope([*words, "--model", "reported_net:net"]) == 0
+    said = capsys.readouterr()
+    assert f"$ fedscope explain {tmp_path / 'loop'} --draws none --split test --model reported_net:net" in said.err
     assert "not answered" not in said.err
     assert "5 results, sound" in said.out
 

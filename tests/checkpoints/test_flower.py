@@ -334,6 +334,20 @@ def test_unnamed_arrays_take_their_names_from_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
+def test_data_are_kept_and_code_is_named_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = np.ones((5, 3), np.float32), np.zeros(5, int)
+    about: dict[str, Any] = {"data": test, "standardise": False, "model": "task:Net"}
+    fedscope.record(Emptying(), tmp_path / "kept", **about).start(
+        grid=cohort, initial_arrays=arrays(model(0)), num_rounds=1
+    )
+    run = Run.open(tmp_path / "kept")
+    assert run.info["data"]["standardise"] is False
+    np.testing.assert_array_equal(np.load(run.path / "recorded-data.npz")["x_test"], test[0])
+    said = capsys.readouterr().out
+    assert said.endswith(f"fedscope subsets {tmp_path / 'kept'} --model task:Net\n")
+
+
+@pytest.mark.usefixtures("quiet")
 def test_named_arrays_keep_their_names_in_any_order(tmp_path: Path) -> None:
     def turned(number: int) -> list[Message]:
         return [reply(n, dict(reversed(model(k).items())), partition=k) for n, k in NODES.items()]

@@ -216,11 +216,12 @@ def test_another_code_of_the_same_layers_is_another_result(here: Path, capsys: p
         ("model", "nets_elsewhere:small(3)"),
         ("model", "named.r.evil:make"),
         ("model", "pip:main"),
+        ("model", "nets_elsewhere:small"),
         ("data", "subprocess:getoutput('touch harm')"),
         ("data", "os.path:join"),
     ],
 )
-def test_code_that_a_runs_file_names_is_not_called_with_arguments(
+def test_code_that_a_runs_file_names_is_never_called(
     here: Path, capsys: pytest.CaptureFixture[str], key: str, name: str
 ) -> None:
     shutil.copytree("bare/r", "named/r")

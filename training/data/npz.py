@@ -12,11 +12,15 @@ from ..own_data import as_they_are
 from ..standardised import standardised
 
 
-def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
+def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = None) -> Dataset:
     """``x_train, y_train, x_test, y_test``, of the shapes and types of
     :func:`~fedscope.training.standardised.standardised`.
 
     A file of ``x_test, y_test`` alone is taken as it is, because there are no training samples to standardise it by.
+
+    Args:
+        standardise: False takes any file as it is; True refuses one without training samples; by default a warning says
+            that it is taken as it is.
     """
     path = expanded(argument)
     if not argument or not path.exists():
@@ -27,13 +31,20 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
         del arrays["classes"]  # their names, say
     if "x_train" in arrays or "y_train" in arrays or "x_test" not in arrays:
         others = dict.fromkeys(name for name in npz_names(path) if name not in arrays)
-        return standardised(f"npz:{path}", str(path), arrays, others=tuple(others), task=task)
-    warnings.warn(
-        f"npz:{path} has no training samples to standardise by: x_test is taken as it is, so give it as the network "
-        "takes it",
-        FedscopeWarning,
-        stacklevel=2,
-    )
+        scale = standardise is not False
+        return standardised(f"npz:{path}", str(path), arrays, others=tuple(others), task=task, scale=scale)
+    if standardise:
+        raise FedscopeError(
+            f"npz:{path} has no training samples to standardise by; add x_train and y_train to the file, or give the "
+            "samples as the network takes them (--no-standardise, standardise=False)"
+        )
+    if standardise is None:
+        warnings.warn(
+            f"npz:{path} has no training samples to standardise by: x_test is taken as it is, so give it as the "
+            "network takes it",
+            FedscopeWarning,
+            stacklevel=2,
+        )
     return as_they_are(f"npz:{path}", str(path), arrays, inputs=False, task=task)
 
 
