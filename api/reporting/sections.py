@@ -19,6 +19,7 @@ from ..landscape.drawing.paper import unbroken
 from ..landscape.planes.result import Plane
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
+from ..training.run_names import name_of
 from .clients import Client, clients_of
 from .html import LIVE, paragraphs, picture, table
 from .kinds import SECTIONS, Beside, Found
@@ -106,9 +107,9 @@ def _about(run: Run) -> str:
     """What was trained on what, in a line."""
     info, config = run.info, run.config or {}
     data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
-    methods = [str(config.get(section, {}).get("method", "")) for section in ("client", "server", "average")]
-    how = "-".join(dict.fromkeys(one for one in methods if one and one not in ("sgd", "fma", "none"))) or "fma"
-    who = f"recorded by {info['source']}" if run.is_foreign else how
+    named = name_of(run)
+    recorded = f"recorded by {info['source']}" if run.is_foreign else ""
+    who = recorded if recorded and named == info["source"] else ", ".join(filter(None, (named, recorded)))
     model = config.get("model", {}).get("name") or info.get("model")
     clients = f"{info['clients']} clients" if "clients" in info else ""
     split = str(config.get("data", {}).get("partition", ""))

@@ -33,6 +33,7 @@ def record_files(
     samples: Any = None,
     model: str | None = None,
     data: str | None = None,
+    named: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -46,6 +47,7 @@ def record_files(
         architecture: what the models should look like.
         samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
         model, data: the names that ``run.json`` says.
+        named: its method, seed and settings, as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -87,7 +89,7 @@ def record_files(
                 end = mean_of(clients, n)
                 made.append(number)
             if recorder is None:  # now that a round is known to be whole, what --force replaces may go
-                about = {"imported": imported(files)}
+                about = {"imported": imported(files), **(named or {})}
                 recorder = _FileRecorder(out, architecture, model=model, data=data, about=about, force=force)
                 stack.enter_context(recorder)
             # of a mean that was just made there is nothing to find out

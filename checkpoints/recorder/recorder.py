@@ -24,6 +24,7 @@ from ..weights import Layout
 from .given_models import GivenModel, architecture, difference, given_model, numbers_of
 from .keeping import Keeping
 from .named_data import named_data, refuse_changed
+from .named_method import named_method
 from .round_image import round_image
 from .server_check import Rule, ServerCheck, ServerStep
 
@@ -46,6 +47,9 @@ class Recorder:
         data: the data set's name (``digits``, ``npz:PATH``, ``module:factory``), so that questions need no ``--data``.
             Of an ``npz`` that is there the run keeps the absolute path and a checksum, and questions refuse another.
         source: what trains the run, for sentences.
+        method, seed, settings: under which name ``table`` and ``ls`` have the run, by default ``source``; which draw of
+            it this is; and what else tells it from others, by name, as ``{"lr": 0.1}``. Runs of one method and one
+            data set that differ in their seed alone become one row, mean ± deviation.
         partition: which samples of the training split each client has, by its number; for questions about clients' own
             data and the training data of all. With ``labels``.
         labels: of the training split's samples, whole numbers from 0.
@@ -59,7 +63,8 @@ class Recorder:
 
     Raises:
         FedscopeError: something is in the way; another recorder is at work there; a run to go on with that names
-            another model, other data or another partition; ``keep`` or ``sketch`` that are none.
+            another model, other data, another method, seed or settings, or another partition; ``keep`` or ``sketch``
+            that are none; a method, a seed or settings that a run cannot keep.
 
     >>> import tempfile, fedscope, numpy as np
     >>> w = {"w": np.zeros(3, np.float32)}
@@ -81,6 +86,9 @@ class Recorder:
         model: Any = None,
         data: str | None = None,
         source: str = "a loop of its own",
+        method: str | None = None,
+        seed: int | None = None,
+        settings: Mapping[str, Any] | None = None,
         partition: Mapping[int, Any] | None = None,
         labels: Any = None,
         keep: str = "all",
@@ -92,6 +100,7 @@ class Recorder:
         self.path = Path(path).absolute()
         self._source, self._data = source, None if data is None else named_data(data)
         self._keeping = Keeping(keep, sketch)
+        self._named = named_method(method, seed, settings)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
         self._partition = None if partition is None else _partition(partition, labels)
@@ -298,6 +307,10 @@ class Recorder:
             if given not in (None, has[what]):
                 was = f"with {what} {has[what]}" if has[what] else f"without {what}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {given}; leave {what}= out to go on with it")
+        for what, told in self._named.items():
+            if told != (recorded := run.info.get(what)):
+                was = f"without {what}" if recorded is None else f"with {what} {recorded!r}"
+                raise FedscopeError(f"{run.path} was recorded {was}, not {told!r}; leave {what}= out to go on with it")
         if self._data is not None:
             refuse_changed(run.path, run.info.get("data", {}))
         if self._partition is not None and not _same(self._partition, run.partition):
@@ -317,6 +330,7 @@ class Recorder:
             "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
             "source": self._source,
+            **self._named,
             "layout": layout.to_json(),
             **({} if self._model_name is None else {"model": self._model_name}),
             **({} if self._data is None else {"data": self._data}),

@@ -20,7 +20,8 @@ from scipy.stats import ttest_rel
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.training import Comparison, Config, table, train
 from fedscope.training.run_curve import Curve
-from fedscope.training.tables.gathered import Entry, method_of
+from fedscope.training.run_names import method_of_tables
+from fedscope.training.tables.gathered import Entry
 from fedscope.training.tables.layout import varied, words_of
 from fedscope.training.tables.paired import paired
 
@@ -104,7 +105,7 @@ def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple
 
 def entry(**settings: Any) -> Entry:
     named = {key.replace("__", "."): value for key, value in settings.items()}
-    return Entry("", named, (0, 0), "", Curve("", np.arange(0), {}), (1, 1), "")
+    return Entry("", named, (0, 0), {}, Curve("", np.arange(0), {}), (1, 1), "")
 
 
 def test_a_setting_of_two_sections_is_named_once_where_it_is_one() -> None:
@@ -369,10 +370,10 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
 
 
 def test_methods_have_the_names_of_their_flag() -> None:
-    assert method_of({}) == "fma"
-    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}}) == "fedmoswa"
-    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fma"}}) == "fedmoswa+fma"
-    assert method_of({"server": {"method": "fedadam"}}) == "fedadam"
+    assert method_of_tables({}) == "fma"
+    assert method_of_tables({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}}) == "fedmoswa"
+    assert method_of_tables({"client": {"method": "fedmoswa"}, "server": {"method": "fma"}}) == "fedmoswa+fma"
+    assert method_of_tables({"server": {"method": "fedadam"}}) == "fedadam"
 
 
 def test_commands_make_the_runs_again(grid: dict[tuple[str, float, int], Run]) -> None:

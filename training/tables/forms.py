@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ _TEX = {
     "^": r"\textasciicircum{}",
 }
 _TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
+#: what begins a word's form, a cell's end or a tag in Markdown; an underscore between letters begins nothing
+_MARKDOWN = re.compile(r"[\\`*|<>\[\]~]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def written(table: Comparison, form: str) -> str:
@@ -49,11 +52,12 @@ def _text(table: Comparison) -> str:
 
 
 def _markdown(table: Comparison) -> str:
-    head, body = _grid(
-        table, bold=lambda words: f"**{words}**", sign=" ± ", escape=lambda word: word.replace("|", "\\|")
-    )
+    def escape(word: str) -> str:
+        return _MARKDOWN.sub(lambda sign: f"\\{sign.group()}", word)
+
+    head, body = _grid(table, bold=lambda words: f"**{words}**", sign=" ± ", escape=escape)
     lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
-    return "\n".join([*lines, "", _caption(table), *(f"\nNote: {note}." for note in table.notes)])
+    return "\n".join([*lines, "", _caption(table), *(f"\nNote: {escape(note)}." for note in table.notes)])
 
 
 def _csv(table: Comparison) -> str:
