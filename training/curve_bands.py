@@ -72,7 +72,7 @@ class Band:
         values = self._stacked(curve.series(measure) for curve in self.members)
         return values.std(axis=0, ddof=1) if self.seeds > 1 else np.full(values.shape[1], np.nan)
 
-    def tail(self, measure: str, last: int) -> tuple[float, float, int]:
+    def tail(self, measure: str, last: int | None) -> tuple[float, float, int]:
         """Mean and deviation (n - 1) over the seeds of each run's mean over its last measured rounds, and how many."""
         tails = [curve.tail(measure, last) for curve in self.members]
         means = np.array([mean for mean, _, count in tails if count])

@@ -41,9 +41,11 @@ def average_of(run: Run) -> str:
     return str(table.get("method", "none")) if isinstance(table, Mapping) else "none"
 
 
-def name_of(run: Run) -> str:
-    """A run's method with its average over rounds: ``fedprox``, ``ima``, ``fedprox+ima``."""
-    return with_average(method_of(run), average_of(run), is_plain=not run.is_foreign)
+def title_of(run: Run) -> str:
+    """A run's method with its average over rounds, as folders are called: ``fedprox``, ``ima``, ``fedprox-ima``."""
+    if run.is_foreign and average_of(run) == "none":
+        return method_of(run)
+    return with_average(method_of(run), average_of(run), is_plain=not run.is_foreign).replace("+", "-")
 
 
 def with_average(method: str, average: str, *, is_plain: bool = True) -> str:

@@ -19,7 +19,7 @@ from ..landscape.drawing.paper import unbroken
 from ..landscape.planes.result import Plane
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
-from ..training.run_names import name_of
+from ..training.run_names import title_of
 from .clients import Client, clients_of
 from .html import LIVE, paragraphs, picture, table
 from .kinds import SECTIONS, Beside, Found
@@ -107,7 +107,7 @@ def _about(run: Run) -> str:
     """What was trained on what, in a line."""
     info, config = run.info, run.config or {}
     data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
-    named = name_of(run)
+    named = title_of(run)
     recorded = f"recorded by {info['source']}" if run.is_foreign else ""
     who = recorded if recorded and named == info["source"] else ", ".join(filter(None, (named, recorded)))
     model = config.get("model", {}).get("name") or info.get("model")

@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, size
 from ...checkpoints.errors import spans
 from ...checkpoints.metrics import read_table
 from ...checkpoints.recorder.recorder import described
-from ...training.run_names import both_seeds, name_of, settings_of
+from ...training.run_names import both_seeds, settings_of, title_of
 from ..progress import progress
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def row_of(run: Run) -> dict[str, Any]:
     settings, seed = settings_of(run), both_seeds(run)[0]
     return {
         "run": str(run.path),
-        "method": name_of(run),
+        "method": title_of(run),
         "data": run.info.get("data", {}).get("name", "-"),
         "partition": settings.get("data.partition", "-"),
         "clients": run.info.get("clients", "-"),

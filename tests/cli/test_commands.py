@@ -139,6 +139,9 @@ def test_ls_of_nothing_says_how_to_begin(
 
 def test_curves_keep_the_measured_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = said(capsys, "curves", "runs/fma", "runs/ima", "--out", "c", "--smooth", "5")
+    assert "last measured round: fma" in words, "a tenth of five rounds is one, which has no deviation"
+    assert "±" not in words
+    words = said(capsys, "curves", "runs/fma", "runs/ima", "--out", "c", "--smooth", "5", "--last", "10")
     assert "(5 rounds, all that were measured)" in words
     with Path("c.curves.csv").open() as file:
         rows = list(csv.DictReader(file))

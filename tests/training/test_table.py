@@ -334,8 +334,24 @@ def test_what_is_missing_is_said(grid: dict[tuple[str, float, int], Run], tmp_pa
     assert table(short, last=2).notes == ("short has 2 of 4 rounds",)
     # a mean over the last ten of two rounds is one over all: it is not what its name says
     few = "2 measured rounds in all, fewer than --last 10: the mean holds the first ones, too"
-    assert table(short).notes == ("short has 2 of 4 rounds", f"all runs have {few}")
+    assert table(short, last=10).notes == ("short has 2 of 4 rounds", f"all runs have {few}")
     assert f"short have {few}".replace("10", "3") in table([short, grid["fma", 1.0, 1]], last=3).notes
+    assert table(short).notes == ("short has 2 of 4 rounds",), "a tenth of them is the last one"
+
+
+def test_by_default_a_number_is_the_mean_over_a_tenth_of_the_rounds(grid: dict[tuple[str, float, int], Run]) -> None:
+    from fedscope.training.tables.comparison import Cell
+
+    run = grid["fma", 1.0, 0]
+    found = table(run)
+    cell = found.cell("fma", "", "test_accuracy")
+    assert cell is not None
+    assert list(cell.values.values()) == pytest.approx([tail(run, 1)]), f"of {ROUNDS} rounds the last"
+    assert found.text().endswith("test_accuracy in %, one seed, each run's last measured round")
+    both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [6]})
+    assert "the mean over each run's last 6 measured rounds (a tenth of them, 10 at most)" in both.text()
+    both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [1, 6]})
+    assert "the mean over the last tenth of each run's measured rounds (1 to 6 of them)" in both.text()
 
 
 def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:

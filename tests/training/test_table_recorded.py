@@ -17,7 +17,7 @@ from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.commands.ls import row_of
 from fedscope.training import Config, table, train
 from fedscope.training.curves import Curves
-from fedscope.training.run_names import name_of, same_data
+from fedscope.training.run_names import same_data, title_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -182,7 +182,7 @@ def test_a_run_without_settings_is_not_called_fma(trained: dict[int, Run], tmp_p
     info.pop("files")
     (tmp_path / "bare" / "run.json").write_text(json.dumps(info), encoding="utf-8")
     (tmp_path / "bare" / "config.toml").unlink()
-    assert name_of(Run.open(tmp_path / "bare")) == "method not known"
+    assert title_of(Run.open(tmp_path / "bare")) == "method not known"
     assert row_of(Run.open(tmp_path / "bare"))["method"] == "method not known"
     assert table([tmp_path / "bare"], last=1).rows_named == ("method not known",)
 

@@ -77,7 +77,8 @@ class Comparison(TableResult):
 
     Attributes:
         cells: in the order of rows, columns and measures.
-        last: of how many measured rounds the mean is; target: the accuracy that is to be reached.
+        last: of how many measured rounds the mean is, None for a tenth of each run's, 10 at most.
+        target: the accuracy that is to be reached.
         baseline: the row that others are compared with; "" for none.
         notes: what the numbers alone do not say: runs and seeds that are missing.
         commands: of each row what makes its runs.
@@ -94,7 +95,7 @@ class Comparison(TableResult):
     )
 
     cells: tuple[Cell, ...]
-    last: int
+    last: int | None
     target: float | None = None
     baseline: str = ""
     notes: tuple[str, ...] = ()
@@ -182,7 +183,7 @@ class Comparison(TableResult):
         commands = {row: tuple(own) for row, own in head["commands"].items()}
         return cls(
             tuple(cells),
-            int(head["last"]),
+            None if head["last"] is None else int(head["last"]),
             head["target"],
             str(head["baseline"]),
             tuple(head["notes"]),
@@ -232,7 +233,7 @@ def table(
     measures: Sequence[str] = (),
     best_of: Sequence[str] = (),
     of: str = "deployed",
-    last: int = 10,
+    last: int | None = None,
     target: float | None = None,
     baseline: str | None = None,
 ) -> Comparison:
@@ -250,7 +251,7 @@ def table(
         best_of: settings of a grid, as ``client.mu``: of every cell the runs of the value with the best mean of the
             first measure, as papers tune a method; which was chosen is in the notes.
         of: ``deployed``, ``global``, ``averaged``, or ``both`` of these as columns.
-        last: of how many measured rounds.
+        last: of how many measured rounds; by default a tenth of each run's, 10 at most.
         target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these.
         baseline: a row; by default FMA's where there is one, else none.
 
@@ -266,7 +267,7 @@ def table(
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
     if of not in OF:
         raise FedscopeError(f"--of {of!r} is not a model{nearest(of, OF)}; give {', '.join(OF)}")
-    if not isinstance(last, Integral) or last < 1:
+    if last is not None and (not isinstance(last, Integral) or last < 1):
         raise FedscopeError(f"--last {last} is not a number of rounds; give 1 or more")
     if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
         raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
@@ -294,13 +295,14 @@ def table(
             named = ", ".join(part for part in (one.column, kind if of == "both" else "") if part)
             for measure in chosen:
                 places.setdefault((one.row, named, measure.name), {})[one.seed] = one.entry
-    cells = []
+    cells, windows = [], set[int]()
     for (row, column, name), seeds in places.items():
         measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
         values, reached = {}, {}
         for seed, entry in seeds.items():
             curve = _of(entry.curve, kind, measure)
-            values[seed] = curve.tail(name, last)[0]
+            values[seed], _, window = curve.tail(name, last)
+            windows.add(window)
             if target is not None and measure.is_reachable:
                 reached[seed] = curve.reach(measure, target).round
         cells.append(Cell(row, column, name, values, reached))
@@ -326,13 +328,14 @@ def table(
             *about_data,
             *about_rows(there, row_of),
             *_notes(gathered, cells),
-            *_short(gathered, chosen, of, last),
+            *(_short(gathered, chosen, of, last) if last is not None else ()),
             *_unlike(gathered, (*rows, *columns)),
         ),
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
             **{"rows": list(rows), "columns": list(columns), "of": of},
             "runs": [entry.name for entry in gathered.entries],
+            "windows": sorted(windows - {0}),
             **_axis(gathered, columns, {cell.column for cell in cells}),
         },
     )
