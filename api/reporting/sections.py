@@ -16,6 +16,7 @@ import numpy as np
 from ..checkpoints import FedscopeError, Run, spoken_size
 from ..decomposition.explanation.result import Explanation
 from ..landscape.drawing.paper import unbroken
+from ..landscape.planes.colours import Colours
 from ..landscape.planes.result import Plane
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
@@ -37,9 +38,14 @@ MOST_CLIENTS, MOST_FILES = 2000, 2000
 
 
 class Live:
-    """Surfaces that can be turned; plotly is in the page once, if there are any."""
+    """Surfaces that can be turned; plotly is in the page once, if there are any.
 
-    def __init__(self) -> None:
+    Args:
+        colours: how surfaces are coloured, and how high they are.
+    """
+
+    def __init__(self, colours: Colours | None = None) -> None:
+        self.colours = colours or Colours()
         self._figures: list[str] = []
 
     def add(self, plane: Plane) -> str:
@@ -50,7 +56,7 @@ class Live:
 
         from ..landscape.planes.page import page_figure
 
-        figure = page_figure(plane)
+        figure = page_figure(plane, colours=self.colours)
         # the page's own heading stands above it
         figure["layout"] = {**figure["layout"], "title": None, "margin": {"l": 10, "r": 10, "t": 20, "b": 10}}
         # seven digits are shown as four
@@ -184,7 +190,8 @@ def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
         parts.append(live.add(result))
     alt = f"{found.kind.asks} {result.summary() if not isinstance(result, Explanation) else 'The factors over rounds.'}"
     try:
-        figures: dict[str, Figure] = result.figures()
+        drawing = vars(live.colours) if isinstance(result, Plane) else {}
+        figures: dict[str, Figure] = result.figures(**drawing)
     except FedscopeError as error:
         parts.append(f"<p class=soft>No figure: {escape(str(error))}</p>")
         figures = {}

@@ -13,7 +13,7 @@ from ..options import Count, Output, output_options, surface_options
 
 #: options that models have and surfaces have not, and the other way round
 _OF_MODELS = ("start", "global_", "samples", "model", "data", "method", "seed")
-_COLOURS = ("cmap", "loss_limits", "error_limits")
+_COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ...checkpoints import FedscopeError
-from ..options import Base, Count
+from ..options import Base, Count, colour_scale_option
 
 
 @click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
@@ -30,6 +30,7 @@ from ..options import Base, Count
     metavar="N",
     help="With --compute: measure on a seeded, stratified subset of N samples. The figures say so.",
 )
+@colour_scale_option
 @click.option("--force", is_flag=True, help="Replace an existing file that is not a report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -39,6 +40,7 @@ def command(
     results: tuple[Path, ...],
     compute: bool,
     limit: int | None,
+    colour_scale: str,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -59,7 +61,13 @@ def command(
     elif limit is not None:
         raise FedscopeError(f"--limit {limit} limits what --compute measures; add --compute, or leave --limit out")
     with progress("report") as told:
-        made = make(list(runs), title=title, results=results, progress=lambda what, done, of: told(done, of))
+        made = make(
+            list(runs),
+            title=title,
+            results=results,
+            colour_scale=colour_scale,
+            progress=lambda what, done, of: told(done, of),
+        )
     made.save(path, force=force)
     if as_json:
         said = {"results": made.results, "faults": made.faults, "broken": dict(made.broken), "files": [str(path)]}

@@ -265,7 +265,7 @@ def test_plotly_knows_every_word_of_the_page() -> None:
     data, end = json.JSONDecoder().raw_decode(said, said.index("["))
     layout, _ = json.JSONDecoder().raw_decode(said, said.index("{", end))
     figure = go.Figure(data, layout)  # raises at a word or a value that it does not know
-    assert figure.layout.scene.zaxis.title.text == "loss (nats)"
+    assert figure.layout.scene.zaxis.title.text == "loss (nats),<br>log above minimum"
     assert figure.layout.template.layout.paper_bgcolor == "white"
     assert figure.layout.scene.domain.x[1] < figure.layout.xaxis.domain[0], "side by side"
 
