@@ -44,8 +44,8 @@ class Colours:
     def __post_init__(self) -> None:
         if self.colour_scale not in SCALES:
             raise FedscopeError(
-                f"--colour-scale {self.colour_scale} is no scale of colours{nearest(str(self.colour_scale), SCALES)}; "
-                f"give {' or '.join(SCALES)}"
+                f"--colour-scale {self.colour_scale} is no scale of colours"
+                f"{nearest(str(self.colour_scale), SCALES) or f'; give {SCALES[0]} or {SCALES[1]}'}"
             )
         for option, limits in (("--loss-limits", self.loss_limits), ("--error-limits", self.error_limits)):
             if limits is not None and not _is_scale(*limits):

@@ -219,7 +219,7 @@ def test_what_was_not_measured_is_said() -> None:
         Curves((fma, curve("FMA", averaged=None)), measures=("averaged_test_loss", "lr")).figure()
     # where nothing was asked, half is drawn
     losses = replace(fma, values={**fma.values, "test_error": np.full(ROUNDS, np.nan)})
-    assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats)"]
+    assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats), log"]
 
 
 @pytest.mark.parametrize(("task", "unit"), [("regression", ""), ("sequences", " (nats)"), (None, " (nats)")])
@@ -228,7 +228,7 @@ def test_the_unit_of_a_loss_is_that_of_the_runs_task(tmp_path: Path, task: str |
         empty = np.zeros(0)
         writer.write(RoundRecord(1, None, None, None, None, *[empty] * 5, metrics={"test_loss": 0.5}))
     curves = Curves.of([Run.open(tmp_path / "ima")], measures=("test_loss",))
-    assert curves.figure().axes[0].get_ylabel() == f"test loss{unit}"
+    assert curves.figure().axes[0].get_ylabel() == f"test loss{unit}, log"
 
 
 def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
