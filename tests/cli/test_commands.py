@@ -377,6 +377,9 @@ def test_an_exported_surface_comes_back(runs: Path, capsys: pytest.CaptureFixtur
     Path("q.pdf").unlink()
     said(capsys, "import", "p.h5", "--out", "q", "--redraw", "--width", "7in")
     assert Path("q.pdf").exists()
+    assert "log above minimum" in Path("q.html").read_text(encoding="utf-8")
+    said(capsys, "import", "p.h5", "--out", "q", "--redraw", "--colour-scale", "linear")
+    assert "log above minimum" not in Path("q.html").read_text(encoding="utf-8")
 
 
 def test_models_of_own_code_from_every_kind_of_file(
