@@ -298,7 +298,8 @@ def table(
     cells, windows = [], set[int]()
     for (row, column, name), seeds in places.items():
         measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
-        values, reached = {}, {}
+        values: dict[str, float] = {}
+        reached: dict[str, int | None] = {}
         for seed, entry in seeds.items():
             curve = _of(entry.curve, kind, measure)
             values[seed], _, window = curve.tail(name, last)
