@@ -258,8 +258,17 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _gathered(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 
 
+def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--colour-scale, as ``colour_scale``."""
+    from ..landscape.planes.colours import SCALES
+
+    about = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
+    return choice("--colour-scale", SCALES, about)(function)
+
+
 def surface_options(*, panels: bool) -> Decorator:
-    """--cmap, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own name."""
+    """--cmap, --colour-scale, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own
+    name."""
     from ..landscape.planes.colours import SHARED
 
     limits = "Ends of the {} scale{}, to compare figures  [default: of what is drawn]."
@@ -267,6 +276,7 @@ def surface_options(*, panels: bool) -> Decorator:
         click.option(
             "--cmap", default="viridis", show_default=True, help="Colour map of surfaces, by its name in matplotlib."
         ),
+        colour_scale_option,
         click.option(
             "--loss-limits", type=float, nargs=2, metavar="LOW HIGH", help=limits.format("loss's", " in nats")
         ),

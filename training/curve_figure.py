@@ -229,5 +229,6 @@ def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
             axes.set_ylim(top=100)
     elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
         axes.set_yscale("log")
+        axes.set_ylabel(broken(f"{label}, log"))
         low, high = axes.get_ylim()
         decades(axes.yaxis, (1.0,) if low > 0 and np.log10(high / low) > 2 else (1.0, 2.0, 5.0))

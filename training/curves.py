@@ -37,7 +37,7 @@ class Curves(TableResult):
         attrs: provenance.
         measures: columns of ``metrics.csv``, or with ``accuracy`` for ``error``, which are drawn and told of; without
             a word :data:`USUAL` are drawn, and the test error is told of.
-        last: of how many measured rounds mean and deviation are told.
+        last: of how many measured rounds mean and deviation are told; None for a tenth of them, 10 at most.
         smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
             :func:`fedscope.training.curve_measures.smooth`); 0 for none.
         target: the accuracy that a curve is to reach.
@@ -52,7 +52,7 @@ class Curves(TableResult):
     runs: tuple[Curve, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
-    last: int = 10
+    last: int | None = None
     smooth: int = 0
     target: float | None = None
     bands: tuple[Band, ...] = ()

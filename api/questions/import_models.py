@@ -24,6 +24,9 @@ def import_models(
     model: Any = None,
     data: str | None = None,
     standardise: bool | None = None,
+    method: str | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -48,6 +51,7 @@ def import_models(
         data: the data set's name, so that questions need no ``data=``.
         standardise: whether the models were trained on samples standardised by the training split, where ``data`` are
             not; see :class:`~fedscope.Recorder`.
+        method, seed, settings: what made the models, as of :class:`~fedscope.Recorder`.
         force: replace a run that is there.
         progress: told how many files are read, of how many.
 
@@ -69,8 +73,10 @@ def import_models(
     (array([0, 1, 2]), array([1., 1.], dtype=float32))
     """
     from ..checkpoints.recorder.checkpoint_files import find_files
+    from ..checkpoints.recorder.named_method import named_method
     from ..checkpoints.recorder.record_files import record_files
 
+    named = named_method(method, seed, settings)
     given = [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
     if surface := next(filter(is_surface, given), None):
         raise FedscopeError(
@@ -86,6 +92,7 @@ def import_models(
         model=model if isinstance(model, str) else None,
         data=data,
         standardise=standardise,
+        named=named,
         force=force,
         progress=progress,
     )

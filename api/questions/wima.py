@@ -173,7 +173,7 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
 
 
 def average_of(run: Run, round: int) -> str:
-    """What a run averages over rounds itself by a round; nothing before that starts, when all globals are FMA's, and
+    """What a run averages over rounds itself by a round; nothing before that starts, and nothing
     where another program recorded it."""
     from ..training import config_at
     from ..training.registry import method_name

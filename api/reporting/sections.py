@@ -16,9 +16,11 @@ from ..checkpoints import FedscopeError, Run, regular, spoken_size
 from ..checkpoints.results.pictures import picture_of
 from ..decomposition.explanation.result import Explanation
 from ..landscape.drawing.web_page import escaped, unbroken
+from ..landscape.planes.colours import Colours
 from ..landscape.planes.result import Plane
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
+from ..training.run_names import title_of
 from .clients import Client, clients_of
 from .html import LIVE, paragraphs, picture, table
 from .kinds import SECTIONS, Beside, Found
@@ -36,9 +38,14 @@ MOST_CLIENTS, MOST_FILES = 2000, 2000
 
 
 class Live:
-    """Surfaces that can be turned; plotly is in the page once, if there are any."""
+    """Surfaces that can be turned; plotly is in the page once, if there are any.
 
-    def __init__(self) -> None:
+    Args:
+        colours: how surfaces are coloured, and how high they are.
+    """
+
+    def __init__(self, colours: Colours | None = None) -> None:
+        self.colours = colours or Colours()
         self._figures: list[str] = []
 
     def add(self, plane: Plane) -> str:
@@ -49,7 +56,7 @@ class Live:
 
         from ..landscape.planes.page import page_figure
 
-        figure = page_figure(plane)
+        figure = page_figure(plane, colours=self.colours)
         # the page's own heading stands above it
         figure["layout"] = {**figure["layout"], "title": None, "margin": {"l": 10, "r": 10, "t": 20, "b": 10}}
         # seven digits are shown as four
@@ -106,9 +113,9 @@ def _about(run: Run) -> str:
     """What was trained on what, in a line."""
     info, config = run.info, run.config or {}
     data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
-    methods = [str(config.get(section, {}).get("method", "")) for section in ("client", "server", "average")]
-    how = "-".join(dict.fromkeys(one for one in methods if one and one not in ("sgd", "fma", "none"))) or "fma"
-    who = f"recorded by {info['source']}" if run.is_foreign else how
+    named = title_of(run)
+    recorded = f"recorded by {info['source']}" if run.is_foreign else ""
+    who = recorded if recorded and named == info["source"] else ", ".join(filter(None, (named, recorded)))
     model = config.get("model", {}).get("name") or info.get("model")
     clients = f"{info['clients']} clients" if "clients" in info else ""
     split = str(config.get("data", {}).get("partition", ""))
@@ -183,7 +190,8 @@ def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
         parts.append(live.add(result))
     alt = f"{found.kind.asks} {result.summary() if not isinstance(result, Explanation) else 'The factors over rounds.'}"
     try:
-        figures: dict[str, Figure] = result.figures()
+        drawing = vars(live.colours) if isinstance(result, Plane) else {}
+        figures: dict[str, Figure] = result.figures(**drawing)
     except FedscopeError as error:
         parts.append(f"<p class=soft>No figure: {escaped(str(error))}</p>")
         figures = {}

@@ -34,6 +34,7 @@ def record_files(
     model: str | None = None,
     data: Any = None,
     standardise: bool | None = None,
+    named: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -47,6 +48,7 @@ def record_files(
         architecture: what the models should look like.
         samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
+        named: its method, seed and settings, as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -88,9 +90,9 @@ def record_files(
                 end = mean_of(clients, n)
                 made.append(number)
             if recorder is None:  # now that a round is known to be whole, what --force replaces may go
-                about = {"imported": imported(files)}
-                named: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
-                recorder = _FileRecorder(out, architecture, named, about=about, force=force)
+                about = {"imported": imported(files), **(named or {})}
+                given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
+                recorder = _FileRecorder(out, architecture, given, about=about, force=force)
                 stack.enter_context(recorder)
             # of a mean that was just made there is nothing to find out
             recorder._looks = own.global_ is not None

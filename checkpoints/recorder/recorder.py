@@ -27,6 +27,7 @@ from .given_models import GivenModel, architecture, difference, given_model, num
 from .keeping import Keeping
 from .kept_data import given_data, is_own_code
 from .named_data import refuse_changed
+from .named_method import named_method
 from .round_image import round_image
 from .server_check import Rule, ServerCheck, ServerStep
 
@@ -57,6 +58,9 @@ class Recorder:
             The first question compares a recorded ``test_error`` with the measured one.
         keep_data: False keeps the sum of arrays alone, and questions are given the same arrays again.
         source: what trains the run, for sentences.
+        method, seed, settings: under which name ``table`` and ``ls`` have the run, by default ``source``; which draw of
+            it this is; and what else tells it from others, by name, as ``{"lr": 0.1}``. Runs of one method and one
+            data set that differ in their seed alone become one row, mean ± deviation.
         partition: which samples of the training split each client has, by its number; for questions about clients' own
             data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
         labels: of the training split's samples, whole numbers from 0.
@@ -70,8 +74,9 @@ class Recorder:
 
     Raises:
         FedscopeError: something is in the way; another recorder is at work there; a run to go on with that names
-            another model, other data or another partition; ``keep`` or ``sketch`` that are none; no data, or nothing to
-            standardise them by; labels that are not those of the data.
+            another model, other data, another method, seed or settings, or another partition; ``keep`` or ``sketch``
+            that are none; no data, or nothing to standardise them by; labels that are not those of the data; a method,
+            a seed or settings that a run cannot keep.
 
     >>> import tempfile, fedscope, numpy as np
     >>> w = {"w": np.zeros(3, np.float32)}
@@ -95,6 +100,9 @@ class Recorder:
         standardise: bool | None = None,
         keep_data: bool = True,
         source: str = "a loop of its own",
+        method: str | None = None,
+        seed: int | None = None,
+        settings: Mapping[str, Any] | None = None,
         partition: Mapping[int, Any] | None = None,
         labels: Any = None,
         keep: str = "all",
@@ -108,6 +116,7 @@ class Recorder:
         divided = {"rows": partition is not None, "labels": labels is not None}
         self._data = given_data(self.path, data, standardise, keep=keep_data, **divided)
         self._keeping = Keeping(keep, sketch)
+        self._named = named_method(method, seed, settings)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
         self._partition = None if partition is None else _partition(partition, _labels(labels, self._data.labels))
@@ -331,6 +340,10 @@ class Recorder:
             if given not in (None, has[what]):
                 was = f"with {what} {has[what]}" if has[what] else f"without {what}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {given}; leave {what}= out to go on with it")
+        for what, told in self._named.items():
+            if told != (recorded := run.info.get(what)):
+                was = f"without {what}" if recorded is None else f"with {what} {recorded!r}"
+                raise FedscopeError(f"{run.path} was recorded {was}, not {told!r}; leave {what}= out to go on with it")
         if "name" in data:
             refuse_changed(run.path, had)
         if data.get("sha256") not in (None, had.get("sha256")):
@@ -355,6 +368,7 @@ class Recorder:
             "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
             "source": self._source,
+            **self._named,
             "layout": layout.to_json(),
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),

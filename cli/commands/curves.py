@@ -35,9 +35,7 @@ DRAWN = ("out", "width", "title", "redraw")
 @click.option(
     "--last",
     type=Count(1),
-    default=10,
-    show_default=True,
-    help="Print mean and deviation over this many last measured rounds.",
+    help="Print mean and deviation over this many last measured rounds.  [default: a tenth of them, 10 at most]",
 )
 @click.option(
     "--smooth", default=0, metavar="ROUNDS", help="Smooth the curves in the figure (Savitzky-Golay) with this window."

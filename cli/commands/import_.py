@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from ..options import Output, output_options, surface_options
+from ..options import Count, Output, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
-_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise")
-_COLOURS = ("cmap", "loss_limits", "error_limits")
+_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed")
+_COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
 
@@ -45,6 +45,8 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 @click.option(
     "--data", metavar="NAME", help="Models: the data to measure them on, stored in the run: digits, npz:PATH, ..."
 )
+@click.option("--method", metavar="NAME", help="Models: what ls and table call the run.  [default: fedscope import]")
+@click.option("--seed", type=Count(0), help="Models: the seed that they were trained with, stored in the run.")
 @click.option(
     "--standardise/--no-standardise",
     default=None,

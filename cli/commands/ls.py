@@ -15,6 +15,7 @@ from ...checkpoints.metrics import read_table
 from ...checkpoints.recorded_error import NAME, kept_outcomes
 from ...checkpoints.recorder.recorder import described
 from ...checkpoints.visible_text import brief
+from ...training.run_names import both_seeds, settings_of, title_of
 from ..printing import say, say_json
 from ..progress import progress
 
@@ -80,19 +81,17 @@ def row_of(run: Run) -> dict[str, Any]:
     """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
     config = run.config or {}
     planned = config.get("run", {}).get("rounds")
-    methods = [config.get(section, {}).get("method") for section in ("client", "server", "average")]
-    plain_ones = ("sgd", "fma", "none")  # as in Config.title, without reading the methods' files
-    special = dict.fromkeys(method for method in methods if method and method not in plain_ones)
+    settings, seed = settings_of(run), both_seeds(run)[0]
     return {
         "run": str(run.path),
-        "method": "-".join(special) or (methods[0] and "fma") or run.info.get("source", "-"),
+        "method": title_of(run),
         "data": run.info.get("data", {}).get("name", "-"),
-        "partition": config.get("data", {}).get("partition", "-"),
+        "partition": settings.get("data.partition", "-"),
         "clients": run.info.get("clients", "-"),
         "model": f"{config.get('model', {}).get('name') or run.info.get('model', '-')}, {run.layout.size:,} parameters",
         "rounds": f"{run.rounds[-1] if run.rounds else 0}" + (f" of {planned}" if planned else ""),
-        "seed": config.get("run", {}).get("seed", "-"),
-        "lr": config.get("client", {}).get("lr", "-"),
+        "seed": "-" if seed is None else seed,
+        "lr": settings.get("client.lr", settings.get("lr", "-")),
         "test error": last_error(run),
         "size": f"{size_of(run) / 1e6:.1f} MB",
         "created": str(run.info.get("created", "-")),

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...checkpoints import FedscopeError
-from ..options import Base, Count, accept_data_option, refuse_given, standardise_option
+from ..options import Base, Count, accept_data_option, colour_scale_option, refuse_given, standardise_option
 from ..printing import say, say_json
 
 
@@ -36,6 +36,7 @@ from ..printing import say, say_json
 @click.option("--model", metavar="NAME", help="With --compute: the architecture, where a run names code of your own.")
 @standardise_option
 @accept_data_option
+@colour_scale_option
 @click.option("--force", is_flag=True, help="Replace an existing file that is not a report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -45,6 +46,7 @@ def command(
     results: tuple[Path, ...],
     compute: bool,
     limit: int | None,
+    colour_scale: str,
     force: bool,
     as_json: bool,
     **given: Any,
@@ -73,7 +75,13 @@ def command(
     else:
         refuse_given(tuple(given), "is for what --compute measures; add --compute, or leave it out")
     with progress("report") as told:
-        made = make(list(runs), title=title, results=results, progress=lambda what, done, of: told(done, of))
+        made = make(
+            list(runs),
+            title=title,
+            results=results,
+            colour_scale=colour_scale,
+            progress=lambda what, done, of: told(done, of),
+        )
     made.save(path, force=force)
     if as_json:
         said = {"results": made.results, "faults": made.faults, "broken": dict(made.broken), "files": [str(path)]}

@@ -39,7 +39,9 @@ from ..printing import say, say_json, say_lines
     "--of", default="deployed", metavar="MODEL", help="Which model: deployed, global, averaged, or both side by side."
 )
 @click.option(
-    "--last", type=Count(1), default=10, show_default=True, help="Take the mean over this many last measured rounds."
+    "--last",
+    type=Count(1),
+    help="Take the mean over this many last measured rounds.  [default: a tenth of each run's, 10 at most]",
 )
 @click.option(
     "--target",

@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 from ...checkpoints.visible_text import in_markdown, visible
 from ...landscape.drawing.paper import statistics_of
+from ..factors.fixed import all_alike
 from ..factors.result import Decomposition
 from ..factors.rows import recorded
-from .intervals import Reading, all_alike, broken, clients_differ, finite, read
+from .intervals import Reading, broken, clients_differ, finite, read
 from .single_factors import SMALL
 from .statements import Evidence, Statement
 from .wording import alike, in_rounds, label, listed

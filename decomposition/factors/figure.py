@@ -51,7 +51,7 @@ TITLES = {
     "squared": ("factors of the loss", "factors of the loss"),
     "cross-entropy": ("factors of the cross-entropy (nats)", "cross-entropy (nats)"),
     "zero-one": ("factors of the 0-1 loss (share of samples)", "0-1 loss (share)"),
-    "small": ("the small ones, enlarged and side by side", "small ones, enlarged"),
+    "small": ("small ones; log scale, linear about 0", "small, log scale"),
     "clients": ("dots: clients; lines: p-weighted means", "dots: clients"),
     "distance": ("distance of clients to their average", "distance to average"),
     "error": ("measured test error", "test error"),

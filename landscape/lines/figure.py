@@ -105,7 +105,8 @@ def _curves(axes: Axes, line: Line, name: str) -> None:
     even(axes.xaxis, 5, quarters=True)
     axes.set_xlim(line.beta[0], line.beta[-1])
     split = word_of(line.attrs, "split")
-    axes.set_ylabel(f"{split} {f'loss{_nats(line)}' if name == 'loss' else 'error (%)'}".strip())
+    log = ", log" if axes.get_yscale() == "log" else ""
+    axes.set_ylabel(f"{split} {f'loss{_nats(line)}' if name == 'loss' else 'error (%)'}{log}".strip())
 
 
 def _nats(line: Line) -> str:

@@ -19,6 +19,7 @@ import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.checkpoints.round_checks import check_round
 from fedscope.checkpoints.sketches import sketch
+from fedscope.training.run_names import both_seeds, method_of
 
 Arrays = dict[str, np.ndarray]
 #: partitions by node, as numbers that Flower draws
@@ -239,6 +240,17 @@ def test_what_clients_sent_is_recorded_before_a_strategy_empties_it(
     assert strategy.seen == [["arrays", "metrics"]] * 9
     # and the folder is given back
     fedscope.Recorder(tmp_path / "run", resume=True).close()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_run_goes_under_its_strategy_or_the_method_that_is_said(tmp_path: Path) -> None:
+    play(fedscope.record(Emptying(), tmp_path / "by-strategy"), cohort)
+    play(fedscope.record(Emptying(), tmp_path / "said", method="FedX", seed=2, settings={"lr": 0.1}), cohort)
+    named = [
+        (method_of(run), both_seeds(run)[0]) for run in map(Run.open, (tmp_path / "by-strategy", tmp_path / "said"))
+    ]
+    assert named == [("Flower (Emptying)", None), ("FedX", 2)]
+    assert Run.open(tmp_path / "said").info["settings"] == {"lr": 0.1}
 
 
 @pytest.mark.usefixtures("quiet")

@@ -410,3 +410,9 @@ def test_colours_change_the_figure_and_no_number(here: Path, capsys: pytest.Capt
     assert {**after, "files": 0} == {**before, "files": 0}
     changed = {path.suffix for path in here.glob("x*") if path.read_bytes() != kept[path.name]}
     assert changed == {".png", ".pdf", ".html"}, "colours are drawing alone"
+    pages = list(here.glob("x*.html"))
+    assert all("log above 0" in page.read_text(encoding="utf-8") for page in pages)
+    linear = asked(capsys, *words, "--redraw", "--colour-scale", "linear")
+    assert {**linear, "files": 0} == {**before, "files": 0}
+    assert all("(nats),\\u003cbr\\u003elinear" in page.read_text(encoding="utf-8") for page in pages), "heights, too"
+    assert all(path.read_bytes() == kept[path.name] for path in here.glob("x*.nc"))

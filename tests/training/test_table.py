@@ -24,8 +24,9 @@ from fedscope.checkpoints.results.csv_cells import text_of
 from fedscope.checkpoints.visible_text import visible
 from fedscope.training import Comparison, Config, table, train
 from fedscope.training.run_curve import Curve
+from fedscope.training.run_names import method_of_tables
 from fedscope.training.tables.forms import in_latex, in_typst
-from fedscope.training.tables.gathered import Entry, method_of
+from fedscope.training.tables.gathered import Entry
 from fedscope.training.tables.layout import varied, words_of
 from fedscope.training.tables.paired import paired
 
@@ -109,7 +110,7 @@ def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple
 
 def entry(**settings: Any) -> Entry:
     named = {key.replace("__", "."): value for key, value in settings.items()}
-    return Entry("", named, (0, 0), "", Curve("", np.arange(0), {}), (1, 1), "")
+    return Entry("", named, (0, 0), {}, Curve("", np.arange(0), {}), (1, 1), "")
 
 
 def test_a_setting_of_two_sections_is_named_once_where_it_is_one() -> None:
@@ -384,8 +385,24 @@ def test_what_is_missing_is_said(grid: dict[tuple[str, float, int], Run], tmp_pa
     assert table(short, last=2).notes == ("short has 2 of 4 rounds",)
     # a mean over the last ten of two rounds is one over all: it is not what its name says
     few = "2 measured rounds in all, fewer than --last 10: the mean holds the first ones, too"
-    assert table(short).notes == ("short has 2 of 4 rounds", f"all runs have {few}")
+    assert table(short, last=10).notes == ("short has 2 of 4 rounds", f"all runs have {few}")
     assert f"short have {few}".replace("10", "3") in table([short, grid["fma", 1.0, 1]], last=3).notes
+    assert table(short).notes == ("short has 2 of 4 rounds",), "a tenth of them is the last one"
+
+
+def test_by_default_a_number_is_the_mean_over_a_tenth_of_the_rounds(grid: dict[tuple[str, float, int], Run]) -> None:
+    from fedscope.training.tables.comparison import Cell
+
+    run = grid["fma", 1.0, 0]
+    found = table(run)
+    cell = found.cell("fma", "", "test_accuracy")
+    assert cell is not None
+    assert list(cell.values.values()) == pytest.approx([tail(run, 1)]), f"of {ROUNDS} rounds the last"
+    assert found.text().endswith("test_accuracy in %, one seed, each run's last measured round")
+    both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [6]})
+    assert "the mean over each run's last 6 measured rounds (a tenth of them, 10 at most)" in both.text()
+    both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [1, 6]})
+    assert "the mean over the last tenth of each run's measured rounds (1 to 6 of them)" in both.text()
 
 
 def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
@@ -420,10 +437,10 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
 
 
 def test_methods_have_the_names_of_their_flag() -> None:
-    assert method_of({}) == "fma"
-    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}}) == "fedmoswa"
-    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fma"}}) == "fedmoswa+fma"
-    assert method_of({"server": {"method": "fedadam"}}) == "fedadam"
+    assert method_of_tables({}) == "fma"
+    assert method_of_tables({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}}) == "fedmoswa"
+    assert method_of_tables({"client": {"method": "fedmoswa"}, "server": {"method": "fma"}}) == "fedmoswa+fma"
+    assert method_of_tables({"server": {"method": "fedadam"}}) == "fedadam"
 
 
 def test_commands_make_the_runs_again(grid: dict[tuple[str, float, int], Run]) -> None:

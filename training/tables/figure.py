@@ -69,13 +69,16 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
                 if not np.isnan(deviation).all():
                     axes.errorbar(x, mean, deviation, fmt="none", ecolor=look["color"], elinewidth=0.8, capsize=1.5)
                     seeds = max(seeds, *(len(cell.values) for _, cell in cells))
+        log = ""
         if values[0] > 0 and values[-1] > 10 * values[0]:
+            log = ", log"
             axes.set_xscale("log")
             axes.set_xticks(values, [f"{value:g}" for value in values])
             axes.minorticks_off()
         else:
             even(axes.xaxis, "auto")
-        axes.set_xlabel(literal(key.rpartition(".")[2].replace("_", " ")) if key else "")
+        named = literal(key.rpartition(".")[2].replace("_", " "))
+        axes.set_xlabel(f"{named}{log}" if key else "")
         axes.set_ylabel(broken(measure.label))
         handles = axes.get_legend_handles_labels()[0]
         if seeds:

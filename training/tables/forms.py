@@ -14,6 +14,7 @@ from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.results.csv_cells import cell as csv_cell
 from ...checkpoints.visible_text import in_markdown, visible
 from ..curve_measures import measure_of
+from ..run_curve import MOST_LAST, WINDOW
 
 if TYPE_CHECKING:
     from .comparison import Cell, Comparison
@@ -26,6 +27,7 @@ _TEX = {
     # at the start of a row these are an argument of the line's end before it
     **{sign: f"{{{sign}}}" for sign in "[]*"},
 }
+LAST_ONE = "each run's last measured round"
 _TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
 
 
@@ -219,9 +221,21 @@ def _caption(table: Comparison) -> str:
     over = f"mean ± deviation over {seeds[-1]} seeds of" if seeds[-1] > 1 else "one seed,"
     measures = " and ".join(dict.fromkeys(measure for _, measure in table.columns_named))
     unit = " in %" if all(measure_of(measure).is_share for _, measure in table.columns_named) else ""
-    tail = f"the mean over each run's last {table.last} measured rounds"
+    tail = _window(table)
     marked = any(table.best(*place) for place in table.columns_named)
     return f"{measures}{unit}, {over} {tail}" + ("; the best of a column is marked" if marked else "")
+
+
+def _window(table: Comparison) -> str:
+    """Over which rounds of a run its number is a mean."""
+    if table.last is not None:
+        return f"the mean over each run's last {table.last} measured rounds" if table.last > 1 else LAST_ONE
+    told = table.attrs.get("windows")
+    windows = [one for one in told if isinstance(one, int)] if isinstance(told, list) else []
+    least, most = (windows[0], windows[-1]) if windows else (1, MOST_LAST)
+    if least < most:
+        return f"the mean over the last tenth of each run's measured rounds ({least} to {most} of them)"
+    return f"the mean over each run's last {most} measured rounds ({WINDOW})" if most > 1 else LAST_ONE
 
 
 def _differences(table: Comparison) -> list[str]:

@@ -83,7 +83,7 @@ def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: 
     axes.set_xticks(windows, _apart(windows, across))
     axes.minorticks_off()
     _upwards(axes)
-    axes.set_xlabel("$W$, globals in the mean", labelpad=1)
+    axes.set_xlabel("$W$, globals in the mean (log)", labelpad=1)
 
 
 def _apart(windows: list[int], across: float) -> list[str]:
