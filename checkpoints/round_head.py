@@ -14,6 +14,7 @@ from .hdf5_gate import Gate
 from .metrics import from_json
 from .round_reading import RoundFile
 from .round_writing import SAMPLED, SAMPLED_IDS
+from .run_identity import NAME, read_identity, refuse_other_run
 
 #: the kinds of numbers of each column, and the type it is read as
 COLUMNS: dict[str, tuple[str, type]] = {
@@ -48,28 +49,33 @@ class Head:
     sampled_ids: np.ndarray | None
 
 
-def read_names(file: RoundFile, number: int) -> frozenset[str]:
+def read_names(file: RoundFile, number: int, identity: str | None = None) -> frozenset[str]:
     """What a round's file holds, by name; nothing of it is read.
 
+    Args:
+        identity: of the run that wrote it; None where that is not known.
+
     Raises:
-        FedscopeError: damaged; another round's file.
+        FedscopeError: damaged; another round's file, or another run's.
     """
     there = frozenset(file.names(""))
     _refuse_another_round(file, number)
+    _refuse_another_run(file, identity)
     return there
 
 
-def read_head(file: RoundFile, number: int, population: int | None) -> Head:
+def read_head(file: RoundFile, number: int, population: int | None, identity: str | None = None) -> Head:
     """Read and check a head.
 
     Args:
         number: of the round, as the file's name says.
         population: N, where the run says it.
+        identity: as of :func:`read_names`.
 
     Raises:
-        FedscopeError: damaged; another round's file.
+        FedscopeError: damaged; another round's file, or another run's.
     """
-    there = read_names(file, number)
+    there = read_names(file, number, identity)
     columns = {name: _column(file, name) if name in there else None for name in COLUMNS}
     refuse_columns(file.gate, columns, population)
     states = file.names("state") if "state" in there else []
@@ -150,6 +156,18 @@ def _refuse_another_round(file: RoundFile, number: int) -> None:
     if found != number:
         raise file.gate.damaged(f"it holds round {found}, though its name says {number}")
     file.verify_attribute("@round", found)
+
+
+def _refuse_another_run(file: RoundFile, expected: str | None) -> None:
+    found = read_identity(file.file)
+    if found is None:
+        raise file.gate.damaged("its identity is not a text of letters")
+    if found:
+        file.verify_attribute(f"@{NAME}", found)
+    elif file.has_table and f"@{NAME}" in file.table.places:
+        raise file.gate.damaged("it does not say any more of which run it is")
+    if expected is not None:
+        refuse_other_run(file.path, found, expected)
 
 
 def _metrics(file: RoundFile) -> dict[str, float | int | None]:

@@ -74,8 +74,8 @@ def fill_run(
     if config is not None:
         _write_config(path / "config.toml", config)
     if partition is not None:
-        partition.save(path / "partition.h5")
-    write_table(path / "metrics.csv", ())
+        partition.save(path / "partition.h5", info.get("identity", ""))
+    write_table(path / "metrics.csv", (), info.get("identity", ""))
     with write_durably(path / "run.json") as temporary:
         head = {"format": FORMAT, "version": VERSION}
         said = sealed(path, {**head, **info, **head})
@@ -122,8 +122,9 @@ def remove_run(path: Path) -> None:
         if name == "run.json":
             sync(path)
     if (path / "rounds").is_dir():
-        for number in visible_rounds(path):
-            round_path(path, number).unlink(missing_ok=True)
+        for file in (path / "rounds").glob("*.h5"):
+            if file.stem.isdecimal():  # whatever a round's file was called
+                file.unlink(missing_ok=True)
         sweep_temporaries(path / "rounds")
     for part in KEPT_PARTS:
         for number in kept_rounds(path, part):

@@ -122,6 +122,13 @@ def _history(value: Any) -> bool:
     )
 
 
+def _identities(value: Any) -> bool:
+    """A list of [last round, identity]."""
+    return isinstance(value, list) and all(
+        isinstance(past, list) and len(past) == 2 and _count(past[0]) and _text(past[1]) for past in value
+    )
+
+
 def _texts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_text, value.values()))
 
@@ -146,13 +153,14 @@ _BRANCH: dict[str, _Rule] = {
     **dict.fromkeys(("run", "created"), _TEXT),
     "round": _NATURAL,
     "history": (_history, "a list of [last round, configuration]"),
+    "identities": (_identities, "a list of [last round, identity]"),
 }
 _WEIGHTS: dict[str, _Rule] = {
     **dict.fromkeys(("path", "sha256"), _TEXT),
     "fresh": (_list_of_texts, "a list of texts"),
 }
 _ENTRIES: dict[str, _Rule] = {
-    **dict.fromkeys(("created", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
+    **dict.fromkeys(("created", "identity", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
     **dict.fromkeys(("versions", "files", "imported", "cluster"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
     **dict.fromkeys(("clients", "classes", "threads"), _COUNT),

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied
+from ..checkpoints.run_identity import identities_upto
 from .building import config_of, data_of, module_of, partition_of
 from .config import Config, merge
 from .engine import Engine
 from .engine_choice import with_engine
+from .identity import identity_of
 from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .local_training import refuse_single_samples
 from .memory import say_memory_of
@@ -85,8 +87,11 @@ def branch(
             "round": round,
             "created": run.info.get("created", ""),
             "history": history_upto(run, round),
+            "identities": identities_upto(run.info, round),
         },
     }
+    origin = run.identity or str(run.info.get("created", ""))
+    info["identity"] = identity_of(info, config, split, learnt, origin, str(round))
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force):
         copy_history(run, round, out)

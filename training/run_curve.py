@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checkpoints import Run
-from ..checkpoints.metrics import further, read_table, to_arrays
+from ..checkpoints.metrics import further
 from ..decomposition.factors.result import ErrorCurve
 from .curve_measures import MEASURES, TOTALS, Measure, measure_of
 
@@ -117,7 +117,7 @@ class Curve:
 
 def metrics_of(run: Run) -> dict[str, np.ndarray]:
     """As :meth:`Run.metrics`, but a run of another program may lack the table: its rounds have the numbers."""
-    return to_arrays(run.rounds, read_table(run.path / "metrics.csv"), lambda t: run.round(t).metrics)
+    return run.measures()
 
 
 def curve_of(run: Run) -> Curve:

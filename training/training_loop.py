@@ -27,6 +27,7 @@ from .cohort_room import Room
 from .config import Config
 from .engine import Engine
 from .engine_choice import engine_of, with_engine
+from .identity import identity_of
 from .lineage import branch_of, complete_history
 from .local_training import refuse_single_samples
 from .memory import say_memory_of
@@ -113,6 +114,7 @@ def train(
         "data": data.describe(),
         **({} if first.source is None else {"weights": first.source}),
     }
+    info["identity"] = identity_of(info, config, split, learnt)
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         watcher.begin(config.run.rounds, needed)

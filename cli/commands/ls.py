@@ -69,7 +69,7 @@ def listed(run: Run) -> dict[str, Any]:
 def row_of(run: Run) -> dict[str, Any]:
     """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
     config = run.config or {}
-    planned = config.get("run", {}).get("rounds")
+    planned = run.planned
     methods = [config.get(section, {}).get("method") for section in ("client", "server", "average")]
     plain_ones = ("sgd", "fma", "none")  # as in Config.title, without reading the methods' files
     special = dict.fromkeys(method for method in methods if method and method not in plain_ones)
@@ -95,7 +95,7 @@ def last_error(run: Run) -> str:
         return "-"
     last = run.rounds[-1]
     # a writer that was killed, and another program, may leave the row out
-    numbers = read_table(run.path / "metrics.csv").get(last) or run.round(last).metrics
+    numbers = read_table(run.path / "metrics.csv", run.identity).get(last) or run.round(last).metrics
     measured = [numbers.get(name) for name in ("averaged_test_error", "test_error")]
     return next((f"{100 * error:.1f} %" for error in measured if error is not None and not isnan(error)), "-")
 
@@ -133,7 +133,7 @@ def sampled_words(rounds: Sequence[Round]) -> str:
 def server_of(run: Run, rounds: Sequence[Round]) -> str:
     """How a recorded run's server came to its models, or why that is not known; "" where there is nothing to say."""
     table = run.path / "metrics.csv"
-    if server := described(read_table(table) if table.exists() else {}):
+    if server := described(read_table(table, run.identity) if table.exists() else {}):
         return server
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):
