@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 
 from .errors import FedscopeError
+from .hdf5_gate import DamagedError
 
 #: of the key in ``run.json``, and of the attribute of HDF5 files
 NAME = "identity"
@@ -77,6 +78,21 @@ def read_identity(file: Any) -> str | None:
     return value if isinstance(value, str) and len(value) <= 2 * _LENGTH else None
 
 
+class OtherRunError(DamagedError):
+    """A file that was written for another run.
+
+    Args:
+        path: of the file.
+        found: its identity; expected: what ``run.json`` says of the file.
+    """
+
+    def __init__(self, path: Path, found: str, expected: str) -> None:
+        own = f"its own is {expected[:SHOWN]}" if expected else "it says none of its own"
+        what = f"it says identity {found[:SHOWN]}, and of the run in this folder {own} (run.json)"
+        FedscopeError.__init__(self, f"{path} is of another run: {what}; restore the file from a copy of this run")
+        self.path, self.what = path, f"it is of another run: {what}; restore it from a copy of this run"
+
+
 def refuse_other_run(path: Path, found: str, expected: str) -> None:
     """Refuse a file that was written for another run.
 
@@ -86,11 +102,7 @@ def refuse_other_run(path: Path, found: str, expected: str) -> None:
         found: its identity; expected: what ``run.json`` says of the file.
 
     Raises:
-        FedscopeError: names the file and both.
+        OtherRunError: names the file and both.
     """
     if found and found != expected:
-        own = f"its own is {expected[:SHOWN]}" if expected else "it says no identity of its own"
-        raise FedscopeError(
-            f"{path} is of another run: it says identity {found[:SHOWN]}, and of the run in this folder {own} "
-            "(run.json); restore the file from a copy of this run"
-        )
+        raise OtherRunError(path, found, expected)

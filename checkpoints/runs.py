@@ -184,11 +184,15 @@ class Run:
             FedscopeError: a run from another program that has no such table.
         """
         self.require("metrics.csv")
-        return self.measures()
-
-    def measures(self) -> dict[str, np.ndarray]:
-        """As :meth:`metrics`; of a run without a table, the rounds have the numbers."""
         return to_arrays(self.rounds, self.table_rows(), lambda t: self.round(t).metrics)
+
+    def all_metrics(self) -> dict[str, np.ndarray]:
+        """As :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has none.
+
+        A run of another program may lack the table: its rounds have the numbers.
+        """
+        rounds = sorted({*self.rounds, *self.lacking})
+        return to_arrays(rounds, self.table_rows(), lambda t: self.round(t).metrics if t in self._there else {})
 
     def table_rows(self) -> dict[int, dict[str, float]]:
         """The rows of ``metrics.csv`` by round: those that were written for this run.
@@ -205,7 +209,7 @@ class Run:
                 f"{self.path / 'metrics.csv'} is another run's table, or damaged: none of its {strange} rows was written "
                 "for this run, so the numbers are those of the rounds' files; delete it, or restore it from a copy",
                 FedscopeWarning,
-                stacklevel=3,
+                stacklevel=1,  # so that it is said once
             )
         return rows
 
@@ -265,6 +269,24 @@ class Run:
             )
         if lacks:
             raise FedscopeError(f"{self.path} has no {part}, which this needs; restore it from a copy")
+
+
+def lacking_words(run: Run) -> str:
+    """A clause that names the rounds of a run that are gone; "" where none is."""
+    if not run.lacking:
+        return ""
+    several = "s" if len(run.lacking) > 1 else ""
+    return f"lacks round{several} {spans(run.lacking)}, which {'were' if several else 'was'} recorded"
+
+
+def tell_of_gaps(run: Run) -> None:
+    """Warn where rounds of a run are gone, before an answer about all of it."""
+    if gone := lacking_words(run):
+        warnings.warn(
+            f"{run.path} {gone}; restore the files from a copy, for what follows is without them",
+            FedscopeWarning,
+            stacklevel=1,  # so that it is said once
+        )
 
 
 def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:

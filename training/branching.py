@@ -23,6 +23,7 @@ from .pretrained import with_whole_path
 from .profile import Profile
 from .recording import disk_aside, disk_needed, refuse_small_disk
 from .registry import method_name
+from .run_checks import refuse_damaged
 from .run_state import Position, RunMemory, position_after
 from .training_loop import made_with, play, refuse_until, resolved
 
@@ -72,6 +73,7 @@ def branch(
     work = Engine(module, compute, profile, config.run.engine)
     federation = Federation.assemble(config, data, split, work)
     refuse_gaps(run, round)
+    refuse_damaged(run, range(1, round + 1))
     # All that the branch will read of its history is there, or it is refused before anything is made.
     position = position_after(run, round, config, federation.facts)
     _refuse_missing(run, position, config)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
 from ..checkpoints.hdf5_gate import DamagedError
-from ..checkpoints.metrics import read_table
+from ..checkpoints.metrics import Rows, read_rows
 from ..checkpoints.round_checks import check_round
 from ..checkpoints.runs import KEPT_PARTS, kept_rounds
 from .config import Config
@@ -56,6 +56,10 @@ def check_run(path: Path | str, report: Callable[[int, int], None] | None = None
         run = Run.open(path)
     except FedscopeError as error:
         return Soundness(0, 0, (), (("run.json", str(error)),))
+    try:
+        run.rounds  # noqa: B018 (refused where a file is called as no round's is)
+    except FedscopeError as error:
+        return Soundness(0, 0, (), (("rounds", str(error)),))
     faults = list(_beside(run))
     parts, broken = _parts(run)
     faults += broken
@@ -102,10 +106,14 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
         except FedscopeError as error:
             yield file, str(error)
     try:
-        rows = read_table(run.path / "metrics.csv")
+        table = read_rows(run.path / "metrics.csv", run.identity)
     except FedscopeError as error:
         yield "metrics.csv", str(error)
-        rows = {}
+        table = Rows({}, {}, 0, False)
+    if table.summed and table.strange:
+        which = "none of its rows was" if not table.own else f"{table.strange} of its rows were not"
+        yield "metrics.csv", f"{which} written for this run; delete it: what it lacks is taken from the rounds"
+    rows = table.own if table.summed else {**table.others, **table.own}
     for number in run.rounds:
         try:
             recorded = run.round(number).metrics
@@ -119,10 +127,8 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
                     f"it says {name} = {value!r} of round {number}, but the round's file says {there!r}; delete it: "
                     "what it lacks is taken from the rounds",
                 )
-    if not run.is_foreign:
-        for number in range(1, max(run.rounds, default=0)):
-            if number not in run.rounds:
-                yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
+    for number in run.lacking:
+        yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
     for part in KEPT_PARTS:
         for number in kept_rounds(run.path, part):
             if number not in run.rounds:
@@ -190,6 +196,25 @@ def refuse_contradictions(run: Run, round: int) -> None:
     """
     for what in contradictions(run, round, segments(run)):
         raise DamagedError(run.round(round).path, what)
+
+
+def refuse_damaged(run: Run, rounds: Sequence[int]) -> None:
+    """Refuse rounds that another run is to hold and are not what was written: each file's checksums, shapes and
+    identity, and of files that tell less than that, what must hold between their models.
+
+    Raises:
+        FedscopeError: names the first file, and what is wrong with it.
+    """
+    for number in rounds:
+        told = True
+        for place in run.files_of(number):
+            _ = place.models  # of another round or run, in its own words
+            checked = check_round(place)
+            if checked.faults and place.path.exists():  # or a training run has just ceased to need it
+                raise DamagedError(place.path, checked.faults[0])
+            told &= checked.checksums is not None and bool(place.identity)
+        if not told:
+            refuse_contradictions(run, number)
 
 
 def _at(parts: Sequence[tuple[float, Config]], round: int) -> Config:

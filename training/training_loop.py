@@ -37,7 +37,7 @@ from .pretrained import first_model, refuse_other_file, with_whole_path
 from .profile import ROUND, Profile, timed
 from .recording import disk_aside, disk_needed, refuse_small_disk
 from .recording_beside import Recording
-from .run_checks import refuse_contradictions
+from .run_checks import refuse_contradictions, refuse_damaged
 from .run_state import Position, RunMemory, position_after
 
 
@@ -220,7 +220,7 @@ def resume(
     work = Engine(module, compute, profile, kind if kind == "cohort" else engine_of(config, module, data))
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:
-            complete_history(writer.run)
+            complete_history(writer.run, refuse_damaged)
     with RunWriter.open(run.path) as writer:
         run = Run.open(path)  # what was there before the lock was ours may have grown
         federation = Federation.assemble(config, data, split, work)

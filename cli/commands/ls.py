@@ -69,7 +69,8 @@ def listed(run: Run) -> dict[str, Any]:
 def row_of(run: Run) -> dict[str, Any]:
     """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
     config = run.config or {}
-    planned = run.planned
+    last = run.rounds[-1] if run.rounds else 0
+    planned = run.planned if not run.is_foreign or last < (run.planned or 0) else None
     methods = [config.get(section, {}).get("method") for section in ("client", "server", "average")]
     plain_ones = ("sgd", "fma", "none")  # as in Config.title, without reading the methods' files
     special = dict.fromkeys(method for method in methods if method and method not in plain_ones)
@@ -80,7 +81,7 @@ def row_of(run: Run) -> dict[str, Any]:
         "partition": config.get("data", {}).get("partition", "-"),
         "clients": run.info.get("clients", "-"),
         "model": f"{config.get('model', {}).get('name') or run.info.get('model', '-')}, {run.layout.size:,} parameters",
-        "rounds": f"{run.rounds[-1] if run.rounds else 0}" + (f" of {planned}" if planned else ""),
+        "rounds": f"{last} of {planned}" if planned else f"{last}",
         "seed": config.get("run", {}).get("seed", "-"),
         "lr": config.get("client", {}).get("lr", "-"),
         "test error": last_error(run),
@@ -108,6 +109,7 @@ def describe(run: Run) -> dict[str, Any]:
     size, error = row.pop("size"), row.pop("test error")
     return {
         **row,
+        **({"missing rounds": spans(run.lacking)} if run.lacking else {}),
         "with clients": spans(one.number for one in rounds if one.has_clients) or "none",
         **({"sampled": sampled} if (sampled := sampled_words(rounds)) else {}),
         **(
