@@ -16,7 +16,7 @@ from .foreign_files import read_json
 from .metrics import write_table
 from .partition import Partition
 from .run_info import FORMAT, VERSION, sealed
-from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path, visible_rounds
+from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, visible_rounds
 from .weights import Layout
 
 #: what lies in a run's folder beside its rounds

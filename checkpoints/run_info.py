@@ -163,7 +163,7 @@ _ENTRIES: dict[str, _Rule] = {
     **dict.fromkeys(("created", "identity", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
     **dict.fromkeys(("versions", "files", "imported", "cluster"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
-    **dict.fromkeys(("clients", "classes", "threads"), _COUNT),
+    **dict.fromkeys(("clients", "classes", "threads", "rounds"), _COUNT),
     "data": (_DATA, "an object"),
     "weights": (_WEIGHTS, "an object"),
     "branch": (_BRANCH, "an object"),

@@ -30,12 +30,14 @@ class Soundness:
         rounds: how many there are; checksums: how many were compared.
         without: the rounds that have no checksums: recorded by another program, or by a fedscope before it wrote them.
         faults: what is wrong: the file, relative to the run's folder, and a clause.
+        torn: a clause on what an import that was interrupted did not come to; "" elsewhere.
     """
 
     rounds: int
     checksums: int
     without: tuple[int, ...]
     faults: tuple[tuple[str, str], ...]
+    torn: str = ""
 
 
 def check_run(path: Path | str, report: Callable[[int, int], None] | None = None) -> Soundness:
@@ -83,7 +85,19 @@ def check_run(path: Path | str, report: Callable[[int, int], None] | None = None
             faults += [(name, what) for what in _about_round(run, number, parts)]
     if report is not None:
         report(len(run.rounds), len(run.rounds))
-    return Soundness(len(run.rounds), sums, tuple(without), tuple(faults))
+    return Soundness(len(run.rounds), sums, tuple(without), tuple(faults), torn_words(run))
+
+
+def torn_words(run: Run) -> str:
+    """A clause on the rounds that an interrupted import did not come to; "" where it has all, or is none."""
+    last = run.rounds[-1] if run.rounds else 0
+    if not run.is_foreign or run.planned is None or last >= run.planned:
+        return ""
+    lacks = f"rounds {last + 1} to {run.planned} lack" if last + 1 < run.planned else f"round {run.planned} lacks"
+    return (
+        f"it has {last} of {run.planned} rounds, because its import was interrupted or is at work; {lacks}, and the same "
+        "command goes on with it"
+    )
 
 
 def _parts(run: Run) -> tuple[list[tuple[float, Config]], list[tuple[str, str]]]:

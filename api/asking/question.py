@@ -80,7 +80,9 @@ class Part(Generic[R]):
     def answer(self, work: Work) -> list[R]:
         """The results."""
         said = versions()
-        return list(self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work))
+        return list(
+            self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
+        )
 
     def release(self) -> None:
         """Forget the models and samples that were opened: they are not needed to draw, or for another part."""

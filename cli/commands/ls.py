@@ -187,12 +187,14 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
     """What the command prints of a run."""
     rounds = f"{found.rounds} round{'s' if found.rounds != 1 else ''}"
     if not found.faults:
-        yield f"{run}  sound: {rounds}, {words_of(found)}"
+        yield f"{run}  sound: {rounds}, {words_of(found)}{f'; but {found.torn}' if found.torn else ''}"
         return
     count = len(found.faults)
     yield f"{run}  damaged: {rounds}, {words_of(found)}, {count} fault{'s' if count != 1 else ''}"
     for file, what in found.faults:
         yield f"  {file}: {what}"
+    if found.torn:
+        yield f"  {found.torn}"
 
 
 def words_of(found: Soundness) -> str:
@@ -213,6 +215,7 @@ def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
         "rounds": found.rounds,
         "checksums": found.checksums,
         "without checksums": list(found.without),
+        **({"torn": found.torn} if found.torn else {}),
         "faults": [{"file": file, "what": what} for file, what in found.faults],
     }
 
