@@ -56,7 +56,8 @@ class Partition:
             identity: of the run that wrote it; None where that is not known.
 
         Raises:
-            FedscopeError: missing, truncated, foreign or newer; of another run; offsets, indices and counts that do not fit together.
+            FedscopeError: missing, truncated, foreign or newer; of another run; offsets, indices and counts that do not
+                fit together.
         """
         path = Path(path)
         with reading(path, None, VERSION, "a run's partition") as file:

@@ -142,6 +142,7 @@ _TEXT: _Rule = (_text, "text")
 _TEXTS: _Rule = (_texts, "an object of texts")
 _COUNT: _Rule = (_count, "a whole number from 1 on")
 _NATURAL: _Rule = (_natural, "a whole number from 0 on")
+_WHOLE: _Rule = (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number")
 _NUMBERS: _Rule = (_numbers, "a list of numbers")
 _DATA: dict[str, _Rule] = {
     **dict.fromkeys(("name", "path", "sha256", "file_sha256"), _TEXT),
@@ -170,15 +171,45 @@ _ENTRIES: dict[str, _Rule] = {
 }
 
 
+def refuse_no_settings(file: Path, config: Mapping[str, Any]) -> None:
+    """Make sure of what is read of a configuration by itself, before all of it is understood.
+
+    Raises:
+        FedscopeError: a section that is no table; a name, a number or a switch of another type.
+    """
+    _check(file, "", config, {**{name: ({}, "a section") for name in config}, **_SETTINGS})
+    for section, table in config.items():
+        for key, value in table.items():
+            if not (_plain(value) or (isinstance(value, list) and all(map(_plain, value)))):
+                raise FedscopeError(f"{file} says {section}.{key} = {_short(value)}, which no setting is; {_RESTORE}")
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= 40 else f"{said[:40]}..."
+
+
+#: of a configuration, what is read without understanding all of it
+_SETTINGS: dict[str, Any] = {
+    "data": ({"seed": _WHOLE, "partition": _TEXT, "clients": _COUNT}, "a section"),
+    "model": (dict.fromkeys(("name", "task"), _TEXT), "a section"),
+    **dict.fromkeys(("client", "server", "average"), ({"method": _TEXT}, "a section")),
+    "run": ({"seed": _WHOLE, "rounds": _COUNT}, "a section"),
+    "record": ({"compression": _TEXT}, "a section"),
+}
+
+
 def _check(file: Path, place: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for name, (rule, words) in known.items():
         if name not in found:
             continue
         value = found[name]
         if not (isinstance(value, dict) if isinstance(rule, dict) else rule(value)):
-            said = repr(value)
-            said = said if len(said) <= 40 else f"{said[:40]}..."
-            raise FedscopeError(f"{file} says {place}{name} = {said}, which should be {words}; {_RESTORE}")
+            raise FedscopeError(f"{file} says {place}{name} = {_short(value)}, which should be {words}; {_RESTORE}")
         if isinstance(rule, dict):
             _check(file, f"{name}.", value, rule)
 

@@ -18,7 +18,7 @@ from .metrics import read_rows, to_arrays
 from .partition import Partition
 from .rounds import Round, few_of
 from .run_identity import NAME, identity_of_round
-from .run_info import read_info, refuse_broken_seal
+from .run_info import read_info, refuse_broken_seal, refuse_no_settings
 from .weights import Layout
 
 KEPT_NAME = "kept"
@@ -77,8 +77,8 @@ class Run:
             own = round_path(self.path, int(name[:-3]))
             both = f", and {own.name} is there too" if own.name != name and own.exists() else ""
             raise FedscopeError(
-                f"{own.with_name(name)} is not what a run calls a round's file (00001.h5, 00002.h5, ...){both}; move it "
-                "away, or rename it if its round has no other file"
+                f"{own.with_name(name)} is not what a run calls a round's file (00001.h5, 00002.h5, ...){both}; move "
+                "it away, or rename it if its round has no other file"
             )
         return self._visible
 
@@ -120,7 +120,9 @@ class Run:
         if not os.path.lexists(path):
             return None
         refuse_broken_seal(self.path, path.name, self.info)
-        return read_toml(path, "a run's configuration", "restore it from a copy")
+        config = read_toml(path, "a run's configuration", "restore it from a copy")
+        refuse_no_settings(path, config)
+        return config
 
     @cached_property
     def partition(self) -> Partition | None:
@@ -197,8 +199,8 @@ class Run:
     def table_rows(self) -> dict[int, dict[str, float]]:
         """The rows of ``metrics.csv`` by round: those that were written for this run.
 
-        Where there are others alone, a :class:`FedscopeWarning` says so: the table is another run's, or damaged. Rows of
-        a run without an identity are compared with its first and last round's own numbers.
+        Where there are others alone, a :class:`FedscopeWarning` says so: the table is another run's, or damaged. Rows
+        of a run without an identity are compared with its first and last round's own numbers.
 
         Raises:
             FedscopeError: as :func:`~fedscope.checkpoints.metrics.read_rows`.
@@ -206,8 +208,9 @@ class Run:
         rows, strange, _ = self._table()
         if strange and not rows and self._visible:
             warnings.warn(
-                f"{self.path / 'metrics.csv'} is another run's table, or damaged: none of its {strange} rows was written "
-                "for this run, so the numbers are those of the rounds' files; delete it, or restore it from a copy",
+                f"{self.path / 'metrics.csv'} is another run's table, or damaged: none of its {strange} rows was "
+                "written for this run, so the numbers are those of the rounds' files; delete it, or restore it from a "
+                "copy",
                 FedscopeWarning,
                 stacklevel=1,  # so that it is said once
             )

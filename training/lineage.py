@@ -30,7 +30,10 @@ def branch_of(run: Run) -> Mapping[str, Any]:
 
 def segments(run: Run) -> list[tuple[float, Config]]:
     """The last round that each configuration made, and the configuration, oldest first; the run's own has no end."""
-    history = [(float(last), Config.recorded(tables)) for last, tables in branch_of(run)["history"]]
+    try:
+        history = [(float(last), Config.recorded(tables)) for last, tables in branch_of(run)["history"]]
+    except FedscopeError as error:
+        raise FedscopeError(f"{run.path / 'run.json'}, the history of the branch: {error}") from None
     return [*history, (inf, config_of(run))]
 
 

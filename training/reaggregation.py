@@ -299,8 +299,8 @@ def _begin(
     kept = RunMemory(run).kept(number - 1).server
     if number - 1 in run.lacking:
         raise FedscopeError(
-            f"--from-state: {run.path} {lacking_words(run)}, so what {name} kept after round {number - 1} is gone; restore "
-            "its file from a copy, or leave --from-state out"
+            f"--from-state: {run.path} {lacking_words(run)}, so what {name} kept after round {number - 1} is gone; "
+            "restore its file from a copy, or leave --from-state out"
         )
     if missing := sorted(fresh.keys() - kept.keys()):
         raise FedscopeError(

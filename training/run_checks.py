@@ -95,8 +95,8 @@ def torn_words(run: Run) -> str:
         return ""
     lacks = f"rounds {last + 1} to {run.planned} lack" if last + 1 < run.planned else f"round {run.planned} lacks"
     return (
-        f"it has {last} of {run.planned} rounds, because its import was interrupted or is at work; {lacks}, and the same "
-        "command goes on with it"
+        f"it has {last} of {run.planned} rounds, because its import was interrupted or is at work; {lacks}, and the "
+        "same command goes on with it"
     )
 
 

@@ -90,8 +90,8 @@ class Part(Generic[R]):
 
 
 def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of the runs
-    that are named in its settings; nothing where none is."""
+    """What a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of the
+    runs that are named in its settings; nothing where none is."""
     runs = settings.get("run")
     named = [one["path"] for one in (runs if isinstance(runs, list) else [runs]) if isinstance(one, dict)]
     missing = {path: list(gone) for path in named if (gone := Run.open(path).lacking)}

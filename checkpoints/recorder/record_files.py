@@ -166,8 +166,8 @@ def _refuse_another_import(
             differs = differs or "--samples"
     if differs:
         raise FedscopeError(
-            f"{torn.path} holds {len(torn.rounds)} of {torn.planned} rounds of an import that was interrupted, with other "
-            f"{differs}; give what it was begun with to go on with it, --force to replace it, or another --out"
+            f"{torn.path} holds {len(torn.rounds)} of {torn.planned} rounds of an import that was interrupted, with "
+            f"other {differs}; give what it was begun with to go on with it, --force to replace it, or another --out"
         )
 
 

@@ -25,8 +25,8 @@ def refuse_missing(run: Run, rounds: Sequence[int], window: int) -> None:
         return
     if missing in run.lacking:
         raise FedscopeError(
-            f"{run.path} {lacking_words(run)}; the mean of the last {window} in round {needed[missing]} needs the global "
-            f"model of round {missing}: restore its file from a copy, or give other --rounds or --windows"
+            f"{run.path} {lacking_words(run)}; the mean of the last {window} in round {needed[missing]} needs the "
+            f"global model of round {missing}: restore its file from a copy, or give other --rounds or --windows"
         )
     first = last = run.rounds[-1]  # which always has its global
     while first > 1 and has_global(run, first - 1):
