@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError
-from .hdf5 import check_version, reading, writing
+from .hdf5 import attribute, check_version, reading, writing
 from .hdf5_gate import read_array
 from .run_identity import NAME, read_identity, refuse_other_run
 
@@ -63,7 +63,8 @@ class Partition:
         with reading(path, None, VERSION, "a run's partition") as file:
             if "offsets" not in file or "indices" not in file:
                 raise FedscopeError(f"{path} is not a run's partition: it has no offsets and indices")
-            check_version(path, file.attrs.get("version", VERSION), VERSION)
+            version = attribute(file, "version")
+            check_version(path, VERSION if version is None else version, VERSION)
             if identity is not None:
                 refuse_other_run(path, read_identity(file) or "", identity)
             clients = _read_ragged(path, file, "")

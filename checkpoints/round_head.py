@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from .errors import listed
+from .hdf5 import attribute
 from .hdf5_gate import Gate
 from .metrics import from_json
 from .round_reading import RoundFile
@@ -148,14 +149,12 @@ def _refuse_another_round(file: RoundFile, number: int) -> None:
         if file.has_table:
             raise file.gate.damaged("it lacks its number")
         return
-    attribute = h5py.h5a.open(file.file.id, b"round")
-    if attribute.shape != () or attribute.dtype.kind not in "iu":
+    found = attribute(file.file, "round")
+    if not isinstance(found, int) or isinstance(found, bool):
         raise file.gate.damaged("its number is none")
-    found = np.zeros((), np.int64)
-    attribute.read(found)
     if found != number:
         raise file.gate.damaged(f"it holds round {found}, though its name says {number}")
-    file.verify_attribute("@round", found)
+    file.verify_attribute("@round", np.array(found, np.int64))
 
 
 def _refuse_another_run(file: RoundFile, expected: str | None) -> None:
@@ -177,7 +176,7 @@ def _metrics(file: RoundFile) -> dict[str, float | int | None]:
         return {}
     text: Any = ""
     if h5py.h5a.open(file.file.id, b"metrics").get_storage_size() <= _LONGEST:
-        text = file.file.attrs["metrics"]
+        text = attribute(file.file, "metrics")
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise file.gate.damaged("its metrics are not a text of numbers")
     file.verify_attribute("@metrics", text)

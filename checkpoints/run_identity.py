@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 from .errors import FedscopeError
+from .hdf5 import attribute
 from .hdf5_gate import DamagedError
 
 #: of the key in ``run.json``, and of the attribute of HDF5 files
@@ -66,16 +65,10 @@ def identities_upto(info: Mapping[str, Any], number: int) -> list[list[Any]]:
 
 def read_identity(file: Any) -> str | None:
     """The identity in an open HDF5 file; "" where there is none, None where what stands there is no text of one."""
-    if not h5py.h5a.exists(file.id, NAME.encode()):
+    value = attribute(file, NAME)
+    if value is None:
         return ""
-    attribute = h5py.h5a.open(file.id, NAME.encode())
-    if attribute.shape != () or h5py.check_string_dtype(attribute.dtype) is None:
-        return None
-    try:
-        value = file.attrs[NAME]
-    except (OSError, ValueError, TypeError):
-        return None
-    return value if isinstance(value, str) and len(value) <= 2 * _LENGTH else None
+    return value if isinstance(value, str) and len(value) <= 2 * _LENGTH and value.isalnum() else None
 
 
 class OtherRunError(DamagedError):

@@ -58,7 +58,7 @@ def test_every_value_at_every_place_is_taken_or_refused(name: str, read: Callabl
     assert min(taken, refused) > 10
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(place=st.sampled_from([place for name, place in PLACES if name == "ima"]), value=st.sampled_from(VALUES))
 def test_a_run_with_such_a_configuration_is_read_or_refused(
     recorded: Any, tmp_path_factory: pytest.TempPathFactory, place: tuple[str, ...], value: Any
