@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import xxhash
 
 from .durable import write_durably
@@ -48,12 +50,12 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
         except OSError as error:
             raise FedscopeError(_unreadable(path, what, error)) from error
         try:
-            found = file.attrs.get("format")
-            if format is not None and found != format:
-                says = "does not say its format" if found is None else f"says {found!r}"
+            found = attribute(file, "format") if format is not None else None
+            if found != format:
+                says = "does not say its format" if found is None else f"says {str(found)[:40]!r}"
                 raise FedscopeError(f'{path} is not {what}: it {says}, not "{format}"')
             if format is not None:
-                check_version(path, file.attrs.get("version"), version)
+                check_version(path, attribute(file, "version"), version)
             yield file
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             raise FedscopeError(f"{path} is damaged: {_first_line(error)}; restore it from a copy") from error
@@ -158,19 +160,43 @@ class _Sink(io.RawIOBase):
         super().close()
 
 
+class Neither:
+    """What stands in an attribute that is no text and no number."""
+
+    def __str__(self) -> str:
+        return "neither text nor a number"
+
+
+def attribute(item: Any, name: str) -> str | int | float | Neither | None:
+    """What an attribute says: a text or a number, whatever was written there; None where there is none.
+
+    Args:
+        item: h5py's file, group or dataset.
+    """
+    try:
+        if not h5py.h5a.exists(item.id, name.encode()):
+            return None
+        value = item.attrs[name] if h5py.h5a.open(item.id, name.encode()).shape == () else None
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowError):  # of a type that NumPy has not
+        return Neither()
+    value = value.item() if isinstance(value, np.generic) else value
+    value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return value if isinstance(value, str | int | float) else Neither()
+
+
 def check_version(path: Path, found: Any, known: int) -> None:
     """Refuse what a newer fedscope wrote.
 
     Raises:
         FedscopeError: newer than ``known``, or no version at all.
     """
-    try:
-        number = int(found)
-    except (TypeError, ValueError):
-        raise FedscopeError(f"{path} has version {found!r}, no whole number; it is damaged or foreign") from None
+    whole = isinstance(found, int | np.integer) and not isinstance(found, bool)
+    if not whole and not (isinstance(found, float | np.floating) and math.isfinite(found) and found == int(found)):
+        raise FedscopeError(f"{path} has version {str(found)[:40]!r}, no whole number; it is damaged or foreign")
+    number = int(found)
     if number > known:
         raise FedscopeError(
-            f"{path} has version {number} of its format, but this fedscope reads versions up to {known}; "
+            f"{path} has version {str(number)[:40]} of its format, but this fedscope reads versions up to {known}; "
             "upgrade it: pip install --upgrade fedscope"
         )
 

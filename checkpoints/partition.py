@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError
-from .hdf5 import check_version, reading, writing
+from .hdf5 import attribute, check_version, reading, writing
 from .hdf5_gate import read_array
+from .run_identity import NAME, read_identity, refuse_other_run
 
 FORMAT, VERSION = "fedscope-partition", 1
 _RESTORE = "restore it from a copy"
@@ -32,27 +33,40 @@ class Partition:
     test: tuple[np.ndarray, ...] | None
     label_counts: np.ndarray
 
-    def save(self, path: Path | str) -> None:
-        """Write ``offsets [N+1], indices [n], label_counts`` and if there are any ``test_offsets, test_indices``."""
+    def save(self, path: Path | str, identity: str = "") -> None:
+        """Write ``offsets [N+1], indices [n], label_counts`` and if there are any ``test_offsets, test_indices``.
+
+        Args:
+            identity: of the run, where it has one.
+        """
         with writing(path) as file:
             file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
+            if identity:
+                file.attrs[NAME] = identity
             _write_ragged(file, "", self.clients)
             if self.test is not None:
                 _write_ragged(file, "test_", self.test)
             file["label_counts"] = np.asarray(self.label_counts, dtype=np.int64)
 
     @classmethod
-    def load(cls, path: Path | str) -> Partition:
+    def load(cls, path: Path | str, identity: str | None = None) -> Partition:
         """Read what :meth:`save` wrote; a file of another program needs the data sets only.
 
+        Args:
+            identity: of the run that wrote it; None where that is not known.
+
         Raises:
-            FedscopeError: missing, truncated, foreign or newer; offsets, indices and counts that do not fit together.
+            FedscopeError: missing, truncated, foreign or newer; of another run; offsets, indices and counts that do not
+                fit together.
         """
         path = Path(path)
         with reading(path, None, VERSION, "a run's partition") as file:
             if "offsets" not in file or "indices" not in file:
                 raise FedscopeError(f"{path} is not a run's partition: it has no offsets and indices")
-            check_version(path, file.attrs.get("version", VERSION), VERSION)
+            version = attribute(file, "version")
+            check_version(path, VERSION if version is None else version, VERSION)
+            if identity is not None:
+                refuse_other_run(path, read_identity(file) or "", identity)
             clients = _read_ragged(path, file, "")
             test = _read_ragged(path, file, "test_") if "test_offsets" in file else None
             counts = read_array(path, file, "label_counts", "iu", 2)

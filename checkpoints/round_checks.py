@@ -74,8 +74,8 @@ def _compare(file: RoundFile, path: str, clients: np.ndarray, faults: list[str])
 def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
     """Look at all that the file says of itself as its readers do, and return how many checksums attributes had."""
     try:
-        there = read_names(file, round_.number)
-        head = read_head(file, round_.number, round_.population)
+        there = read_names(file, round_.number, round_.identity)
+        head = read_head(file, round_.number, round_.population, round_.identity)
     except FedscopeError as error:
         faults.append(_clause(error))
         return 0

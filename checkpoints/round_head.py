@@ -10,10 +10,12 @@ import h5py
 import numpy as np
 
 from .errors import listed
+from .hdf5 import attribute
 from .hdf5_gate import Gate
 from .metrics import from_json
 from .round_reading import RoundFile
 from .round_writing import SAMPLED, SAMPLED_IDS
+from .run_identity import NAME, read_identity, refuse_other_run
 
 #: the kinds of numbers of each column, and the type it is read as
 COLUMNS: dict[str, tuple[str, type]] = {
@@ -48,28 +50,33 @@ class Head:
     sampled_ids: np.ndarray | None
 
 
-def read_names(file: RoundFile, number: int) -> frozenset[str]:
+def read_names(file: RoundFile, number: int, identity: str | None = None) -> frozenset[str]:
     """What a round's file holds, by name; nothing of it is read.
 
+    Args:
+        identity: of the run that wrote it; None where that is not known.
+
     Raises:
-        FedscopeError: damaged; another round's file.
+        FedscopeError: damaged; another round's file, or another run's.
     """
     there = frozenset(file.names(""))
     _refuse_another_round(file, number)
+    _refuse_another_run(file, identity)
     return there
 
 
-def read_head(file: RoundFile, number: int, population: int | None) -> Head:
+def read_head(file: RoundFile, number: int, population: int | None, identity: str | None = None) -> Head:
     """Read and check a head.
 
     Args:
         number: of the round, as the file's name says.
         population: N, where the run says it.
+        identity: as of :func:`read_names`.
 
     Raises:
-        FedscopeError: damaged; another round's file.
+        FedscopeError: damaged; another round's file, or another run's.
     """
-    there = read_names(file, number)
+    there = read_names(file, number, identity)
     columns = {name: _column(file, name) if name in there else None for name in COLUMNS}
     refuse_columns(file.gate, columns, population)
     states = file.names("state") if "state" in there else []
@@ -142,14 +149,24 @@ def _refuse_another_round(file: RoundFile, number: int) -> None:
         if file.has_table:
             raise file.gate.damaged("it lacks its number")
         return
-    attribute = h5py.h5a.open(file.file.id, b"round")
-    if attribute.shape != () or attribute.dtype.kind not in "iu":
+    found = attribute(file.file, "round")
+    if not isinstance(found, int) or isinstance(found, bool):
         raise file.gate.damaged("its number is none")
-    found = np.zeros((), np.int64)
-    attribute.read(found)
     if found != number:
         raise file.gate.damaged(f"it holds round {found}, though its name says {number}")
-    file.verify_attribute("@round", found)
+    file.verify_attribute("@round", np.array(found, np.int64))
+
+
+def _refuse_another_run(file: RoundFile, expected: str | None) -> None:
+    found = read_identity(file.file)
+    if found is None:
+        raise file.gate.damaged("its identity is not a text of letters")
+    if found:
+        file.verify_attribute(f"@{NAME}", found)
+    elif file.has_table and f"@{NAME}" in file.table.places:
+        raise file.gate.damaged("it does not say any more of which run it is")
+    if expected is not None:
+        refuse_other_run(file.path, found, expected)
 
 
 def _metrics(file: RoundFile) -> dict[str, float | int | None]:
@@ -159,7 +176,7 @@ def _metrics(file: RoundFile) -> dict[str, float | int | None]:
         return {}
     text: Any = ""
     if h5py.h5a.open(file.file.id, b"metrics").get_storage_size() <= _LONGEST:
-        text = file.file.attrs["metrics"]
+        text = attribute(file.file, "metrics")
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise file.gate.damaged("its metrics are not a text of numbers")
     file.verify_attribute("@metrics", text)

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from .errors import FedscopeError
+from .hdf5 import attribute
 from .hdf5_gate import Stored
 from .round_reading import RoundFile
 from .round_writing import CLIENTS, SAMPLED, decode, is_encoded
@@ -119,7 +120,7 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
         return file.gate.dataset(path, bits.dtype, shape), bits
     if not file.gate.has(path) or not _is_coded(file, path):
         return file.gate.dataset(path, np.dtype(entry.stored or entry.dtype), shape), None
-    encoding = file.file[path].attrs["encoding"]
+    encoding = attribute(file.file[path], "encoding")
     if not isinstance(encoding, str) or encoding != "delta":
         raise FedscopeError(
             f"{file.path}: {path} is encoded as {encoding!r:.40}, which this fedscope does not know; upgrade it: "
@@ -153,7 +154,7 @@ def _kind(file: RoundFile, path: str) -> str:
         raise file.gate.damaged(f"it lacks {path}")
     kind = ""
     if h5py.h5a.exists(file.file.id, b"kind", obj_name=path.encode()):
-        kind = str(file.file[path].attrs["kind"])
+        kind = str(attribute(file.file[path], "kind"))
         file.verify_attribute(f"{path}@kind", kind)
     elif file.has_table and f"{path}@kind" in file.table.places:
         raise file.gate.damaged(f"{path} does not say any more of what kind it is")

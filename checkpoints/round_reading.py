@@ -14,7 +14,7 @@ import numpy as np
 from . import checksums
 from .checksums import KIND, NONE, VERIFIED, Identity, Table
 from .errors import FedscopeError
-from .hdf5 import descriptor_of, reading
+from .hdf5 import attribute, descriptor_of, reading
 from .hdf5_gate import Gate, Stored
 from .round_writing import FORMAT, VERSION
 from .weights import Layout
@@ -107,12 +107,8 @@ class RoundFile:
             raise self.gate.damaged(f"{checksums.NAME} is not a table of checksums")
         records = np.empty(found.shape, found.dtype)
         found.id.read(h5py.h5s.ALL, h5py.h5s.ALL, records, mtype=found.id.get_type())
-        own = np.zeros((), np.uint64)
-        if h5py.h5a.exists(found.id, KIND.encode()):
-            attribute = h5py.h5a.open(found.id, KIND.encode())
-            if attribute.shape == () and attribute.dtype.kind == "u":
-                attribute.read(own)
-        if int(own) != checksums.own_checksum(records):
+        own = attribute(self.file[checksums.NAME], KIND)
+        if own != checksums.own_checksum(records):
             raise self.gate.damaged("its table of checksums is not what was written")
         return Table(records)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from . import run_identity
 from .checksums import Sums
 from .hdf5 import writing
 from .metrics import Metrics, to_json
@@ -69,12 +70,14 @@ def write_round(
     record: RoundRecord,
     compression: Literal["none", "delta"] = "none",
     layout: Layout | None = None,
+    identity: str = "",
 ) -> None:
     """Write a round's file durably, with its checksums; nothing is copied on the way to it, and it is never changed.
 
     Args:
         compression: ``delta`` stores float32 clients as bit-exact differences from ``start`` with shuffle + gzip-1.
         layout: of the run, where the record holds no model that would tell it.
+        identity: of the run, where it has one.
     """
     models = (record.start, record.global_, record.averaged)
     others = (record.clients, record.sampled)
@@ -82,7 +85,7 @@ def write_round(
     compress, sums = compression == "delta", Sums(np.asarray(record.client_ids))
     with writing(path) as file:
         columns = {name: getattr(record, name) for name in _COLUMNS}
-        write_head(file, record.round, record.metrics, columns, sums)
+        write_head(file, record.round, record.metrics, columns, sums, identity)
         if record.all_client_test_error is not None:
             values = np.asarray(record.all_client_test_error, dtype="f8")
             sums.add(file.create_dataset("all_client_test_error", data=values), values)
@@ -104,12 +107,22 @@ def write_round(
         sums.write(file)
 
 
-def write_head(file: Any, number: int, metrics: Metrics, columns: Mapping[str, np.ndarray | None], sums: Sums) -> None:
+def write_head(
+    file: Any,
+    number: int,
+    metrics: Metrics,
+    columns: Mapping[str, np.ndarray | None],
+    sums: Sums,
+    identity: str = "",
+) -> None:
     """Write what a round's file says of itself, its numbers, and the columns of its clients but those that are None."""
     file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
     file.attrs["round"], file.attrs["metrics"] = number, to_json(metrics)
     sums.add_attribute(file, "round", number)
     sums.add_attribute(file, "metrics", to_json(metrics))
+    if identity:
+        file.attrs[run_identity.NAME] = identity
+        sums.add_attribute(file, run_identity.NAME, identity)
     for name, dtype in _COLUMNS.items():
         if (column := columns.get(name)) is not None:
             values = np.asarray(column, dtype=dtype)

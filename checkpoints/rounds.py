@@ -26,10 +26,19 @@ class Round:
         layout: of the run's models.
         run_label: how to call the run in sentences, ``runs/ima``.
         population: N, the run's clients, where it says so: a round has no others.
+        identity: of the run that wrote it, "" for one that has none; None where that is not known.
     """
 
-    def __init__(self, path: Path | str, layout: Layout, run_label: str, population: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        layout: Layout,
+        run_label: str,
+        population: int | None = None,
+        identity: str | None = None,
+    ) -> None:
         self.path, self.layout, self.run_label, self.population = Path(path), layout, run_label, population
+        self.identity = identity
 
     def __repr__(self) -> str:
         return f"Round({self.label})"
@@ -48,13 +57,13 @@ class Round:
     def _names(self) -> frozenset[str]:
         """What there is: all that a list of many rounds asks for."""
         with open_round(self.path, self.layout) as file:
-            return read_names(file, self.number)
+            return read_names(file, self.number, self.identity)
 
     @cached_property
     def _head(self) -> Head:
         """All that is small: a round's file never changes."""
         with open_round(self.path, self.layout) as file:
-            return read_head(file, self.number, self.population)
+            return read_head(file, self.number, self.population, self.identity)
 
     @contextmanager
     def open(self, *, stacked: bool = False, group: str = CLIENTS) -> Iterator[RoundFile]:

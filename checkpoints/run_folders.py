@@ -17,7 +17,7 @@ from .metrics import write_table
 from .own_files import refuse_linked
 from .partition import Partition
 from .run_info import FORMAT, VERSION, sealed
-from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path, visible_rounds
+from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, visible_rounds
 from .weights import Layout
 
 #: what lies in a run's folder beside its rounds
@@ -95,10 +95,10 @@ def fill_run(
     if config is not None:
         _write_config(path / "config.toml", config)
     if partition is not None:
-        partition.save(path / "partition.h5")
+        partition.save(path / "partition.h5", info.get("identity", ""))
     if keep is not None:
         keep(path)
-    write_table(path / "metrics.csv", ())
+    write_table(path / "metrics.csv", (), info.get("identity", ""))
     with write_durably(path / "run.json") as temporary:
         head = {"format": FORMAT, "version": VERSION}
         said = sealed(path, {**head, **info, **head})
@@ -145,8 +145,9 @@ def remove_run(path: Path) -> None:
         if name == "run.json":
             sync(path)
     if (path / "rounds").is_dir():
-        for number in visible_rounds(path):
-            round_path(path, number).unlink(missing_ok=True)
+        for file in (path / "rounds").glob("*.h5"):
+            if file.stem.isdecimal():  # whatever a round's file was called
+                file.unlink(missing_ok=True)
         sweep_temporaries(path / "rounds")
     for part in KEPT_PARTS:
         for number in kept_rounds(path, part):

@@ -122,6 +122,13 @@ def _history(value: Any) -> bool:
     )
 
 
+def _identities(value: Any) -> bool:
+    """A list of [last round, identity]."""
+    return isinstance(value, list) and all(
+        isinstance(past, list) and len(past) == 2 and _count(past[0]) and _text(past[1]) for past in value
+    )
+
+
 def _texts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_text, value.values()))
 
@@ -144,6 +151,7 @@ _TEXT: _Rule = (_text, "text")
 _TEXTS: _Rule = (_texts, "an object of texts")
 _COUNT: _Rule = (_count, "a whole number from 1 on")
 _NATURAL: _Rule = (_natural, "a whole number from 0 on")
+_WHOLE: _Rule = (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number")
 _NUMBERS: _Rule = (_numbers, "a list of numbers")
 _METHOD: dict[str, _Rule] = {
     "method": _TEXT,
@@ -161,20 +169,53 @@ _BRANCH: dict[str, _Rule] = {
     **dict.fromkeys(("run", "created"), _TEXT),
     "round": _NATURAL,
     "history": (_history, "a list of [last round, configuration]"),
+    "identities": (_identities, "a list of [last round, identity]"),
 }
 _WEIGHTS: dict[str, _Rule] = {
     **dict.fromkeys(("path", "sha256"), _TEXT),
     "fresh": (_list_of_texts, "a list of texts"),
 }
 _ENTRIES: dict[str, _Rule] = {
-    **dict.fromkeys(("created", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
+    **dict.fromkeys(("created", "identity", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
     **dict.fromkeys(("versions", "files", "imported", "cluster"), _TEXTS),
     "layout": (lambda value: isinstance(value, list), "a list"),
-    **dict.fromkeys(("clients", "classes", "threads"), _COUNT),
+    **dict.fromkeys(("clients", "classes", "threads", "rounds"), _COUNT),
     "data": (_DATA, "an object"),
     "weights": (_WEIGHTS, "an object"),
     "branch": (_BRANCH, "an object"),
     **_METHOD,
+}
+
+
+def refuse_no_settings(file: Path, config: Mapping[str, Any]) -> None:
+    """Make sure of what is read of a configuration by itself, before all of it is understood.
+
+    Raises:
+        FedscopeError: a section that is no table; a name, a number or a switch of another type.
+    """
+    _check(file, "", config, {**{name: ({}, "a section") for name in config}, **_SETTINGS})
+    for section, table in config.items():
+        for key, value in table.items():
+            if not (_plain(value) or (isinstance(value, list) and all(map(_plain, value)))):
+                raise FedscopeError(f"{file} says {section}.{key} = {_short(value)}, which no setting is; {_RESTORE}")
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= 40 else f"{said[:40]}..."
+
+
+#: of a configuration, what is read without understanding all of it
+_SETTINGS: dict[str, Any] = {
+    "data": ({"seed": _WHOLE, "partition": _TEXT, "clients": _COUNT}, "a section"),
+    "model": (dict.fromkeys(("name", "task"), _TEXT), "a section"),
+    **dict.fromkeys(("client", "server", "average"), ({"method": _TEXT}, "a section")),
+    "run": ({"seed": _WHOLE, "rounds": _COUNT}, "a section"),
+    "record": ({"compression": _TEXT}, "a section"),
 }
 
 
@@ -184,9 +225,7 @@ def _check(file: Path, place: str, found: Mapping[str, Any], known: Mapping[str,
             continue
         value = found[name]
         if not (isinstance(value, dict) if isinstance(rule, dict) else rule(value)):
-            said = repr(value)
-            said = said if len(said) <= 40 else f"{said[:40]}..."
-            raise FedscopeError(f"{file} says {place}{name} = {said}, which should be {words}; {_RESTORE}")
+            raise FedscopeError(f"{file} says {place}{name} = {_short(value)}, which should be {words}; {_RESTORE}")
         if isinstance(rule, dict):
             _check(file, f"{name}.", value, rule)
 

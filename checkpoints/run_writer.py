@@ -72,7 +72,9 @@ class RunWriter:
             for part in KEPT_PARTS:
                 writer.forget(part, run.rounds)
             if not run.is_foreign or os.path.lexists(path / "metrics.csv"):
-                writer._further = mend_table(path / "metrics.csv", run.rounds, lambda t: run.round(t).metrics)
+                lacking = {t for t in run.lacking if t < writer.last}  # later ones are played again
+                lost = {t: row for t, row in run.table_rows().items() if t in lacking} if lacking else {}
+                writer._mend(run, lost)
         except BaseException:
             writer.close()
             raise
@@ -104,7 +106,9 @@ class RunWriter:
         rounds = self.path / "rounds"
         rounds.mkdir(exist_ok=True)
         with _room(self):
-            write_round(round_path(self.path, record.round), record, self._compression, self.run.layout)
+            write_round(
+                round_path(self.path, record.round), record, self._compression, self.run.layout, self.run.identity
+            )
             self.last = record.round
             self._add_row(record.round, record.metrics)
 
@@ -119,11 +123,14 @@ class RunWriter:
     def _add_row(self, number: int, metrics: Metrics) -> None:
         table = self.path / "metrics.csv"
         if set(further([metrics])) <= set(self._further):
-            append_row(table, number, metrics, self._further)
+            append_row(table, number, metrics, self._further, self.run.identity)
             return
         # the first round that has such columns: of a run, or after a branch's history
-        run = Run.open(self.path)
-        self._further = mend_table(table, run.rounds, lambda t: run.round(t).metrics)
+        self._mend(Run.open(self.path))
+
+    def _mend(self, run: Run, lost: Mapping[int, Metrics] | None = None) -> None:
+        table = self.path / "metrics.csv"
+        self._further = mend_table(table, run.rounds, lambda t: run.round(t).metrics, run.identity, lost)
 
     def keep(self, record: RoundRecord, part: str) -> None:
         """Keep what a resume needs of a round and its file leaves out; call it before the round's :meth:`write`.
@@ -137,7 +144,7 @@ class RunWriter:
             sync(self.path)
             sync(self.path / KEPT_NAME)
         with _room(self):
-            write_round(path, record, layout=self.run.layout)
+            write_round(path, record, layout=self.run.layout, identity=self.run.identity)
 
     def forget(self, part: str, needed: Collection[int]) -> None:
         """Remove a part of what was kept of all other rounds; call it after a round's :meth:`write`."""

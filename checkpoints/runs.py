@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +14,11 @@ import numpy as np
 
 from .errors import FedscopeError, FedscopeWarning, spans
 from .foreign_files import read_toml, real_path
-from .metrics import read_table, to_arrays
+from .metrics import read_rows, to_arrays
 from .partition import Partition
 from .rounds import Round, few_of
-from .run_info import read_info, refuse_broken_seal
+from .run_identity import NAME, identity_of_round
+from .run_info import read_info, refuse_broken_seal, refuse_no_settings
 from .visible_text import visible
 from .weights import Layout
 
@@ -36,7 +39,7 @@ class Run:
         path: its folder.
         info: ``run.json``.
         layout: of its models.
-        rounds: the numbers of the rounds that are there, ascending.
+        identity: which run it is: an identity that its files bear too; "" for one that has none.
     """
 
     def __init__(self, path: Path, info: dict[str, Any]) -> None:
@@ -46,8 +49,9 @@ class Run:
         except FedscopeError as error:
             raise FedscopeError(f"{path / 'run.json'}: {error}; restore it from a copy") from None
         self.layout = layout.widened() if self.is_foreign else layout
-        self.rounds = visible_rounds(path)
-        self._there = frozenset(self.rounds)
+        self.identity: str = info.get(NAME, "")
+        self._visible, self._misnamed = _look(path / "rounds")
+        self._there = frozenset(self._visible)
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
@@ -60,7 +64,50 @@ class Run:
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:
-        return f"Run({visible(self.path)}, rounds {spans(self.rounds) or 'none'})"
+        return f"Run({visible(self.path)}, rounds {spans(self._visible) or 'none'})"
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The numbers of the rounds that are there, ascending.
+
+        Raises:
+            FedscopeError: a file that is called as a round's file is not, of which nobody can tell whether it is one.
+        """
+        if self._misnamed:
+            name = self._misnamed[0]
+            own = round_path(self.path, int(name[:-3]))
+            both = f", and {own.name} is there too" if own.name != name and own.exists() else ""
+            raise FedscopeError(
+                f"{own.with_name(name)} is not what a run calls a round's file (00001.h5, 00002.h5, ...){both}; move "
+                "it away, or rename it if its round has no other file"
+            )
+        return self._visible
+
+    @cached_property
+    def planned(self) -> int | None:
+        """How many rounds the run is to have; None where nothing says it: a loop of its own may always go on."""
+        settings = (self.config or {}).get("run")
+        rounds = settings.get("rounds") if isinstance(settings, dict) else self.info.get("rounds")
+        if rounds is None and "imported" in self.info:
+            rounds = _imported_rounds(self.info["imported"])
+        return rounds if isinstance(rounds, int) and not isinstance(rounds, bool) else None
+
+    @cached_property
+    def lacking(self) -> tuple[int, ...]:
+        """The rounds that were recorded and are not there any more, ascending: those before a later one, and those of
+        which ``metrics.csv`` has a row.
+
+        Runs of other programs may record some rounds only: of them nothing is known to be gone.
+        """
+        numbered = not self.is_foreign or bool(self.identity)  # from 1 on, without a gap
+        recorded = set(range(1, self.rounds[-1])) if numbered and self.rounds else set()
+        try:
+            rows, _, summed = self._table()
+        except FedscopeError:  # said where its numbers are wanted
+            rows, summed = {}, False
+        if numbered or summed:
+            recorded |= rows.keys()
+        return tuple(sorted(recorded - self._there))
 
     @property
     def name(self) -> str:
@@ -78,6 +125,7 @@ class Run:
             return None
         refuse_broken_seal(self.path, path.name, self.info)
         config = read_toml(path, "a run's configuration", "restore it from a copy")
+        refuse_no_settings(path, config)
         ours, data = self.info.get("data", {}).get("name"), config.get("data")
         theirs = data.get("name") if isinstance(data, dict) else None
         if ours is not None and theirs is not None and ours != theirs:
@@ -100,7 +148,7 @@ class Run:
         if not os.path.lexists(path):
             return None
         refuse_broken_seal(self.path, path.name, self.info)
-        partition, data = Partition.load(path), self.info.get("data", {})
+        partition, data = Partition.load(path, self.identity), self.info.get("data", {})
         classes = self.info.get("classes")
         if partition.label_counts.shape[1] == 1 and (self.config or {}).get("model", {}).get("task") is not None:
             classes = None  # of a task without classes, whose samples count as of one
@@ -126,7 +174,8 @@ class Run:
 
     def _round(self, path: Path, label: str) -> Round:
         # another program may number its clients as it likes
-        return Round(path, self.layout, label, None if self.is_foreign else self.info.get("clients"))
+        population = None if self.is_foreign else self.info.get("clients")
+        return Round(path, self.layout, label, population, identity_of_round(self.info, int(path.stem)))
 
     def files_of(self, number: int) -> tuple[Round, ...]:
         """The files that hold something of a round: its own, and what is kept for a resume beside it.
@@ -150,8 +199,57 @@ class Run:
             FedscopeError: a run from another program that has no such table.
         """
         self.require("metrics.csv")
-        rows = read_table(self.path / "metrics.csv")
-        return to_arrays(self.rounds, rows, lambda t: self.round(t).metrics)
+        return to_arrays(self.rounds, self.table_rows(), lambda t: self.round(t).metrics)
+
+    def all_metrics(self) -> dict[str, np.ndarray]:
+        """As :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has none.
+
+        A run of another program may lack the table: its rounds have the numbers.
+        """
+        rounds = sorted({*self.rounds, *self.lacking})
+        return to_arrays(rounds, self.table_rows(), lambda t: self.round(t).metrics if t in self._there else {})
+
+    def table_rows(self) -> dict[int, dict[str, float]]:
+        """The rows of ``metrics.csv`` by round: those that were written for this run.
+
+        Where there are others alone, a :class:`FedscopeWarning` says so: the table is another run's, or damaged. Rows
+        of a run without an identity are compared with its first and last round's own numbers.
+
+        Raises:
+            FedscopeError: as :func:`~fedscope.checkpoints.metrics.read_rows`.
+        """
+        rows, strange, _ = self._table()
+        if strange and not rows and self._visible:
+            warnings.warn(
+                f"{self.path / 'metrics.csv'} is another run's table, or damaged: none of its {strange} rows was "
+                "written for this run, so the numbers are those of the rounds' files; delete it, or restore it from a "
+                "copy",
+                FedscopeWarning,
+                stacklevel=1,  # so that it is said once
+            )
+        return rows
+
+    def _table(self) -> tuple[dict[int, dict[str, float]], int, bool]:
+        """The table's own rows, how many others there are, and whether it has a sum a row."""
+        found = read_rows(self.path / "metrics.csv", self.identity)
+        rows, strange = found.own, found.strange
+        if rows and not self.identity and (found.summed or not self.is_foreign) and not self._fit(rows):
+            rows, strange = {}, len(rows)
+        return rows, strange, found.summed
+
+    def _fit(self, rows: Mapping[int, Mapping[str, float]]) -> bool:
+        """Whether the rows of the first and the last round that are there say what the rounds' files do."""
+        both = sorted(self._there & rows.keys())
+        for number in {*both[:1], *both[-1:]}:
+            try:
+                recorded = self.round(number).metrics
+            except FedscopeError:  # damaged itself, which whoever reads it says
+                continue
+            for name, value in rows[number].items():
+                there = recorded.get(name)
+                if there is not None and value != there and not (isnan(value) and isnan(there)):
+                    return False
+        return True
 
     @property
     def larger_cohorts(self) -> str:
@@ -187,6 +285,24 @@ class Run:
             )
         if lacks:
             raise FedscopeError(f"{self.path} has no {part}, which this needs; restore it from a copy")
+
+
+def lacking_words(run: Run) -> str:
+    """A clause that names the rounds of a run that are gone; "" where none is."""
+    if not run.lacking:
+        return ""
+    several = "s" if len(run.lacking) > 1 else ""
+    return f"lacks round{several} {spans(run.lacking)}, which {'were' if several else 'was'} recorded"
+
+
+def tell_of_gaps(run: Run) -> None:
+    """Warn where rounds of a run are gone, before an answer about all of it."""
+    if gone := lacking_words(run):
+        warnings.warn(
+            f"{run.path} {gone}; restore the files from a copy, for what follows is without them",
+            FedscopeWarning,
+            stacklevel=1,  # so that it is said once
+        )
 
 
 def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
@@ -241,8 +357,22 @@ def kept_rounds(path: Path, part: str) -> tuple[int, ...]:
 
 
 def _numbers(folder: Path) -> tuple[int, ...]:
+    return _look(folder)[0]
+
+
+def _look(folder: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The rounds of a folder, ascending, and names that a round's file could have and does not: ``4.h5``."""
     try:
         names = [file.name for file in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
-        return ()
-    return tuple(sorted(int(name[:-3]) for name in names if name.endswith(".h5") and name[:-3].isdecimal()))
+        return (), ()
+    called = sorted(name for name in names if name.endswith(".h5") and name[:-3].isdecimal() and len(name) < 100)
+    rounds = {name: int(name[:-3]) for name in called}
+    own = {name: number for name, number in rounds.items() if name == f"{number:05d}.h5" and number}
+    return tuple(sorted(own.values())), tuple(name for name in called if name not in own)
+
+
+def _imported_rounds(files: Mapping[str, str]) -> int | None:
+    """How many rounds an import is of, by the files that ``run.json`` names; None where it does not name all."""
+    numbers = [number for name in files if (number := name.partition("/")[0]).isdecimal() and len(number) < 10]
+    return max(map(int, numbers)) if numbers and "..." not in files else None

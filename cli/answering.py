@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,12 +49,13 @@ def answer(question: Question[Any], output: Output, blocks: Blocks | None = None
     base = output.out or question.folder / question.name
     anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
     result = obtain(question, base, output, blocks)
-    derived = result.derive(base, again=anew and not output.redraw)
+    with nullcontext() if anew else readable(_mains(question, base)[0][0]):
+        derived = result.derive(base, again=anew and not output.redraw)
+        figures = result.figures(output.inches, output.title, **drawing)
+        pages = result.pages(output.title, **drawing)
     written = [Path(f"{base}{end}") for end in question.derived]
     written += [path for path in _numbers(question, base) if path.exists()]
     written += [path for path in derived if path not in written]
-    figures = result.figures(output.inches, output.title, **drawing)
-    pages = result.pages(output.title, **drawing)
     written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
     for end, figure in figures.items():
         written += save_figure(figure, f"{base}{end}")
@@ -196,9 +198,25 @@ def _kept(
 
 
 def _loaded(kind: type[A], file: Path) -> A:
-    """A result read back; whatever its files hold that no result does, one sentence says so."""
-    try:
+    """A result read back."""
+    with readable(file):
         return kind.load(_base(kind, file))
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Whatever the files of a result hold that no result does, one sentence says so.
+
+    Args:
+        file: its main one.
+
+    Raises:
+        FedscopeError: what is done with it fails.
+    """
+    try:
+        yield
+    except FedscopeError:
+        raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedscopeError(

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
+from ..checkpoints.run_identity import identities_upto
 from .building import config_of, data_of, module_of, partition_of
 from .config import Config, merge
 from .engine import Engine
 from .engine_choice import with_engine
+from .identity import identity_of
 from .lineage import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .local_training import refuse_single_samples
 from .memory import say_memory_of
@@ -21,6 +23,7 @@ from .pretrained import with_whole_path
 from .profile import Profile
 from .recording import disk_aside, disk_needed, refuse_small_disk
 from .registry import method_name
+from .run_checks import refuse_damaged
 from .run_state import Position, RunMemory, position_after
 from .training_loop import made_with, play, refuse_until, resolved
 
@@ -70,6 +73,7 @@ def branch(
     work = Engine(module, compute, profile, config.run.engine)
     federation = Federation.assemble(config, data, split, work)
     refuse_gaps(run, round)
+    refuse_damaged(run, range(1, round + 1))
     # All that the branch will read of its history is there, or it is refused before anything is made.
     position = position_after(run, round, config, federation.facts)
     _refuse_missing(run, position, config)
@@ -85,8 +89,11 @@ def branch(
             "round": round,
             "created": run.info.get("created", ""),
             "history": history_upto(run, round),
+            "identities": identities_upto(run.info, round),
         },
     }
+    origin = run.identity or str(run.info.get("created", ""))
+    info["identity"] = identity_of(info, config, split, learnt, origin, str(round))
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force):
         copy_history(run, round, out)

@@ -136,7 +136,9 @@ def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
     known = dict(tables)
     for section, (shelf, selector, default) in METHOD_SECTIONS.items():
         if isinstance(table := tables.get(section), Mapping):
-            known[section] = find(shelf, table.get(selector, default)).recorded(table)
+            which = table.get(selector, default)
+            if isinstance(which, str):  # or the reader refuses it
+                known[section] = find(shelf, which).recorded(table)
     return known
 
 

@@ -46,7 +46,7 @@ def follow(
                 continue
             run = Run.open(path)
             if planned[path] is None:
-                planned[path] = planned_rounds(run)
+                planned[path] = run.planned
             if not run.rounds or written[path] == (len(run.rounds), run.rounds[-1]):
                 continue
             curve = curve_of(run)
@@ -61,13 +61,6 @@ def follow(
         if all(_is_complete(last, planned[path]) for path, (_, last) in written.items()):
             return [files[path] for path in runs]
         time.sleep(look)
-
-
-def planned_rounds(run: Run) -> int | None:
-    """How many rounds a run is to have; None where another program records it."""
-    settings = (run.config or {}).get("run")
-    rounds = settings.get("rounds") if isinstance(settings, dict) else None
-    return rounds if isinstance(rounds, int) else None
 
 
 def _is_complete(last: int, planned: int | None) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from ..checkpoints import FedscopeError, Run, real_path, write_durably
+from ..checkpoints.run_identity import identities_upto
 from .building import config_of
 from .config import Config
 from .registry import method_name
@@ -29,7 +30,10 @@ def branch_of(run: Run) -> Mapping[str, Any]:
 
 def segments(run: Run) -> list[tuple[float, Config]]:
     """The last round that each configuration made, and the configuration, oldest first; the run's own has no end."""
-    history = [(float(last), Config.recorded(tables)) for last, tables in branch_of(run)["history"]]
+    try:
+        history = [(float(last), Config.recorded(tables)) for last, tables in branch_of(run)["history"]]
+    except FedscopeError as error:
+        raise FedscopeError(f"{run.path / 'run.json'}, the history of the branch: {error}") from None
     return [*history, (inf, config_of(run))]
 
 
@@ -112,11 +116,14 @@ def refuse_gaps(source: Run, round: int) -> None:
         raise FedscopeError(f"{source.path} lacks round {missing[0]}; a branch needs all rounds up to {round}")
 
 
-def complete_history(run: Run) -> None:
+def complete_history(run: Run, refuse_damaged: Callable[[Run, Sequence[int]], None]) -> None:
     """Bring in what a branch still lacks of its history, because its making was interrupted.
 
+    Args:
+        refuse_damaged: refuses rounds that are not what was written.
+
     Raises:
-        FedscopeError: the run that was branched from is gone, or another one stands in its place.
+        FedscopeError: the run that was branched from is gone, or another one stands in its place; a damaged round.
     """
     branch = branch_of(run)
     last = run.rounds[-1] if run.rounds else 0
@@ -129,9 +136,13 @@ def complete_history(run: Run) -> None:
             f"{run.path} has {last} of the {branch['round']} rounds of its history, and {branch['run']}, which it "
             "branches from, is not there any more; restore it, or train again"
         ) from None
-    if source.info.get("created") != branch["created"]:
+    if source.info.get("created") != branch["created"] or identities_upto(source.info, branch["round"]) != branch.get(
+        "identities", identities_upto(source.info, branch["round"])
+    ):
         raise FedscopeError(
             f"{run.path} has {last} of the {branch['round']} rounds of its history, and {branch['run']}, which it "
             "branches from, has been replaced since; train again"
         )
+    refuse_gaps(source, branch["round"])
+    refuse_damaged(source, range(last + 1, branch["round"] + 1))
     copy_history(source, branch["round"], run.path)

@@ -11,6 +11,7 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_rows
 from ..checkpoints.errors import listed
+from ..checkpoints.runs import lacking_words
 from ..decomposition.cohort.divergence import diverged_rows
 from ..landscape import Evaluator, Samples
 from ..landscape.evaluation.compute import CPU, Compute
@@ -297,6 +298,11 @@ def _begin(
     if number == began(run, "server", number) + 1:
         return fresh, "fresh"
     kept = RunMemory(run).kept(number - 1).server
+    if number - 1 in run.lacking:
+        raise FedscopeError(
+            f"--from-state: {run.path} {lacking_words(run)}, so what {name} kept after round {number - 1} is gone; "
+            "restore its file from a copy, or leave --from-state out"
+        )
     if missing := sorted(fresh.keys() - kept.keys()):
         raise FedscopeError(
             f"--from-state: what {name} kept after round {number - 1} of {run.path} ({listed(missing)}) was not "

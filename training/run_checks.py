@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
 from ..checkpoints.hdf5_gate import DamagedError
-from ..checkpoints.metrics import read_table
+from ..checkpoints.metrics import Rows, read_rows
 from ..checkpoints.recorder.kept_data import KEPT, read_kept
 from ..checkpoints.round_checks import check_round
 from ..checkpoints.runs import KEPT_PARTS, kept_rounds
@@ -31,12 +31,14 @@ class Soundness:
         rounds: how many there are; checksums: how many were compared.
         without: the rounds that have no checksums: recorded by another program, or by a fedscope before it wrote them.
         faults: what is wrong: the file, relative to the run's folder, and a clause.
+        torn: a clause on what an import that was interrupted did not come to; "" elsewhere.
     """
 
     rounds: int
     checksums: int
     without: tuple[int, ...]
     faults: tuple[tuple[str, str], ...]
+    torn: str = ""
 
 
 def check_run(path: Path | str, report: Callable[[int, int], None] | None = None) -> Soundness:
@@ -57,6 +59,10 @@ def check_run(path: Path | str, report: Callable[[int, int], None] | None = None
         run = Run.open(path)
     except FedscopeError as error:
         return Soundness(0, 0, (), (("run.json", str(error)),))
+    try:
+        run.rounds  # noqa: B018 (refused where a file is called as no round's is)
+    except FedscopeError as error:
+        return Soundness(0, 0, (), (("rounds", str(error)),))
     faults = list(_beside(run))
     parts, broken = _parts(run)
     faults += broken
@@ -80,7 +86,19 @@ def check_run(path: Path | str, report: Callable[[int, int], None] | None = None
             faults += [(name, what) for what in _about_round(run, number, parts)]
     if report is not None:
         report(len(run.rounds), len(run.rounds))
-    return Soundness(len(run.rounds), sums, tuple(without), tuple(faults))
+    return Soundness(len(run.rounds), sums, tuple(without), tuple(faults), torn_words(run))
+
+
+def torn_words(run: Run) -> str:
+    """A clause on the rounds that an interrupted import did not come to; "" where it has all, or is none."""
+    last = run.rounds[-1] if run.rounds else 0
+    if not run.is_foreign or run.planned is None or last >= run.planned:
+        return ""
+    lacks = f"rounds {last + 1} to {run.planned} lack" if last + 1 < run.planned else f"round {run.planned} lacks"
+    return (
+        f"it has {last} of {run.planned} rounds, because its import was interrupted or is at work; {lacks}, and the "
+        "same command goes on with it"
+    )
 
 
 def _parts(run: Run) -> tuple[list[tuple[float, Config]], list[tuple[str, str]]]:
@@ -107,10 +125,14 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
     except FedscopeError as error:
         yield KEPT, str(error)
     try:
-        rows = read_table(run.path / "metrics.csv")
+        table = read_rows(run.path / "metrics.csv", run.identity)
     except FedscopeError as error:
         yield "metrics.csv", str(error)
-        rows = {}
+        table = Rows({}, {}, 0, False)
+    if table.summed and table.strange:
+        which = "none of its rows was" if not table.own else f"{table.strange} of its rows were not"
+        yield "metrics.csv", f"{which} written for this run; delete it: what it lacks is taken from the rounds"
+    rows = table.own if table.summed else {**table.others, **table.own}
     for number in run.rounds:
         try:
             recorded = run.round(number).metrics
@@ -124,10 +146,8 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
                     f"it says {name} = {value!r} of round {number}, but the round's file says {there!r}; delete it: "
                     "what it lacks is taken from the rounds",
                 )
-    if not run.is_foreign:
-        for number in range(1, max(run.rounds, default=0)):
-            if number not in run.rounds:
-                yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
+    for number in run.lacking:
+        yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
     for part in KEPT_PARTS:
         for number in kept_rounds(run.path, part):
             if number not in run.rounds:
@@ -195,6 +215,25 @@ def refuse_contradictions(run: Run, round: int) -> None:
     """
     for what in contradictions(run, round, segments(run)):
         raise DamagedError(run.round(round).path, what)
+
+
+def refuse_damaged(run: Run, rounds: Sequence[int]) -> None:
+    """Refuse rounds that another run is to hold and are not what was written: each file's checksums, shapes and
+    identity, and of files that tell less than that, what must hold between their models.
+
+    Raises:
+        FedscopeError: names the first file, and what is wrong with it.
+    """
+    for number in rounds:
+        told = True
+        for place in run.files_of(number):
+            _ = place.models  # of another round or run, in its own words
+            checked = check_round(place)
+            if checked.faults and place.path.exists():  # or a training run has just ceased to need it
+                raise DamagedError(place.path, checked.faults[0])
+            told &= checked.checksums is not None and bool(place.identity)
+        if not told:
+            refuse_contradictions(run, number)
 
 
 def _at(parts: Sequence[tuple[float, Config]], round: int) -> Config:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checkpoints import Run
-from ..checkpoints.metrics import further, read_table, to_arrays
+from ..checkpoints.metrics import further
+from ..checkpoints.runs import tell_of_gaps
 from ..decomposition.factors.result import ErrorCurve
 from .curve_measures import MEASURES, TOTALS, Measure, measure_of
 
@@ -135,8 +136,10 @@ class Curve:
 
 
 def metrics_of(run: Run) -> dict[str, np.ndarray]:
-    """As :meth:`Run.metrics`, but a run of another program may lack the table: its rounds have the numbers."""
-    return to_arrays(run.rounds, read_table(run.path / "metrics.csv"), lambda t: run.round(t).metrics)
+    """The columns of a run's table; see :meth:`fedscope.checkpoints.Run.all_metrics`. Rounds that are gone are a
+    :class:`~fedscope.checkpoints.FedscopeWarning`."""
+    tell_of_gaps(run)
+    return run.all_metrics()
 
 
 def curve_of(run: Run) -> Curve:
@@ -148,7 +151,7 @@ def curve_of(run: Run) -> Curve:
 
 def error_curves(run: Run) -> tuple[ErrorCurve, ...]:
     """The test errors that were measured while training, as figures of other analyses draw them."""
-    metrics = metrics_of(run)
+    metrics = run.all_metrics()
     curves = []
     for label, column in (("global", "test_error"), ("averaged", "averaged_test_error")):
         there = ~np.isnan(metrics[column])

@@ -84,7 +84,14 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+#: more than any setting is, and less than int64 holds
+LARGEST = 10**18
+
+
 def _of_type(value: Any, hint: Any, place: str) -> Any:
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(part, int) and not -LARGEST <= part <= LARGEST:
+            raise FedscopeError(f"{place} is a number of more than 18 digits; no setting takes one")
     options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     for option in options:
         matched, converted = _match(value, option)

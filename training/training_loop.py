@@ -27,6 +27,7 @@ from .cohort_room import Room
 from .config import Config
 from .engine import Engine
 from .engine_choice import engine_of, with_engine
+from .identity import identity_of
 from .lineage import branch_of, complete_history
 from .local_training import refuse_single_samples
 from .memory import say_memory_of
@@ -36,7 +37,7 @@ from .pretrained import first_model, refuse_other_file, with_whole_path
 from .profile import ROUND, Profile, timed
 from .recording import disk_aside, disk_needed, refuse_small_disk
 from .recording_beside import Recording
-from .run_checks import refuse_contradictions
+from .run_checks import refuse_contradictions, refuse_damaged
 from .run_state import Position, RunMemory, position_after
 
 
@@ -113,6 +114,7 @@ def train(
         "data": data.describe(),
         **({} if first.source is None else {"weights": first.source}),
     }
+    info["identity"] = identity_of(info, config, split, learnt)
     watcher = watcher or Unwatched()
     with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
         watcher.begin(config.run.rounds, needed)
@@ -218,7 +220,7 @@ def resume(
     work = Engine(module, compute, profile, kind if kind == "cohort" else engine_of(config, module, data))
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:
-            complete_history(writer.run)
+            complete_history(writer.run, refuse_damaged)
     with RunWriter.open(run.path) as writer:
         run = Run.open(path)  # what was there before the lock was ours may have grown
         federation = Federation.assemble(config, data, split, work)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, Run, parse_address, real_path, recorded_clients, rounds_with_clients
+from ..checkpoints.runs import tell_of_gaps
 
 if TYPE_CHECKING:
     from ..checkpoints import Round
@@ -34,6 +35,12 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
     Raises:
         FedscopeError: no run; an address of one of its models.
     """
+    opened = _opened(run, option)
+    tell_of_gaps(opened)
+    return opened
+
+
+def _opened(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
     folder, at, rest = str(run).rpartition("@")
@@ -65,8 +72,10 @@ def asked_of(
             opened.append(Run.open(folder))
             asked.append(rest)
         else:
-            opened.append(open_run(run, option))
+            opened.append(_opened(run, option))
             asked.append(said(rounds))
+            if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
+                tell_of_gaps(opened[-1])
     refuse_one_name(opened)
     return opened, asked
 

@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from ..checkpoints import FedscopeError, nearest, versions
+from ..checkpoints import FedscopeError, Run, nearest, versions
 from ..checkpoints.results import Result
 from .loop_over_rounds import Work
 from .measured_on import Measured
@@ -81,11 +81,22 @@ class Part(Generic[R]):
     def answer(self, work: Work) -> list[R]:
         """The results."""
         said = versions()
-        return list(self.ready.compute([{**own, "versions": said} for own in self.settings], work))
+        return list(
+            self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
+        )
 
     def release(self) -> None:
         """Forget the models and samples that were opened: they are not needed to draw, or for another part."""
         self.__dict__.pop("ready", None)
+
+
+def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of the
+    runs that are named in its settings; nothing where none is."""
+    runs = settings.get("run")
+    named = [one["path"] for one in (runs if isinstance(runs, list) else [runs]) if isinstance(one, dict)]
+    missing = {path: list(gone) for path in named if (gone := Run.open(path).lacking)}
+    return {"rounds_missing": missing} if missing else {}
 
 
 @dataclass(frozen=True)

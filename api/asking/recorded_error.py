@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights
-from ..checkpoints.metrics import read_table
 from ..checkpoints.recorded_error import Outcome, far, keep_outcome, kept_outcomes, spoken
 from .measured_on import Source
 from .recorded_data import dataset_asked, refuse_unlike
@@ -95,7 +94,7 @@ def recorded_numbers(run: Run) -> Iterator[Recorded]:
     """
     if not (run.path / "metrics.csv").exists():
         return
-    rows = read_table(run.path / "metrics.csv")
+    rows = run.table_rows()
 
     def numbers(t: int) -> Any:
         return rows[t] if t in rows else run.round(t).metrics
@@ -119,7 +118,7 @@ def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Ru
     if weights is None:  # it does not fit, which whoever reads the models says
         return None
     key = _key(first, weights, module, dataset)
-    place = str(run.path.resolve())
+    place = str(real_path(run.path))
     kept = kept_outcomes(run.path).get(key)
     outcome = kept or _SEEN.get((place, key))
     if outcome is None:

@@ -229,9 +229,7 @@ def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]
 
 def _test_errors(run: Run) -> dict[int, float]:
     """What the global model's test error was while training, by round; a run of another program may not know."""
-    from ..training import metrics_of
-
     if not (run.path / "metrics.csv").exists():
         return {}
-    metrics = metrics_of(run)
+    metrics = run.all_metrics()
     return dict(zip(metrics["round"].astype(int).tolist(), metrics["test_error"].tolist(), strict=True))

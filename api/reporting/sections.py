@@ -253,7 +253,7 @@ def clients_html(run: Run, *, several: bool) -> str:
 def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> str:
     """What was checked of a run, and what was found."""
     rows: list[tuple[str, str]] = [
-        ("rounds", f"{sound.rounds}"),
+        ("rounds", f"{sound.rounds} of {run.planned}" if sound.torn else f"{sound.rounds}"),
         ("checksums compared", f"{sound.checksums:,}"),
         ("rounds without checksums", str(len(sound.without)) if sound.without else "none"),
         ("faults", str(len(sound.faults)) if sound.faults else "none"),

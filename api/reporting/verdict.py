@@ -60,8 +60,9 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
         clients = sorted({k for own in lost.values() for k in own})
         whose = f"client {clients[0]}" if len(clients) == 1 else f"{len(clients)} clients"
         return Sentence(asks, f"No: {whose} diverged (the training loss is not finite in {rounds}).", "bad")
-    planned = (run.config or {}).get("run", {}).get("rounds")
-    short = "" if planned in (None, sound.rounds) else f" of {planned}"
+    if sound.torn:
+        return Sentence(asks, f"No: {sound.torn}.", "bad")
+    short = "" if run.planned is None or run.planned <= sound.rounds else f" of {run.planned}"
     sums = f"{sound.checksums:,} checksums hold" if sound.checksums else "it has no checksums"
     return Sentence(
         asks, f"Yes: {sound.rounds}{short} rounds are there, {sums}, and they do not contradict each other.", "good"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import FedscopeError, spans
 from ..run_folders import refuse_occupied
+from ..runs import Run
 from ..weights import BFLOAT16
 from .checkpoint_files import CheckpointFiles
 from .file_reader import Architecture, FileReader
@@ -40,6 +41,8 @@ def record_files(
 ) -> list[str]:
     """Record files as the rounds of a new run; two rounds of models are in memory at most.
 
+    What an import with the same files and names left when it was interrupted is gone on with: its rounds stay.
+
     A round without a start begins at the global model of the round before, if the files have that; one without a global
     model gets the mean of its clients, Σ p_k w_k, summed in float64 and rounded to the models' precision; whole numbers
     are those of the client with the largest p.
@@ -58,8 +61,13 @@ def record_files(
         FedscopeError: something is in the way; files that are no models, or do not go together. Rounds before the one
             that fails are kept.
     """
-    refuse_occupied(out, force)
+    torn = None if force else torn_import(out)
+    if torn is None:
+        refuse_occupied(out, force)
     counts = counts_of(samples, files.rounds)
+    if torn is not None:
+        _refuse_another_import(torn, files, counts, model, data)
+    there = 0 if torn is None else len(torn.rounds)
     reader, done, total = FileReader(architecture), 0, sum(one.count for one in files.rounds)
     made: list[int] = []
     before: GivenModel | None = None
@@ -75,6 +83,11 @@ def record_files(
     with ExitStack() as stack:
         recorder: _FileRecorder | None = None
         for number, (own, n) in enumerate(zip(files.rounds, counts, strict=True), start=1):
+            if own.global_ is None:
+                made.append(number)
+            if 1 < number < there:
+                done += own.count
+                continue
             try:
                 # the start first: what is wrapped or differs is more likely what was trained from it
                 follows = number > 1 and own.number == files.rounds[number - 2].number + 1
@@ -84,15 +97,22 @@ def record_files(
             except FedscopeError as error:
                 if number == 1:
                     raise
-                upto = f"rounds 1 to {number - 1}" if number > 2 else "round 1"
+                held = max(number - 1, there)
+                upto = f"rounds 1 to {held}" if held > 1 else "round 1"
                 raise FedscopeError(f"{error}; {out} holds {upto}, and --force replaces it") from None
             if end is None:
                 end = mean_of(clients, n)
-                made.append(number)
+            if number <= there:
+                assert torn is not None
+                if number == there:
+                    _refuse_changed(torn, reader.in_order(end))
+                before = end
+                continue
             if recorder is None:  # now that a round is known to be whole, what --force replaces may go
-                about = {"imported": imported(files), **(named or {})}
+                about = {"imported": imported(files), "rounds": len(files.rounds), **(named or {})}
                 given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
-                recorder = _FileRecorder(out, architecture, given, about=about, force=force)
+                resume = torn is not None
+                recorder = _FileRecorder(out, architecture, given, about=about, force=force, resume=resume)
                 stack.enter_context(recorder)
             # of a mean that was just made there is nothing to find out
             recorder._looks = own.global_ is not None
@@ -105,13 +125,74 @@ def record_files(
             )
             before = end
             del start, clients, end
+    gone_on = [f"{out} held rounds 1 to {there} of this import, which was interrupted; they stay"] if there else []
     return [
+        *gone_on,
         *files.notes,
         *_about_rounds(files, out),
         *reader.sentences(),
         *_about_starts(files),
         *_about_means(made, len(files.rounds), weighted=samples is not None),
     ]
+
+
+def torn_import(out: Path) -> Run | None:
+    """The run of an import that was interrupted at ``out``; None where there is none."""
+    try:
+        run = Run.open(out)
+    except FedscopeError:
+        return None
+    is_torn = run.info.get("source") == SOURCE and 0 < len(run.rounds) < (run.planned or 0)
+    return run if is_torn and run.rounds == tuple(range(1, len(run.rounds) + 1)) else None
+
+
+def _refuse_another_import(
+    torn: Run, files: CheckpointFiles, counts: Sequence[Mapping[int, int] | None], model: str | None, data: str | None
+) -> None:
+    """Refuse to go on with an interrupted import of other files, samples or names.
+
+    Raises:
+        FedscopeError: says what is there, and what differs.
+    """
+    info, differs = torn.info, ""
+    for what, asked, has in (
+        ("files", imported(files), info.get("imported")),
+        ("--model", model, info.get("model")),
+        ("--data", data, info.get("data", {}).get("name")),
+    ):
+        if asked != has:
+            differs = differs or what
+    for number, n in zip(torn.rounds, counts, strict=False):
+        round_ = torn.round(number)
+        asked = None if n is None else [n[k] for k in sorted(n)]
+        has = round_.client_samples.tolist() if round_.has("client_samples") else None
+        if asked != has:
+            differs = differs or "--samples"
+    if differs:
+        raise FedscopeError(
+            f"{torn.path} holds {len(torn.rounds)} of {torn.planned} rounds of an import that was interrupted, with "
+            f"other {differs}; give what it was begun with to go on with it, --force to replace it, or another --out"
+        )
+
+
+def _refuse_changed(torn: Run, end: GivenModel) -> None:
+    """Refuse to go on where the files of the last round that is there are not those that were read.
+
+    Raises:
+        FedscopeError: they make another model.
+    """
+    last = torn.round("last")
+    recorded = last.read("global").arrays()
+    made = {name: numbers_of(end.arrays[name], end.dtypes[name]) for name in end.arrays}
+    if any(not np.array_equal(made[name], values, equal_nan=True) for name, values in _floating(recorded).items()):
+        raise FedscopeError(
+            f"{last.label} is not what its files hold now, so they have changed since the import was interrupted; give "
+            "--force to import them anew, or another --out"
+        )
+
+
+def _floating(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: values for name, values in arrays.items() if values.dtype.kind == "f"}
 
 
 class _FileRecorder(Recorder):
@@ -125,8 +206,9 @@ class _FileRecorder(Recorder):
         *,
         about: Mapping[str, Any],
         force: bool,
+        resume: bool,
     ) -> None:
-        super().__init__(path, **named, source=SOURCE, force=force)
+        super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
         self._about |= about
 

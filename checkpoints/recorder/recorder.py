@@ -19,6 +19,7 @@ from ..durable import WriterLock
 from ..errors import DiskFullError, FedscopeError, FedscopeWarning, listed
 from ..partition import Partition
 from ..run_folders import fill_run, lock_for_new_run
+from ..run_identity import drawn_identity
 from ..run_writer import RunWriter
 from ..runs import Run
 from ..visible_text import visible
@@ -139,6 +140,7 @@ class Recorder:
             on = "give force=True to replace it, resume=True to go on behind it, or another path"
             self._lock = lock_for_new_run(self.path, force=force, replace=on, elsewhere="give another path")
         self._next = self._writer.last + 1 if self._writer is not None else 1
+        self._identity = drawn_identity() if self._writer is None else self._writer.run.identity
 
     @property
     def rounds(self) -> int:
@@ -211,7 +213,8 @@ class Recorder:
         }
         columns = {"client_samples": counts, "weights": p}
         kept = self._keeping.places(number, len(ids))
-        image = round_image(number, models.layout, ids, cohort, single, columns, numbers, kept=kept, sketches=sketches)
+        also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity}
+        image = round_image(number, models.layout, ids, cohort, single, columns, numbers, **also)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
         writer = self._writer
@@ -367,6 +370,7 @@ class Recorder:
         info = {
             "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
+            "identity": self._identity,
             "source": self._source,
             **self._named,
             "layout": layout.to_json(),

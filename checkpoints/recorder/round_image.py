@@ -27,6 +27,7 @@ def round_image(
     *,
     kept: np.ndarray | None = None,
     sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
+    identity: str = "",
 ) -> memoryview:
     """The bytes of a round's file; whoever gave the models may change them afterwards.
 
@@ -37,12 +38,13 @@ def round_image(
         columns: by name, [C]; None is left out.
         kept: the places of the clients whose models are kept, ascending; by default all of them.
         sketches: of their updates, [C, k], and of single models by name, [k].
+        identity: of the run, where it has one.
     """
     ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
     sums = Sums(ids)
     places = np.arange(len(ids)) if kept is None else kept
     with h5py.File(room, "w") as file:
-        write_head(file, number, metrics, {"client_ids": ids, **columns}, sums)
+        write_head(file, number, metrics, {"client_ids": ids, **columns}, sums, identity)
         if sketches is not None:
             write_sketches(file, *sketches, sums)
         for name, model in single.items():

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from ..errors import FedscopeError
-from ..hdf5 import RESULT_AGAIN, check_seal, reading, writing
+from ..hdf5 import RESULT_AGAIN, Neither, attribute, check_seal, reading, writing
 from ..hdf5_gate import refuse_unstored
 from ..visible_text import visible
 from .result import Result, of_installed
@@ -199,7 +199,7 @@ def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
     with reading(path, None, 1, "a netCDF-4 result of fedscope") as file:
         for name, dataset in file.items():
             variables[name] = _read(path, name, dataset)
-        attrs = {key: _attribute(path, key, value) for key, value in file.attrs.items() if key != "Conventions"}
+        attrs = {key: _attribute(path, file, key) for key in file.attrs if key != "Conventions"}
     sizes = {name: len(values) for name, (dims, values, _) in variables.items() if dims == (name,)}
     for name, (dims, values, _) in variables.items():
         for dim, size in zip(dims, values.shape, strict=True):
@@ -225,7 +225,7 @@ def _read(path: Path, name: str, dataset: Any) -> Variable:
         values = _shown(dataset.asstr()[()]) if text else dataset[()]
     except (AttributeError, TypeError, UnicodeDecodeError) as error:
         raise _damaged(path, f"{name} cannot be read ({error})") from None
-    about = {key: str(value) for key, value in dataset.attrs.items() if key not in _RESERVED}
+    about = {key: str(attribute(dataset, key)) for key in dataset.attrs if key not in _RESERVED}
     return dims, np.asarray(values), about
 
 
@@ -234,13 +234,11 @@ def _shown(texts: Any) -> np.ndarray:
     return np.array([visible(text) for text in np.ravel(texts)], dtype=object).reshape(np.shape(texts))
 
 
-def _attribute(path: Path, key: str, value: Any) -> Any:
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    value = _undone(value)
-    if isinstance(value, np.ndarray | h5py.Empty | np.void):
-        raise _damaged(path, f"its attribute {key} is neither text nor a number")
-    return value
+def _attribute(path: Path, file: Any, key: str) -> Any:
+    value = attribute(file, key)
+    if isinstance(value, Neither):
+        raise _damaged(path, f"its attribute {key} is {value}")
+    return _undone(value)
 
 
 def _damaged(path: Path, what: str) -> FedscopeError:

@@ -134,8 +134,12 @@ class TableResult(Result):
             for table, path in zip(cls.tables, paths, strict=False)
         ]
         try:
-            return cls.of_tables(head, *tables)
-        except (LookupError, TypeError, ValueError, AttributeError, csv.Error) as error:
+            made = cls.of_tables(head, *tables)
+            made.summary(), made.findings()  # or a row that lacks would be missed where it is drawn
+            return made
+        except FedscopeError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, csv.Error) as error:
             raise FedscopeError(
                 f"{names} in {paths[-1].parent} do not fit each other, so one was changed or cut; {AGAIN}"
             ) from error

@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TextIO, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_origin
 
+import xxhash
+
+from ..durable import write_durably
 from ..errors import FedscopeError, FedscopeWarning
 from ..foreign_files import regular
 from ..locks import Held, HeldError, hold
@@ -22,13 +25,21 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
 _WHAT = "the store of an interrupted analysis"
+T = TypeVar("T")
 
 
 class Partial:
     """An append-only store of finished parts, one JSON line each; the first line says which question they answer.
 
     A torn last line (a kill while writing) is left out; a store of another question (``fingerprint``) starts afresh,
-    with a warning. Without a path parts are kept as long as the object.
+    with a warning. A line that is not what was written (each has its checksum) ends what is believed: the file is set
+    aside as ``PATH.damaged``, with a warning, and the parts before that line go on. Without a path parts are kept as
+    long as the object.
+
+    Args:
+        path: of the file.
+        fingerprint: the question.
+        aside: whether a damaged file may be set aside: it is this process' own.
 
     Attributes:
         done: finished parts by key.
@@ -41,8 +52,9 @@ class Partial:
     {'7': [0.5, 0.1]}
     """
 
-    def __init__(self, path: Path | str | None, fingerprint: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | str | None, fingerprint: Mapping[str, Any], *, aside: bool = True) -> None:
         self.path = None if path is None else Path(path)
+        self._aside = aside
         self._head = json.dumps(fingerprint, sort_keys=True)
         self._file: TextIO | None = None
         self.done: dict[str, Any] = {}
@@ -58,14 +70,16 @@ class Partial:
         except FileNotFoundError:
             return 0
         good = 0
-        for i, line in enumerate(content.splitlines(keepends=True)):
+        *lines, _ = content.split(b"\n")  # what has no line's end is torn
+        for i, line in enumerate(lines):
             try:
                 part = json.loads(line)
-            except (ValueError, RecursionError):
-                break
-            if i and not (isinstance(part, dict) and isinstance(part.get("key"), str) and "value" in part):
-                break
-            if not line.endswith(b"\n"):
+                if i:
+                    self.done[part["key"]] = _value_of(part)
+                elif not isinstance(part, dict):
+                    raise TypeError("no fingerprint")
+            except (ValueError, TypeError, LookupError, RecursionError):
+                self._set_aside(content, f"line {i + 1} is not what was written")
                 break
             if i == 0 and json.dumps(part, sort_keys=True) != self._head:
                 warnings.warn(
@@ -75,14 +89,45 @@ class Partial:
                     stacklevel=2,
                 )
                 break
-            if i:
-                self.done[part["key"]] = part["value"]
-            good += len(line)
+            good += len(line) + 1
         return good
+
+    def _set_aside(self, content: bytes, why: str) -> None:
+        """Keep a copy of a damaged file: the file itself is a lock, too, and stays where it is."""
+        assert self.path is not None
+        damaged = self.path.with_name(f"{self.path.name}.damaged")
+        kept = "it is left as it is"
+        if self._aside:
+            with write_durably(damaged) as temporary:
+                temporary.write_bytes(content)
+            kept = f"a copy is kept as {damaged.name}"
+        warnings.warn(
+            f"{self.path} is damaged ({why}); {kept}, and what it held from there on is computed again",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+
+    def take(self, key: str, read: Callable[[Any], T]) -> T | None:
+        """A finished part, read; None where it is not there, or its value is none that can be read: then it is set
+        aside with a warning, and to be computed again.
+
+        Args:
+            read: makes what is wanted of the value; a LookupError, TypeError, ValueError, AttributeError or
+                ArithmeticError says that it is none.
+        """
+        if key not in self.done:
+            return None
+        try:
+            return read(self.done[key])
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+            content = b"" if self.path is None or not self.path.exists() else regular(self.path).read_bytes()
+            self._set_aside(content, f"the value of {key[:40]} is none")
+            del self.done[key]
+            return None
 
     def add(self, key: str, value: Any) -> None:
         """Keep one finished part (what JSON holds, NaN and infinities too)."""
-        line = json.dumps({"key": key, "value": value}) + "\n"
+        line = json.dumps({"key": key, "value": value, "sum": sum_of(key, value)}) + "\n"
         if self.path is None:  # the same numbers as from a file
             self.done[key] = json.loads(line)["value"]
             return
@@ -116,6 +161,22 @@ class Partial:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def sum_of(key: str, value: Any) -> str:
+    """Of a part, as JSON."""
+    return xxhash.xxh3_64_hexdigest(json.dumps([key, value]).encode())
+
+
+def _value_of(part: Any) -> Any:
+    """The value of a line.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is not what was written.
+    """
+    if not isinstance(part["key"], str) or part["sum"] != sum_of(part["key"], part["value"]):
+        raise ValueError("another sum")
+    return part["value"]
 
 
 def kept_fingerprint(path: Path) -> dict[str, Any] | None:

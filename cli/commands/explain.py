@@ -37,15 +37,16 @@ def command(
     """
     from ...landscape.drawing.paper import save_figure
     from ...questions.explain import explain
-    from ..answering import obtain, tell, write_page
+    from ..answering import obtain, readable, tell, write_page
 
     if output.redraw:
         refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")
     asked = explain.prepare(runs, rounds=rounds, early=early, draws=draws, **vars(source))
     base = output.out or asked.folder / asked.name
     page = obtain(asked, base, output)
-    drawn = save_figure(page.figure(output.inches, output.title), base)
-    picture = next(path for path in drawn if path.suffix == ".png")
-    pages = [write_page(Path(f"{base}.html"), page.as_html(picture.read_bytes())), *page.derive(base)]
+    with readable(Path(f"{base}.factors.json")):
+        drawn = save_figure(page.figure(output.inches, output.title), base)
+        picture = next(path for path in drawn if path.suffix == ".png")
+        pages = [write_page(Path(f"{base}.html"), page.as_html(picture.read_bytes())), *page.derive(base)]
     tables = [Path(f"{base}.{kind}") for kind in ("explain.json", "factors.csv", "clients.csv", "factors.json")]
     tell(page, [*pages, *tables, *drawn], output)

@@ -143,7 +143,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     with progress("reading models") as report:
         run = import_models(files, output.out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out
-    server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv"))
+    server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
     with printed(f"the run {run.path} is whole"):

@@ -80,7 +80,8 @@ def listed(run: Run) -> dict[str, Any]:
 def row_of(run: Run) -> dict[str, Any]:
     """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
     config = run.config or {}
-    planned = config.get("run", {}).get("rounds")
+    last = run.rounds[-1] if run.rounds else 0
+    planned = run.planned if not run.is_foreign or last < (run.planned or 0) else None
     settings, seed = settings_of(run), both_seeds(run)[0]
     return {
         "run": str(run.path),
@@ -89,7 +90,7 @@ def row_of(run: Run) -> dict[str, Any]:
         "partition": settings.get("data.partition", "-"),
         "clients": run.info.get("clients", "-"),
         "model": f"{config.get('model', {}).get('name') or run.info.get('model', '-')}, {run.layout.size:,} parameters",
-        "rounds": f"{run.rounds[-1] if run.rounds else 0}" + (f" of {planned}" if planned else ""),
+        "rounds": f"{last} of {planned}" if planned else f"{last}",
         "seed": "-" if seed is None else seed,
         "lr": settings.get("client.lr", settings.get("lr", "-")),
         "test error": last_error(run),
@@ -104,7 +105,7 @@ def last_error(run: Run) -> str:
         return "-"
     last = run.rounds[-1]
     # a writer that was killed, and another program, may leave the row out
-    numbers = read_table(run.path / "metrics.csv").get(last) or run.round(last).metrics
+    numbers = read_table(run.path / "metrics.csv", run.identity).get(last) or run.round(last).metrics
     measured = [numbers.get(name) for name in ("averaged_test_error", "test_error")]
     return next((f"{100 * error:.1f} %" for error in measured if error is not None and not isnan(error)), "-")
 
@@ -117,6 +118,7 @@ def describe(run: Run) -> dict[str, Any]:
     size, error = row.pop("size"), row.pop("test error")
     return {
         **row,
+        **({"missing rounds": spans(run.lacking)} if run.lacking else {}),
         "with clients": spans(one.number for one in rounds if one.has_clients) or "none",
         **({"sampled": sampled} if (sampled := sampled_words(rounds)) else {}),
         **(
@@ -142,7 +144,7 @@ def sampled_words(rounds: Sequence[Round]) -> str:
 def server_of(run: Run, rounds: Sequence[Round]) -> str:
     """How a recorded run's server came to its models, or why that is not known; "" where there is nothing to say."""
     table = run.path / "metrics.csv"
-    if server := described(read_table(table) if table.exists() else {}):
+    if server := described(read_table(table, run.identity) if table.exists() else {}):
         return server
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):
@@ -195,12 +197,14 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
     """What the command prints of a run."""
     rounds = f"{found.rounds} round{'s' if found.rounds != 1 else ''}"
     if not found.faults:
-        yield f"{run}  sound: {rounds}, {words_of(found)}"
+        yield f"{run}  sound: {rounds}, {words_of(found)}{f'; but {found.torn}' if found.torn else ''}"
     else:
         count = len(found.faults)
         yield f"{run}  damaged: {rounds}, {words_of(found)}, {count} fault{'s' if count != 1 else ''}"
         for file, what in found.faults:
             yield f"  {file}: {what}"
+        if found.torn:
+            yield f"  {found.torn}"
     for outcome in kept_outcomes(run).values():
         yield f"  {NAME}: {outcome.sentence()}" + (f": {outcome.explained}" if outcome.explained else "")
 
@@ -223,6 +227,7 @@ def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
         "rounds": found.rounds,
         "checksums": found.checksums,
         "without checksums": list(found.without),
+        **({"torn": found.torn} if found.torn else {}),
         "faults": [{"file": file, "what": what} for file, what in found.faults],
         "recorded errors": [
             {"sentence": one.sentence(), "differs": one.differs, "explained": one.explained}

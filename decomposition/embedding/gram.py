@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from math import prod
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,9 +86,10 @@ def gram(
     n = len(models.points)
     sizes = {entry.name: prod(entry.shape) for entry in models.layout.parameters}
     matrix, finished = np.zeros((n, n)), list[str]()
-    if partial is not None and "gram" in partial.done:
-        matrix += np.array(partial.done["gram"]["matrix"])
-        finished += partial.done["gram"]["layers"]
+    sums = None if partial is None else partial.take("gram", lambda value: _kept_products(value, n, chosen))
+    if sums is not None:
+        matrix += sums[0]
+        finished += sums[1]
     left = {layer: sizes[layer] for layer in chosen if layer not in finished}
     expected = sum(sizes[layer] for layer in chosen)
     kept = time.monotonic()
@@ -106,6 +107,18 @@ def gram(
             kept = time.monotonic()
     upper = np.triu(matrix)
     return Gram(models.points, upper + np.triu(upper, 1).T, tuple(chosen))
+
+
+def _kept_products(value: Any, n: int, layers: Sequence[str]) -> tuple[Array, list[str]]:
+    """The sums of finished layers, [n, n], and these.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is none.
+    """
+    matrix, finished = np.array(value["matrix"], np.float64), list(value["layers"])
+    if matrix.shape != (n, n) or not set(layers).issuperset(finished):
+        raise ValueError("sums of other models or layers")
+    return matrix, finished
 
 
 def distances(gram: Gram) -> Array:

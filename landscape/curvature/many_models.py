@@ -117,10 +117,12 @@ def sharpness(
             for part in parts:
                 key = f"{digest}:{part.name}"
                 meter.begin(part.passes)
-                if key not in store.done:
+                known = store.take(key, remembered)
+                if known is None:
                     store.add(key, measured(part, about))
+                    known = remembered(store.done[key])
                 values[part.name] = store.done[key]
-                about.known |= {measure.name: measure for measure in remembered(store.done[key])}
+                about.known |= {measure.name: measure for measure in known}
                 meter.finish()
             curvatures.append(_curvature(model, values))
     return Sharpness(tuple(curvatures), attrs)

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial as bound
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,7 @@ class Visits:
         sets = len(evaluator.parts)
         self.loss, self.error = np.full((sets, count), np.nan), np.full((sets, count), np.nan)
         self.done = np.zeros(count, dtype=bool)
-        for key, (loss, error) in self._store.done.items():
-            if int(key) < count:  # the same question may have been asked on two levels before
-                self._take(int(key), loss, error)
+        self._take_over(self._store)
         self._tell()
 
     def take(self, elsewhere: Sequence[Elsewhere]) -> None:
@@ -122,8 +121,7 @@ class Visits:
                     stacklevel=2,
                 )
                 continue
-            for key, (loss, error) in Partial(store.path, kept_fingerprint(store.path) or {}).done.items():
-                self._take(int(key), loss, error)
+            self._take_over(Partial(store.path, kept_fingerprint(store.path) or {}, aside=False))
         self._tell()
 
     @property
@@ -159,6 +157,21 @@ class Visits:
     def expect(self, more: float) -> None:
         """More points will be asked for than was said, which cost so much."""
         self._expected += more
+
+    def _take_over(self, store: Partial) -> None:
+        """The points of a store; one that is none is measured again."""
+        sets, count = self.loss.shape
+
+        def point(key: str, value: Any) -> tuple[int, np.ndarray, np.ndarray]:
+            i, (loss, error) = int(key), (np.array(values, np.float64) for values in value)
+            if i < 0 or loss.shape != (sets,) or error.shape != (sets,):
+                raise ValueError("another number of data sets")
+            return i, loss, error
+
+        for key in list(store.done):
+            found = store.take(key, bound(point, key))
+            if found is not None and found[0] < count:  # the same question may have been asked on two levels before
+                self._take(*found)
 
     def _take(self, i: int, loss: Sequence[float] | np.ndarray, error: Sequence[float] | np.ndarray) -> None:
         self.loss[:, i], self.error[:, i], self.done[i] = loss, error, True

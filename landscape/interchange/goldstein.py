@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import h5py
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.hdf5 import reading, writing
+from ...checkpoints.hdf5 import attribute, reading, writing
 from ...checkpoints.hdf5_gate import refuse_unstored
 from ..planes.file_checks import refuse_strange
 from ..planes.result import Plane
@@ -93,7 +92,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
             if name in file
         }
         measured = _surface(path, file, "computed", (y.size, x.size)) if "computed" in file else None
-        kept = _kept(file.attrs)
+        kept = _kept(file)
         refuse_strange(path, kept)
         about = {
             "kind": "surface",
@@ -190,12 +189,8 @@ def _holes(plane: Plane) -> np.ndarray:
     return missing if np.count_nonzero(missing) == count else np.zeros_like(missing)
 
 
-def _kept(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: value for name, value in attrs.items() if name in KEPT or name.startswith(KEPT_OF_ADAPTIVE)}
-    found = {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
-    return {
-        name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in found.items()
-    }
+def _kept(file: Any) -> dict[str, Any]:
+    return {name: attribute(file, name) for name in file.attrs if name in KEPT or name.startswith(KEPT_OF_ADAPTIVE)}
 
 
 def _directions(file: Any) -> dict[str, str]:

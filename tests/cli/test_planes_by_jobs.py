@@ -11,7 +11,7 @@ import pytest
 
 from fedscope.asking.blocks import Block
 from fedscope.checkpoints import Partial, WriterLock
-from fedscope.checkpoints.results.unfinished import kept_fingerprint
+from fedscope.checkpoints.results.unfinished import kept_fingerprint, sum_of
 from fedscope.cli.main import run
 from fedscope.landscape import Plane
 from fedscope.landscape.evaluation.evaluator import Evaluator
@@ -109,6 +109,7 @@ def merged(monkeypatch: pytest.MonkeyPatch, capability: str | None = None, **oth
     lines[0] = json.dumps({**json.loads(lines[0]), **other})
     point = json.loads(lines[-1])
     point["value"][0][0] = 123.0
+    point["sum"] = sum_of(point["key"], point["value"])
     first.points.write_text("\n".join([*lines[:-1], json.dumps(point)]) + "\n")
     if capability is not None:
         (first.points.parent / "complete.json").write_text(json.dumps({"capability": capability}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.runs import lacking_words
 
 
 def has_global(run: Run, round: int) -> bool:
@@ -22,6 +23,11 @@ def refuse_missing(run: Run, rounds: Sequence[int], window: int) -> None:
     missing = next((t for t in sorted(needed) if not has_global(run, t)), None)
     if missing is None:
         return
+    if missing in run.lacking:
+        raise FedscopeError(
+            f"{run.path} {lacking_words(run)}; the mean of the last {window} in round {needed[missing]} needs the "
+            f"global model of round {missing}: restore its file from a copy, or give other --rounds or --windows"
+        )
     first = last = run.rounds[-1]  # which always has its global
     while first > 1 and has_global(run, first - 1):
         first -= 1
