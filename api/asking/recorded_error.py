@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights
+from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
 from ..checkpoints.recorded_error import Outcome, far, keep_outcome, kept_outcomes, spoken
 from .measured_on import Source
 from .recorded_data import dataset_asked, refuse_unlike
