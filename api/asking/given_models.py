@@ -73,8 +73,10 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
+    from ..landscape.evaluation.compatibility import refuse_shapeless
     from ..landscape.evaluation.measured_once import digest
     from ..training import data_of, module_of
+    from .own_outputs import refuse_other_functions
 
     addresses = [model for model in models if isinstance(model, str | Path)]
     for address in map(str, addresses):
@@ -105,9 +107,13 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
+    for i in filter(lambda i: _is_module(models[i]), range(len(models))):
+        refuse_shapeless(models[i], f"the parameters of {_name(models, i)} cannot be read: ")
     layout = Layout.of(module)
     loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
+    if source.model is None:
+        refuse_other_functions(module, samples, loaded, models, first)
     read = {model.address: model.note for model in loaded if model.note}
     read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
     own = is_own_model(architecture)

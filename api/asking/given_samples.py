@@ -145,10 +145,13 @@ def given_module(model: Any, dataset: Dataset) -> nn.Module:
     Raises:
         FedscopeError: no such architecture; data that it does not take.
     """
+    from ..landscape.evaluation.compatibility import refuse_shapeless
     from ..training import build_module, model_settings
+    from ..training.own_model import in_float32
 
     if not isinstance(model, str):
-        return cast("nn.Module", model)
+        refuse_shapeless(model)
+        return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
     architecture = model_settings(model)
     module = build_module(architecture, dataset.shape, dataset.classes)
     architecture.refuse_samples(dataset)
