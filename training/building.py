@@ -3,6 +3,7 @@ of the module."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,11 +77,35 @@ def _means_own_data(name: str) -> bool:
     return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
 
 
+def unbuilt(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The module without its numbers: tensors of the meta device, which have shapes and take no memory."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return architecture.build(shape, classes)
+
+
 def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:
     """A module with the initial parameters that ``run.seed`` draws; torch's own random state is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
         return architecture.build(shape, classes)
+
+
+def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, Sequence[int]]) -> int:
+    """How many outputs a model has that was stored: its head's, where the data's number is but that of their labels.
+
+    Args:
+        shapes: of the stored model's tensors, by name; a prefix of the names does not count.
+
+    Returns:
+        ``data.classes`` where they are known, or where no head is found that has more.
+    """
+    if not data.classes_seen or isinstance(architecture, Factory):
+        return data.classes
+    head = find_head(unbuilt(architecture, data.shape, data.classes), architecture.head)
+    rows = [
+        shape[0] for name, shape in shapes.items() if head and f".{name}".endswith(f".{head}.weight") and len(shape) > 1
+    ]
+    return max(data.classes, rows[0]) if len(rows) == 1 else data.classes
 
 
 def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:

@@ -27,6 +27,7 @@ from .sample_arrays import (
     as_tokens,
     channel_axis,
     check_split,
+    counts_labels,
     digest,
     is_tokens,
     output_count,
@@ -129,6 +130,7 @@ def as_they_are(
         deviations=(),
         task=task,
         groups=groups or {},
+        classes_seen=counts_labels(task, tuple(y.values()), arrays.get("classes")),
     )
 
 
@@ -149,7 +151,8 @@ def _refuse_unscaled(place: str, x: np.ndarray) -> None:
     """Whole numbers that are no pixels have no scale of their own, and nothing standardises them here."""
     if x.dtype.kind in "iu" and not _pixels(x):
         raise FedscopeError(
-            f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels"
+            f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels "
+            "(token ids need a task with tokens = True, as sequences)"
         )
 
 

@@ -47,14 +47,14 @@ class Factory(Architecture):
         """
         from torch import nn
 
-        from ..landscape.evaluation.compatibility import refuse_shapeless
+        from ..landscape.evaluation.compatibility import refuse_unreadable
 
         call = Call.parse("--model", self.path)
         made = call()
         place = f"--model {self.path}: {call.spoken}"
         if not isinstance(made, nn.Module):
             raise FedscopeError(f"{place} returned {kind(made)}, not a torch.nn.Module; return the model itself")
-        refuse_shapeless(made, f"{place} returned a module whose ")
+        refuse_unreadable(made, f"{place} returned a module whose ")
         return in_float32(made, f"{place} returned a model")
 
 

@@ -77,16 +77,27 @@ def output_count(
     targets: Sequence[np.ndarray],
     declared: np.ndarray | int | None,
 ) -> int:
-    """How many outputs a model needs, a sample or a position: the classes, of tokens those of the inputs too, or the
-    numbers in a target.
+    """How many outputs a model needs, a sample or a position: the classes, or the numbers in a target.
+
+    Tokens of the inputs count too where those of the targets are of the same kind, as a language model's; the classes
+    of a classification are others.
 
     Raises:
         FedscopeError: as :func:`class_count`.
     """
-    if not task.has_classes and targets[0].dtype.kind == "f":
+    if _are_numbers(task, targets):
         return prod(targets[0].shape[1:])
-    tokens = [x for x in inputs if declared is None and is_tokens(x, task)]
+    tokens = [x for x in inputs if declared is None and not task.has_classes and is_tokens(x, task)]
     return class_count(name, [part for part in (*targets, *tokens) if part.size], declared)
+
+
+def counts_labels(task: Task, targets: Sequence[np.ndarray], declared: np.ndarray | int | None) -> bool:
+    """Whether :func:`output_count` counts but the labels that there are, so that a model may have more outputs."""
+    return declared is None and not _are_numbers(task, targets)
+
+
+def _are_numbers(task: Task, targets: Sequence[np.ndarray]) -> bool:
+    return not task.has_classes and targets[0].dtype.kind == "f"
 
 
 def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | int | None) -> int:
@@ -95,7 +106,7 @@ def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | 
     Raises:
         FedscopeError: a declared number that is none, or that is too small for the labels.
     """
-    needed = max(int(y.max()) for y in labels) + 1
+    needed = max(0, *(int(y.max()) + 1 for y in labels))  # -100 is no class
     if declared is None:
         return needed
     given = np.asarray(declared)
@@ -104,7 +115,8 @@ def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | 
     if not needed <= int(given.item()) <= max(MOST_CLASSES, needed):
         raise FedscopeError(
             f"{name}: classes is {given.item()}, but the labels go up to {needed - 1}; give {needed} or more, up to "
-            f"{MOST_CLASSES:,}"
+            f"{MOST_CLASSES:,}; if {needed - 1} marks what does not count, write -100 there (of --task sequences), or "
+            "leave such samples out"
         )
     return int(given.item())
 
@@ -176,7 +188,7 @@ def _labels(place: str, y: np.ndarray) -> np.ndarray:
     if y.dtype.kind == "f" and not (whole := np.isfinite(y) & (y == np.floor(y))).all():
         raise FedscopeError(f"{place} contains {y[~whole][0]:g}; labels are whole numbers from 0")
     if len(y) and y.min() < 0:
-        raise FedscopeError(f"{place} contains the label {y.min():g}; labels count from 0")
+        raise FedscopeError(f"{place} contains the label {y.min():g}; labels count from 0; leave out samples that do not count")
     if len(y) and y.max() >= max(MOST_CLASSES, len(y)):
         raise FedscopeError(
             f"{place} contains the label {y.max():.15g}, and a model would need as many outputs; number the classes "

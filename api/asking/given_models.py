@@ -19,6 +19,7 @@ from ..checkpoints import (
 )
 from .given_runs import identity, open_run, parse_rounds, recorded_pair
 from .given_samples import (
+    NO_SHAPES,
     asked_task,
     behaviour,
     data_named,
@@ -32,6 +33,7 @@ from .given_samples import (
     name_of,
     refuse_changed_data,
     refuse_nameless,
+    shapes_of,
     task_settings,
 )
 from .measured_on import Source
@@ -73,7 +75,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ..landscape.evaluation.compatibility import refuse_shapeless
+    from ..landscape.evaluation.compatibility import refuse_unreadable
     from ..landscape.evaluation.measured_once import digest
     from ..training import data_of, module_of
     from .own_outputs import refuse_other_functions
@@ -106,9 +108,10 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
                 )
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
+    shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
     for i in filter(lambda i: _is_module(models[i]), range(len(models))):
-        refuse_shapeless(models[i], f"the parameters of {_name(models, i)} cannot be read: ")
+        refuse_unreadable(models[i], f"the parameters of {_name(models, i)} cannot be read: ")
     layout = Layout.of(module)
     loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
@@ -168,6 +171,29 @@ def _weights(model: Any, name: str, layout: Layout, expected: str) -> Weights:
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()") from None
     except FedscopeError as error:
         raise FedscopeError(f"{name} does not fit the architecture of {expected}: {error}") from None
+
+
+def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:
+    """The shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
+    if isinstance(model, str | Path):
+        return shapes_in(Path(model)) if parse_address(str(model)).round is None else shapes_of(runs[0].layout)
+    if isinstance(model, Model | Weights):
+        return shapes_of((model.weights if isinstance(model, Model) else model).layout)
+    tensors = model.state_dict() if _is_module(model) else model
+    if not isinstance(tensors, Mapping):
+        return NO_SHAPES
+    return {name: tuple(value.shape) for name, value in tensors.items() if hasattr(value, "shape")}
+
+
+def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
+    """The shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
+    from ..checkpoints.model_files import read_arrays
+
+    try:
+        arrays, _ = read_arrays(path, None)
+    except FedscopeError:
+        return NO_SHAPES
+    return {name: array.shape for name, array in arrays.items()}
 
 
 def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:

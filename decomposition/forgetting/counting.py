@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
+from ...landscape.evaluation.compatibility import with_outputs
 from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
 from ..cohort.divergence import diverged_rows
-from ..cohort.membership import Members, members_of
+from ..cohort.membership import Members, members_of, of_classes
 from ..factors.model_outputs import model_outputs
 from .result import ACCURACIES, Answers, Counts
 
@@ -58,7 +59,7 @@ def count_answers(
             :func:`~fedscope.decomposition.membership_labels`); None where every sample counts as everyone's own.
         number: of the round.
         client_ids: [K].
-        labels: training samples of the clients by class, [K, classes].
+        labels: training samples of the clients by class, [K, classes]; classes without any may be left out at the end.
         progress: called with (samples done, n) after every chunk.
         chunk: samples at a time, at most.
 
@@ -76,7 +77,9 @@ def count_answers(
     ([[1, 1]], [[1, 0]], [[0, 1]])
     """
     require_classes(samples, "forgetting")
+    samples = with_outputs(module, samples)
     n, count, classes = len(samples), len(client_ids), samples.classes
+    labels = of_classes(labels, classes)
     shapes = {"clients": (len(clients),), "labels": np.shape(labels)}
     wanted = {"clients": (count,), "labels": (count, classes)}
     if members is not None:

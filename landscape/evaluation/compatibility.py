@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,17 +22,27 @@ from .tasks import Task
 TRIED = 8
 
 
-def refuse_shapeless(module: nn.Module, whose: str = "the module's ") -> None:
+def refuse_shapeless(module: nn.Module) -> None:
     """Refuse a module that has no parameters to vary, not yet, or none that are real numbers.
+
+    Raises:
+        FedscopeError: no parameters, and what :func:`refuse_unreadable` refuses.
+    """
+    if next(module.parameters(), None) is None:
+        raise FedscopeError("the module has no parameters, so it has no loss surface; give one that can be trained")
+    refuse_unreadable(module)
+
+
+def refuse_unreadable(module: nn.Module, whose: str = "the module's ") -> None:
+    """Refuse a module whose parameters hold no real numbers, or cannot be put in place.
 
     Args:
         whose: begins the sentence; the name of a parameter follows.
 
     Raises:
-        FedscopeError: no parameters; lazy ones, or others that hold no numbers; whole or complex numbers.
+        FedscopeError: one compiled by torch.jit; lazy tensors, sparse ones, or those of the meta device; parameters
+            that are whole or complex numbers.
     """
-    if next(module.parameters(), None) is None:
-        raise FedscopeError("the module has no parameters, so it has no loss surface; give one that can be trained")
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         raise FedscopeError(
             f"a {type(module).__name__} is compiled by torch.jit, which lets no weights be put in their place; give the "
@@ -113,6 +124,22 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
             "the module returns different outputs for the same input, so it has no loss surface; "
             "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
         )
+
+
+def with_outputs(module: nn.Module, samples: Samples) -> Samples:
+    """Samples whose number of classes is that of a module's outputs, where their own is counted by their labels.
+
+    Raises:
+        FedscopeError: as :func:`try_out`, where the module fails or does not fit.
+    """
+    if not samples.classes_seen:
+        return samples
+    refuse_shapeless(module)
+    replica = Replica(module)
+    outputs = _answer(replica, replica.prepare(samples.x[:1]), samples)
+    samples.task.fit(outputs, samples)
+    found = samples.task.classes_of(outputs, samples)
+    return samples if found is None else replace(samples, classes=found, classes_seen=False)
 
 
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
