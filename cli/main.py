@@ -150,7 +150,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
     except Exception as error:
         from ..checkpoints import FedscopeError
 
-        if debug or not isinstance(error, FedscopeError | OSError):
+        if debug or not (isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error)):
             raise
         click.echo(f"fedscope: {spoken(error)}", err=True)
         return 2
@@ -171,11 +171,22 @@ def _say_warning(
         click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory has run out: torch's allocator on the CPU says so by a RuntimeError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+
+
 def spoken(error: Exception) -> str:
     """An error as one sentence; the system's own have a place and a reason.
 
     A word as long as no path is (a damaged file's value) is cut.
     """
+    if _is_out_of_memory(error):
+        from ..checkpoints import spoken_size
+
+        asked = re.search(r"allocate ([0-9]+) bytes", str(error))  # torch's; NumPy has said it in its own units
+        what = f" ({spoken_size(int(asked[1]))} were asked for at once)" if asked else ""
+        return f"there is no memory left for this{what}; give a smaller model or fewer samples, or free some memory"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
     return re.sub(r"\S{5000,}", lambda word: f"{word[0][:60]}... ({len(word[0]):,} letters)", str(error))

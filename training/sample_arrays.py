@@ -13,6 +13,8 @@ from ..landscape.evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
 MOST_CLASSES = 65_536
+#: the greatest and the smallest positive number that float32 has with all its digits
+GREATEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 #: samples, and values in all, that are worked on at once
 BLOCK, VALUES = 4096, 1 << 24
 
@@ -162,14 +164,25 @@ def as_float32(place: str, x: np.ndarray) -> np.ndarray:
     """Numbers as float32, in C order.
 
     Raises:
-        FedscopeError: other types; values that are not finite.
+        FedscopeError: other types; values that are not finite, or not in float32; none that float32 knows well.
     """
     if x.dtype.kind not in "iuf":
         raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         in_float: np.ndarray = x.astype(np.float32, order="C")
     if x.dtype.kind == "f" and not np.isfinite(in_float).all():
-        raise FedscopeError(f"{place} contains {int((~np.isfinite(in_float)).sum())} values that are not finite")
+        broken = int((~np.isfinite(x)).sum())
+        if broken:
+            raise FedscopeError(f"{place} contains {broken} values that are not finite")
+        raise FedscopeError(
+            f"{place} contains {int((~np.isfinite(in_float)).sum())} values beyond {GREATEST:.2g}, the greatest number "
+            f"of float32 (as {float(np.abs(x).max()):.3g}); give smaller ones"
+        )
+    if x.dtype.kind == "f" and 0 < (most := float(np.abs(x).max(initial=0))) < SMALLEST:
+        raise FedscopeError(
+            f"{place} has no value beyond {most:.3g}, and float32 loses digits below {SMALLEST:.2g}; give numbers of a "
+            "greater scale (x / x.std())"
+        )
     return in_float
 
 
