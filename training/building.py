@@ -28,7 +28,6 @@ from .randomness import generator
 from .registry import find, method_name, names
 from .splitting import partition
 
-
 #: a model is held so often at least, trained or measured: the module, its weights as they are read, a worker's copy
 HELD = 3
 

@@ -55,8 +55,8 @@ def say_memory_of(config: Config, facts: Facts) -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes that a process can still have, as Linux tells: of the machine, of the group that it is confined to, and of its own
-    limit."""
+    """Bytes that a process can still have, as Linux tells: of the machine, of the group that it is confined to, and
+    of its own limit (``ulimit -v``)."""
     found: list[int] = []
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -201,7 +201,9 @@ def _labels(place: str, y: np.ndarray) -> np.ndarray:
     if y.dtype.kind == "f" and not (whole := np.isfinite(y) & (y == np.floor(y))).all():
         raise FedscopeError(f"{place} contains {y[~whole][0]:g}; labels are whole numbers from 0")
     if len(y) and y.min() < 0:
-        raise FedscopeError(f"{place} contains the label {y.min():g}; labels count from 0; leave out samples that do not count")
+        raise FedscopeError(
+            f"{place} contains the label {y.min():g}; labels count from 0; leave out samples that do not count"
+        )
     if len(y) and y.max() >= max(MOST_CLASSES, len(y)):
         raise FedscopeError(
             f"{place} contains the label {y.max():.15g}, and a model would need as many outputs; number the classes "

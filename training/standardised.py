@@ -30,8 +30,6 @@ from .sample_arrays import (
     scaled,
 )
 
-#: of a mean, what float32 cannot vary by: such a deviation is the rounding of a constant's mean, and counts as 0
-ROUNDED = 1e-9
 #: standard deviations of the training split beyond which a test sample is said to be far
 FAR = 1e4
 
@@ -109,8 +107,9 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     refuse_other_shapes(name, x_train, x_test)
     means, deviations = _moments(lambda: blocks(x_train), stored[0])
     if (least := float(deviations.min())) < SMALLEST:
+        what = "channel" if stored[0].ndim > 2 else "feature"
         raise FedscopeError(
-            f"{name}: x_train has a {'channel' if stored[0].ndim > 2 else 'feature'} that varies by {least:.3g} alone, where float32 loses digits, so it cannot "
+            f"{name}: x_train has a {what} that varies by {least:.3g} alone, where float32 loses digits, so it cannot "
             "be standardised; give numbers of a greater scale (x / x.std()), or leave it out"
         )
     with np.errstate(over="ignore", invalid="ignore"):
@@ -168,7 +167,7 @@ def _moments_of_bytes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation in float64, shaped to be subtracted; a deviation of 0, but for rounding, counts as 1.
+    """Mean and deviation in float64, shaped to be subtracted; a deviation of 0 counts as 1.
 
     One a channel of images, one a feature of rows of floats, one in all of rows of integers.
 
@@ -189,5 +188,5 @@ def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tupl
         squares = squares + ((part - means) ** 2).sum(axis=axes, keepdims=True)
         del part
     deviations = np.sqrt(np.asarray(squares / count))
-    deviations[deviations <= ROUNDED * np.abs(means)] = 1
+    deviations[deviations == 0] = 1
     return means, deviations

@@ -37,6 +37,7 @@ def refuse_other_functions(
     import torch
 
     from ..landscape import Replica
+    from ..landscape.evaluation.copies import refuse_borrowed
 
     replica: Replica | None = None
     for model, own in zip(models, given, strict=True):
@@ -44,10 +45,14 @@ def refuse_other_functions(
             continue
         if (theirs := _own_outputs(own, samples, Layout.of(module))) is None:
             continue
-        replica = replica or Replica(module)
-        replica.load(model.weights.parameters, model.weights.buffers)
         try:
+            if replica is None:
+                replica = Replica(module)
+                refuse_borrowed(module, replica.module, replica.prepare(samples.x[:1]))
+            replica.load(model.weights.parameters, model.weights.buffers)
             outputs = replica.logits(replica.prepare(samples.x[:ASKED])).double()
+        except FedscopeError:
+            raise
         except Exception:  # the evaluator says what is wrong
             return
         if outputs.shape == theirs.shape and _alike(outputs, theirs):

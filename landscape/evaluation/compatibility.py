@@ -45,8 +45,8 @@ def refuse_unreadable(module: nn.Module, whose: str = "the module's ") -> None:
     """
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         raise FedscopeError(
-            f"a {type(module).__name__} is compiled by torch.jit, which lets no weights be put in their place; give the "
-            "module that it was made from"
+            f"a {type(module).__name__} is compiled by torch.jit, which lets no weights be put in their place; give "
+            "the module that it was made from"
         )
     for name, values in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(values):
@@ -106,8 +106,8 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
 
     Raises:
         FedscopeError: it fails on the data, returns other than a tensor that the task takes ([n, classes]), or not the
-            same twice; it computes with weights that are not its own; data of one class, on which loss and error are 0 whatever is answered; a task of the user's own
-            that gives no loss a sample.
+            same twice; it computes with weights that are not its own; data of one class, on which loss and error are 0
+            whatever is answered; a task of the user's own that gives no loss a sample.
     """
     for part, x, y in data:
         part.task.fit(_answer(replica, x[:1], part), part)

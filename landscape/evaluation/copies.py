@@ -97,7 +97,7 @@ def refuse_borrowed(original: nn.Module, copy: nn.Module, x: Tensor) -> None:
     )
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the first of some tensors that is computed with.
 
     Args:
@@ -105,7 +105,7 @@ class _Watch(TorchDispatchMode):
     """
 
     def __init__(self, watched: Mapping[int, str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._watched = watched
         self.met: str | None = None
 
@@ -176,7 +176,8 @@ def _compute_anew(module: nn.Module) -> None:
     for part in module.modules():
         if parametrize.is_parametrized(part):
             own = {name: value for name, value in vars(type(part)).items() if name not in ("__dict__", "__weakref__")}
-            own |= {name: _uncached(own[name], name) for name in part.parametrizations if name in own}
+            computed: Any = part.parametrizations
+            own |= {name: _uncached(own[name], name) for name in computed if name in own}
             part.__class__ = type(type(part).__name__, type(part).__bases__, own)
 
 
