@@ -75,7 +75,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ..landscape.evaluation.compatibility import refuse_unreadable
+    from ..landscape.evaluation.compatibility import refuse_numberless, refuse_unreadable
     from ..landscape.evaluation.measured_once import digest
     from ..training import data_of, module_of
     from .own_outputs import refuse_other_functions
@@ -110,8 +110,12 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         source = replace(source, split="test")
     shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
-    for i in filter(lambda i: _is_module(models[i]), range(len(models))):
-        refuse_unreadable(models[i], f"the parameters of {_name(models, i)} cannot be read: ")
+    for i, model in enumerate(models):
+        whose = f"the tensors of {_name(models, i)} cannot be read: "
+        if _is_module(model):
+            refuse_unreadable(model, whose)
+        elif isinstance(model, Mapping):
+            refuse_numberless(model.items(), whose)
     layout = Layout.of(module)
     loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)

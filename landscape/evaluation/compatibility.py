@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,18 +48,7 @@ def refuse_unreadable(module: nn.Module, whose: str = "the module's ") -> None:
             f"a {type(module).__name__} is compiled by torch.jit, which lets no weights be put in their place; give "
             "the module that it was made from"
         )
-    for name, values in (*module.named_parameters(), *module.named_buffers()):
-        if is_lazy(values):
-            raise FedscopeError(
-                f"{whose}{name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
-                "module once on a sample first"
-            )
-        if values.is_meta:
-            raise FedscopeError(
-                f"{whose}{name} is on the meta device, which keeps no numbers; make the module on the CPU"
-            )
-        if values.layout is not torch.strided:
-            raise FedscopeError(f"{whose}{name} is a sparse tensor; give it dense ({name}.to_dense())")
+    refuse_numberless((*module.named_parameters(), *module.named_buffers()), whose)
     for name, values in module.named_parameters():
         kind = str(values.dtype).removeprefix("torch.")
         if values.is_complex():
@@ -72,6 +61,28 @@ def refuse_unreadable(module: nn.Module, whose: str = "the module's ") -> None:
                 f"{whose}{name} is a parameter of type {kind}, and only floats can be varied; keep it as a buffer "
                 "(register_buffer)"
             )
+
+
+def refuse_numberless(tensors: Iterable[tuple[str, Any]], whose: str) -> None:
+    """Refuse tensors by name that hold no numbers, or none in place.
+
+    Raises:
+        FedscopeError: lazy tensors, sparse ones, or those of the meta device.
+    """
+    for name, values in tensors:
+        if not isinstance(values, Tensor):
+            continue
+        if is_lazy(values):
+            raise FedscopeError(
+                f"{whose}{name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
+                "module once on a sample first"
+            )
+        if values.is_meta:
+            raise FedscopeError(
+                f"{whose}{name} is on the meta device, which keeps no numbers; make the module on the CPU"
+            )
+        if values.layout is not torch.strided:
+            raise FedscopeError(f"{whose}{name} is a sparse tensor; give it dense ({name}.to_dense())")
 
 
 def same_layout(models: Sequence[Model]) -> None:

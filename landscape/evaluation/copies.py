@@ -175,10 +175,14 @@ def _compute_anew(module: nn.Module) -> None:
     """
     for part in module.modules():
         if parametrize.is_parametrized(part):
-            own = {name: value for name, value in vars(type(part)).items() if name not in ("__dict__", "__weakref__")}
+            own = {name: value for name, value in vars(type(part)).items() if name not in _NOT_COPIED}
             computed: Any = part.parametrizations
             own |= {name: _uncached(own[name], name) for name in computed if name in own}
             part.__class__ = type(type(part).__name__, type(part).__bases__, own)
+
+
+# what a class has of its own; and what refuses to send a parametrized module to another process
+_NOT_COPIED = ("__dict__", "__weakref__", "__getstate__")
 
 
 def _uncached(known: property, name: str) -> property:
