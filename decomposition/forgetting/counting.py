@@ -59,7 +59,7 @@ def count_answers(
             :func:`~fedscope.decomposition.membership_labels`); None where every sample counts as everyone's own.
         number: of the round.
         client_ids: [K].
-        labels: training samples of the clients by class, [K, classes]; classes without any may be left out at the end.
+        labels: training samples of the clients by class, [K, classes].
         progress: called with (samples done, n) after every chunk.
         chunk: samples at a time, at most.
 
@@ -79,7 +79,6 @@ def count_answers(
     require_classes(samples, "forgetting")
     samples = with_outputs(module, samples)
     n, count, classes = len(samples), len(client_ids), samples.classes
-    labels = of_classes(labels, classes)
     shapes = {"clients": (len(clients),), "labels": np.shape(labels)}
     wanted = {"clients": (count,), "labels": (count, classes)}
     if members is not None:
@@ -113,7 +112,7 @@ def round_answers(
 ) -> Answers:
     """The right answers of a recorded round; a client's own samples are those that it trained on, of test data those of
     its classes. ``settings`` are those of :func:`count_answers`."""
-    ids = round_.client_ids
+    ids, samples = round_.client_ids, with_outputs(module, samples)
     return count_answers(
         module,
         samples,
@@ -122,7 +121,7 @@ def round_answers(
         members_of(partition, ids, samples),
         number=round_.number,
         client_ids=ids,
-        labels=partition.label_counts[ids],
+        labels=of_classes(partition.label_counts[ids], samples.classes),
         **settings,
     )
 

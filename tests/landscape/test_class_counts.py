@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from torch import nn
 from torch.nn import functional
 
 import fedscope
-from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Weights
 from fedscope.decomposition.cohort.draws import CohortDraws
 from fedscope.decomposition.cohort.membership import members_of, of_classes
 from fedscope.decomposition.factors.decompose_round import decompose_round
-from fedscope.decomposition.forgetting.counting import count_answers
+from fedscope.decomposition.forgetting.counting import round_answers
 from fedscope.landscape import Evaluator, Samples
 from fedscope.landscape.evaluation.compatibility import with_outputs
 from fedscope.landscape.evaluation.tasks import Task
@@ -227,18 +228,17 @@ def test_forgetting_counts_the_classes_of_the_outputs(columns: int) -> None:
     """Whoever recorded the run counted labels up to the greatest that clients have, or with room for more."""
     labels = np.zeros((2, columns), np.int64)
     labels[0, 1], labels[1, 3] = 5, 7
-    start = cohort().draws[0].row(0)
-    how: dict[str, Any] = {"number": 1, "client_ids": np.arange(2), "labels": labels}
-    few = count_answers(net(), samples(seen=True), start, cohort().draws[1], None, **how)
-    all_ = count_answers(net(), samples(seen=False), start, cohort().draws[1], None, **how)
+    start, clients = cohort().draws[0].row(0), cohort().draws[1]
+    round_: Any = SimpleNamespace(client_ids=np.arange(2), number=1, read=lambda which: start, clients=lambda: clients)
+    partition = Partition((np.arange(5), np.arange(7)), None, labels)
+    few = round_answers(net(), samples(seen=True), round_, partition)
+    all_ = round_answers(net(), samples(seen=False), round_, partition)
     assert few.labels.shape == (2, CLASSES)
-    assert np.array_equal(few.after_own, all_.after_own)
-    assert few.own.sum(axis=1).tolist() == [40, 40]
+    assert np.array_equal(few.after_others, all_.after_others)
+    assert few.own.sum(axis=1).tolist() == [14, 13], "a client's own are those of its class"
 
 
 def test_a_class_that_nobody_trained_on_is_no_clients_own() -> None:
-    from fedscope.checkpoints import Partition
-
     counts = np.array([[0, 5], [3, 0]])
     part = replace(samples(seen=True), y=torch.tensor([0, 1, 6, 3] * 10))
     found = members_of(Partition((np.arange(5), np.arange(3)), None, counts), np.arange(2), part)
