@@ -74,7 +74,7 @@ def refuse_borrowed(original: nn.Module, copy: nn.Module, x: Tensor) -> None:
     """
     theirs = {_memory(value): name for name, value in (*original.named_parameters(), *original.named_buffers())}
     stale = {_memory(thing): "" for thing in _inside(copy) if isinstance(thing, Tensor) and hasattr(thing, _STAND_IN)}
-    own = {_memory(value) for value in (*copy.parameters(), *copy.buffers())}
+    own = {_memory(value) for value in (x, *copy.parameters(), *copy.buffers())}
     watched = {at: name for at, name in {**theirs, **stale}.items() if at and at not in own}
     if not watched:
         return

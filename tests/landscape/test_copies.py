@@ -329,6 +329,24 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(make: Callable[[], Any
         assert "\n" not in str(refusal.value)
 
 
+class Remembering(Base):
+    """Compares what it is given with samples that it keeps, which may be the very ones it is measured on."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("kept", x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + (x.flatten(1) @ self.kept.flatten(1).T).sum(1, keepdim=True)  # type: ignore[operator]
+
+
+def test_samples_that_a_module_holds_too_are_no_weights_of_another() -> None:
+    part = samples()
+    module = Remembering(part.x)
+    loss, _ = Evaluator(module, part).models([weights_of(module)])
+    assert loss[0] == pytest.approx(float(torchs_loss(module, part).detach()), rel=1e-5)
+
+
 class Tempered(Base):
     """What it computes depends on a number that is in no state."""
 
