@@ -14,7 +14,10 @@ import numpy as np
 
 from .durable import write_durably
 from .foreign_files import RESULT, read_text
+from .own_files import append, refuse_strange
 
+#: ``metrics.csv``, for sentences
+TABLE = "a table of metrics"
 COLUMNS = (
     "round",
     "lr",
@@ -99,8 +102,8 @@ def append_row(path: Path, round: int, metrics: Metrics, more: Sequence[str] = (
     Args:
         more: the further columns that the table has.
     """
-    with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(to_row(round, metrics, more))
+    with append(path, TABLE) as file:
+        file.write(to_row(round, metrics, more).encode())
 
 
 def read_table(path: Path) -> dict[int, dict[str, float]]:
@@ -113,7 +116,7 @@ def read_table(path: Path) -> dict[int, dict[str, float]]:
         FedscopeError: no regular file, or one that is too long for a table.
     """
     try:
-        text = read_text(path, "a table of metrics", "restore it from a copy", RESULT, errors="replace")
+        text = read_text(path, TABLE, "restore it from a copy", RESULT, errors="replace")
     except FileNotFoundError:
         return {}
     whole = text[: text.rfind("\n") + 1]  # a row without its line's end may lack digits
@@ -153,7 +156,12 @@ def to_arrays(
 
 
 def mend_table(path: Path, rounds: Sequence[int], of: Callable[[int], Metrics]) -> tuple[str, ...]:
-    """Rebuild ``metrics.csv`` from the round files if it says anything else; returns its further columns."""
+    """Rebuild ``metrics.csv`` from the round files if it says anything else; returns its further columns.
+
+    Raises:
+        FedscopeError: something else than a file lies in its place.
+    """
+    refuse_strange(path, TABLE)  # rows are appended to it
     rows = [(t, of(t)) for t in rounds]
     expected = _table(rows)
     if not (path.is_file() and path.stat().st_size == len(expected) and path.read_bytes() == expected.encode()):

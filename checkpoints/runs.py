@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .errors import FedscopeError, FedscopeWarning, spans
-from .foreign_files import read_toml
+from .foreign_files import read_toml, real_path
 from .metrics import read_table, to_arrays
 from .partition import Partition
 from .rounds import Round, few_of
@@ -65,7 +65,7 @@ class Run:
     @property
     def name(self) -> str:
         """The folder's name, as it can be shown: see :func:`.visible_text.visible`."""
-        return visible(self.path.name or self.path.resolve().name)
+        return visible(self.path.name or real_path(self.path).name)
 
     @cached_property
     def config(self) -> dict[str, Any] | None:

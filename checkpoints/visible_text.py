@@ -53,10 +53,12 @@ def brief(text: object, most: int = 200) -> str:
     return shown if len(whole) <= most else f"{shown}... ({len(whole):,} characters)"
 
 
-def in_markdown(word: str) -> str:
-    r"""A word of a file in Markdown, where it is that word and no more: no cell's end, emphasis, link or element.
+def in_markdown(word: str, *, cell: bool = True) -> str:
+    r"""A word of a file in Markdown, where it is that word and no more: no emphasis, link or element, and no end of a
+    cell where it stands in one.
 
-    >>> in_markdown("a|b <i> local_epochs [x](y)")
-    'a\\|b \\<i> local_epochs \\[x\\](y)'
+    >>> in_markdown("a|b <i> local_epochs [x](y)"), in_markdown("|b| < _c_", cell=False)
+    ('a\\|b \\<i> local_epochs \\[x\\](y)', '|b| \\< \\_c\\_')
     """
-    return re.sub(r"[\\|`*\[\]<&~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(word))
+    signs = r"\\|`*\[\]<&~" if cell else r"\\`*\[\]<&~"
+    return re.sub(rf"[{signs}]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(word))

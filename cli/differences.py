@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
+from ..checkpoints import real_path
 from ..checkpoints.errors import listed
 
 #: settings that change when another one does, and say nothing besides it
@@ -118,7 +118,7 @@ def _run(kept: Any, asked: Any) -> str:
     """Another run, or the same one in another state."""
     there, here = ([one] if isinstance(one, dict) else list(one or []) for one in (kept, asked))
     paths = listed(one["path"] for one in there)
-    names, own = ([Path(one["path"]).resolve().name for one in runs] for runs in (there, here))
+    names, own = ([real_path(one["path"]).name for one in runs] for runs in (there, here))
     if names != own:
         return f"the run{'s' if len(there) > 1 else ''} {paths}"
     for before, now in zip(there, here, strict=True):

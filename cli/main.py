@@ -15,6 +15,7 @@ from typing import TextIO
 import click
 
 from .printing import say, say_lines
+from .streams import STDOUT, guard, unprinted
 
 #: by what one wants, in the order of a first tour; each in a line
 SECTIONS = {
@@ -118,6 +119,7 @@ def main() -> None:
     """Run a command. Ends with 0, with 2 and one sentence for a user's mistake, with 130 for Ctrl-C, with 143 for
     SIGTERM, which a scheduler sends before it ends a job."""
     stopped = 0
+    guard()
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
@@ -155,6 +157,8 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
     except Exception as error:
         from ..checkpoints import FedscopeError
 
+        if isinstance(error, OSError) and error.filename == STDOUT:
+            error = FedscopeError(unprinted(error))
         if debug or not (isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error)):
             raise
         say(f"fedscope: {spoken(error)}", err=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from ..checkpoints import FedscopeError, Layout
+from ..checkpoints import FedscopeError, Layout, real_path
 from .measured_on import Source
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def refuse_calls(run: Run, option: str, named: str) -> None:
         FedscopeError: a call with arguments, or code from elsewhere; says how to ask for it.
     """
     module, here = named.partition(":")[0], Path.cwd()
-    own = module.isidentifier() and (here / f"{module}.py").is_file() and here != run.path.resolve()
+    own = module.isidentifier() and (here / f"{module}.py").is_file() and here != real_path(run.path)
     if "(" in named or not own or module in sys.stdlib_module_names:
         raise FedscopeError(
             f"{run.path} names {option.removeprefix('--')} {named}, and no code is called as a run's file says it; if "

@@ -11,7 +11,7 @@ from typing import Any
 from ..asking.given_runs import RunLike, identity, open_run
 from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
-from ..checkpoints import FedscopeError, FedscopeWarning, Run
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, real_path
 from ..checkpoints.visible_text import visible
 from ..training.curves import Curves
 from ..training.sweeps.plan import FILE
@@ -92,7 +92,7 @@ def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
             FedscopeWarning,
             stacklevel=2,
         )
-    return visible(sweep.path.resolve().name), sweep.path, sweep.runs
+    return visible(real_path(sweep.path).name), sweep.path, sweep.runs
 
 
 def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:

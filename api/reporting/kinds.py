@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, Run
+from ..checkpoints import FedscopeError, Run, real_path
 from ..checkpoints.results import ArrayResult, Result, shown
 from ..checkpoints.results.arrays import read_netcdf
 
@@ -106,7 +106,7 @@ def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
     for folder in folders:
         if not folder.is_dir():
             raise FedscopeError(f"{folder} is not a folder, so there are no results in it; give another --results")
-    apart = [folder for folder in dict.fromkeys(folders) if folder.resolve() != own.resolve()]
+    apart = [folder for folder in dict.fromkeys(folders) if real_path(folder) != real_path(own)]
     formats = {path: _format_of(path, left_out) for folder in (own, *apart) for path in sorted(folder.glob("*.nc"))}
     for kind in KINDS:
         for folder in (own, *apart):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..asking.given_runs import open_run, refuse_one_name
 from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints.own_files import ELSEWHERE, refuse_strange
 from ..training.run_checks import check_run
 from .html import MARK, SORTING, page
 from .kinds import beside
@@ -62,6 +63,7 @@ def refuse_other_file(path: Path, force: bool) -> None:
     Raises:
         FedscopeError: names it.
     """
+    refuse_strange(path, "a page", ELSEWHERE, replaced=True)
     if force or not path.exists():
         return
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Run, spoken_size
+from ..checkpoints import FedscopeError, Run, regular, spoken_size
 from ..checkpoints.results.pictures import picture_of
 from ..decomposition.explanation.result import Explanation
 from ..landscape.drawing.web_page import escaped, unbroken
@@ -263,7 +263,7 @@ def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> s
 def configuration_html(run: Run, *, several: bool) -> str:
     """A run's settings, and with what it was made."""
     path = run.path / "config.toml"
-    text = path.read_text(encoding="utf-8") if path.exists() else "none: another program trained this run\n"
+    text = regular(path).read_text(encoding="utf-8") if path.exists() else "none: another program trained this run\n"
     made = {
         key: run.info[key]
         for key in ("created", "versions", "device", "engine", "precision", "capability", "cluster")
@@ -284,6 +284,9 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     rows, size = [], 0
     for done, path in enumerate(files[:MOST_FILES]):
         tell(f"reading {run.name}", done, len(files))
+        if not path.is_file():  # a named pipe, or a link to nothing, which the checks say
+            rows.append((str(path.relative_to(run.path)), "-", "-"))
+            continue
         length = path.stat().st_size
         size += length
         with path.open("rb") as file:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FedscopeError
+from ..foreign_files import expanded, real_path
 from ..run_info import sha256_of
 
 _FILE = "npz:"
@@ -28,7 +29,7 @@ def named_data(name: str) -> dict[str, str]:
     path = _path(name)
     if path is None or not path.is_file():
         return {"name": name}
-    return {"name": f"{_FILE}{path.resolve()}", "file_sha256": sha256_of(path)}
+    return {"name": f"{_FILE}{real_path(path)}", "file_sha256": sha256_of(path)}
 
 
 def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
@@ -50,4 +51,4 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
 
 
 def _path(name: str) -> Path | None:
-    return Path(name.removeprefix(_FILE)).expanduser() if name.startswith(_FILE) else None
+    return expanded(name.removeprefix(_FILE)) if name.startswith(_FILE) else None

@@ -78,12 +78,13 @@ class TableResult(Result):
     empty.
 
     Attributes:
-        format: what the JSON file says that it is; version: of that format.
+        format: what the JSON file says that it is; version: of that format; older: versions that are read, too.
         tables: the CSV files, in the order of :attr:`suffixes`, whose last one is the JSON file.
     """
 
     format: ClassVar[str]
     version: ClassVar[int] = 1
+    older: ClassVar[tuple[int, ...]] = ()
     tables: ClassVar[tuple[Table, ...]]
 
     @abstractmethod
@@ -127,7 +128,7 @@ class TableResult(Result):
                 raise FedscopeError(
                     f"{path} does not exist: a result of {cls.command} is {names} in one folder; {AGAIN}"
                 )
-        head = read_info(paths[-1], cls.format, cls.version, cls.command)
+        head = read_info(paths[-1], cls.format, cls.version, cls.command, cls.older)
         tables = [
             [] if path in absent else table.read(path, cls.command)
             for table, path in zip(cls.tables, paths, strict=False)
@@ -213,8 +214,8 @@ def write_info(path: Path, format_: str, version: int, info: Mapping[str, Any]) 
         temporary.write_text(said + "\n", encoding="utf-8")
 
 
-def read_info(path: Path, format_: str, version: int, command: str) -> Any:
-    """Read what :func:`write_info` wrote.
+def read_info(path: Path, format_: str, version: int, command: str, admitted: tuple[int, ...] = ()) -> Any:
+    """Read what :func:`write_info` wrote, in this version or one of those ``admitted``.
 
     Raises:
         FedscopeError: no JSON, another result's, another version's.
@@ -225,7 +226,7 @@ def read_info(path: Path, format_: str, version: int, command: str) -> Any:
             f'{path} is not a result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
         )
     found = info.get("version")
-    if found != version:
+    if found != version and found not in admitted:
         older = isinstance(found, int) and found < version
         if not isinstance(found, int):
             raise FedscopeError(f"{path} is damaged: its version is {str(found)[:40]!r}; {AGAIN}")

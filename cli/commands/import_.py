@@ -126,6 +126,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     from ...checkpoints.recorder.recorder import described
     from ...questions.import_models import import_models
     from ..progress import progress
+    from ..streams import printed
 
     if output.out is None:
         raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
@@ -135,20 +136,20 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv"))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
-    if output.as_json:
-        said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
-        say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})
-        return
-    say(
-        f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
-        f"{f'; {server}' if server else ''}"
-    )
-    given = "".join(
-        f" --{name} NAME" for name, known in (("model", "model" in run.info), ("data", "data" in run.info)) if not known
-    )
-    if min(map(len, cohorts)) > 1:
-        say(f"  fedscope subsets {run.path}{given}")
-        say(f"  fedscope plane {run.path}@1 --clients{given}")
+    with printed(f"the run {run.path} is whole"):
+        if output.as_json:
+            said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
+            say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})
+            return
+        say(
+            f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
+            f"{f'; {server}' if server else ''}"
+        )
+        known = {"model": "model" in run.info, "data": "data" in run.info}
+        given = "".join(f" --{name} NAME" for name in known if not known[name])
+        if min(map(len, cohorts)) > 1:
+            say(f"  fedscope subsets {run.path}{given}")
+            say(f"  fedscope plane {run.path}@1 --clients{given}")
 
 
 def _spoken(cohorts: Sequence[Sequence[int]]) -> str:

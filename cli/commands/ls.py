@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, size_of
+from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.errors import spans
 from ...checkpoints.metrics import read_table
 from ...checkpoints.recorder.recorder import described
@@ -51,7 +51,7 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
     if as_json:
         say_json(rows)
     elif not rows:
-        say(f"no runs below {folder.resolve()}; train one: fedscope train")
+        say(f"no runs below {real_path(folder)}; train one: fedscope train")
     else:
         columns = ("run", "method", "data", "rounds", "seed", "lr", "test error", "size", "created")
         shown = [{**row, "created": row["created"][:16].replace("T", " ")} for row in rows]
@@ -160,7 +160,7 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
 
     runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:
-        raise FedscopeError(f"there are no runs below {', '.join(map(str, paths)) or Path().resolve()}; give a run")
+        raise FedscopeError(f"there are no runs below {', '.join(map(str, paths)) or real_path(Path())}; give a run")
     broken, rows = [], []
     for run in runs:
         with progress(f"checking {run}") as report:

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 def command(name: str | None, as_json: bool) -> None:
     """The papers' set-ups: what each shows, and what was published.
 
-    Without a name, all are listed; PAPER lists those of one paper. PAPER/NAME shows one in full: its settings, what is
-    varied, the numbers that the paper prints, and what the paper leaves open.
+    Without a name, all are listed; PAPER lists those of one paper (ima, wima, fedsa or fedpake, fedswa). PAPER/NAME
+    shows one in full: its settings, what is varied, the numbers that the paper prints, and what the paper leaves open.
     """
     from ...training import recipe, recipe_names
+    from ...training.recipe_files import paper_of
 
+    name = paper_of(name) if name else None
     papers = {known.partition("/")[0] for known in recipe_names()}
     if name and name not in papers:
         _show(recipe(name), as_json)
@@ -49,7 +51,7 @@ def _show(one: Recipe, as_json: bool) -> None:
     if as_json:
         about: dict[str, Any] = {"name": one.name, "shows": one.shows, "settings": tables, "for": one.by_method}
         about |= {"axes": one.axes, "grid": one.grid, "measure": one.measure, "published": _cells(one)}
-        say_json({**about, "chosen": one.chosen, "then": one.then})
+        say_json({**about, "chosen": one.chosen, "ours": one.ours, "then": one.then})
         return
     say(f"{one.name}: {one.shows}")
     for section, table in tables.items():

@@ -49,9 +49,11 @@ def command(
     """
     from ...reporting.report import refuse_other_file
     from ...reporting.report import report as make
+    from ..answering import refuse_linked_figures
     from ..progress import progress
 
     path = Path(f"{out or Path(runs[0]) / 'figures' / 'report'}.html")
+    refuse_linked_figures(path.parent, out)
     refuse_other_file(path, force)
     if compute:
         for run in runs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -98,6 +98,8 @@ class Explanation(Result):
         Raises:
             FedscopeError: what lies there is no such result, or damaged; with ``again`` as above.
         """
+        from .claims import paper_says
+
         path = cls.paths(base)[-1]
         if not path.exists():
             if not again:
@@ -109,6 +111,8 @@ class Explanation(Result):
                 Statement(**{**one, "readings": tuple(Reading(**reading) for reading in one["readings"])})
                 for one in info["statements"]
             )
+            # what a paper says is not measured: words that were mended since are not taken from the file
+            statements = tuple(replace(one, paper=paper_says(one.claim, one.paper)) for one in statements)
             kept = cls(decomposition, statements, tuple(info["notes"]), info["early"])
             same = dict(info["attrs"]) == dict(decomposition.attrs)
         except (LookupError, TypeError, ValueError) as error:

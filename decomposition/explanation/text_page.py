@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -155,18 +156,19 @@ def as_text(explanation: Explanation, width: int) -> str:
 
 def as_markdown(explanation: Explanation, figure: str | None) -> str:
     """With a table of all numbers at the end."""
-    lines = [f"# {in_markdown(title(explanation))}", ""]
+    prose = partial(in_markdown, cell=False)
+    lines = [f"# {prose(title(explanation))}", ""]
     for heading, statements in sections(explanation):
-        lines += [f"## {in_markdown(heading)}", ""] if heading else []
+        lines += [f"## {prose(heading)}", ""] if heading else []
         for number, one in statements:
-            decide = f" *{in_markdown(one.decide)}*" if one.decide else ""
-            said = f"**{in_markdown(one.title)}: {one.verdict}.** {in_markdown(one.sentence)}"
+            decide = f" *{prose(one.decide)}*" if one.decide else ""
+            said = f"**{prose(one.title)}: {one.verdict}.** {prose(one.sentence)}"
             lines += [f"{number}. {said}{decide}", ""]
-            lines += [f"{' ' * (len(str(number)) + 2)}Paper: {in_markdown(one.paper)}", ""]
+            lines += [f"{' ' * (len(str(number)) + 2)}Paper: {prose(one.paper)}", ""]
     if figure is not None:
         lines += [f"![The factors over rounds]({quote(figure)})", ""]
     lines += ["## How to read this", ""]
-    lines += [*(f"- {in_markdown(note)}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
+    lines += [*(f"- {prose(note)}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
     lines += ["| statement | number | round | value | low | high |", "| --- | --- | --- | --- | --- | --- |"]
     for number, one in enumerate(explanation.statements, start=1):
         lines += [f"| {number} | {' | '.join(map(in_markdown, cells(reading)))} |" for reading in one.readings]

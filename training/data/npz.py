@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from ...checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz
+from ...checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz, real_path
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset
@@ -23,7 +23,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     path = expanded(argument)
     if not argument or not path.exists():
         raise FedscopeError(f"--data npz:{argument}: there is no such file; give the path of an .npz")
-    path = path.resolve()
+    path = real_path(path)
     arrays = read_npz(path, only=(*ARRAYS, "classes"))
     if "classes" in arrays and (arrays["classes"].size != 1 or arrays["classes"].dtype.kind not in "iu"):
         del arrays["classes"]  # their names, say
