@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..checkpoints.errors import listed
 from ..checkpoints.model_files import read_arrays
 from ..checkpoints.run_info import sha256_of
 from ..checkpoints.state_dicts import hint
+from ..landscape.evaluation.copies import copied
 from .building import Facts, initial_model
 from .config import Config
 
@@ -68,7 +68,7 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     if fresh:
         notes.append(_about_head(arrays, facts))
     body = {name: array for name, array in arrays.items() if name not in fresh}
-    loaded = deepcopy(module)
+    loaded = copied(module)
     for name, array in body.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FedscopeError(f"{place}: {name} is not finite; give another file")

@@ -19,6 +19,7 @@ from ..checkpoints import (
 )
 from .given_runs import identity, open_run, parse_rounds, recorded_pair
 from .given_samples import (
+    NO_SHAPES,
     asked_task,
     behaviour,
     describe_samples,
@@ -29,6 +30,7 @@ from .given_samples import (
     model_named,
     name_of,
     refuse_nameless,
+    shapes_of,
     task_settings,
 )
 from .measured_on import Source
@@ -72,8 +74,10 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
+    from ..landscape.evaluation.compatibility import refuse_numberless, refuse_unreadable
     from ..landscape.evaluation.measured_once import digest
     from ..training import module_of
+    from .own_outputs import refuse_other_functions
 
     addresses = [model for model in models if isinstance(model, str | Path)]
     for address in map(str, addresses):
@@ -103,11 +107,20 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
                 )
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
+    shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
     said = compared(runs, asked, dataset, lambda _: module)
+    for i, model in enumerate(models):
+        whose = f"the tensors of {_name(models, i)} cannot be read: "
+        if _is_module(model):
+            refuse_unreadable(model, whose)
+        elif isinstance(model, Mapping):
+            refuse_numberless(model.items(), whose)
     layout = Layout.of(module)
     loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
+    if source.model is None:
+        refuse_other_functions(module, samples, loaded, models, first)
     read = {model.address: model.note for model in loaded if model.note}
     read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
     own = is_own_model(architecture)
@@ -163,6 +176,29 @@ def _weights(model: Any, name: str, layout: Layout, expected: str) -> Weights:
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()") from None
     except FedscopeError as error:
         raise FedscopeError(f"{name} does not fit the architecture of {expected}: {error}") from None
+
+
+def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:
+    """The shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
+    if isinstance(model, str | Path):
+        return shapes_in(Path(model)) if parse_address(str(model)).round is None else shapes_of(runs[0].layout)
+    if isinstance(model, Model | Weights):
+        return shapes_of((model.weights if isinstance(model, Model) else model).layout)
+    tensors = model.state_dict() if _is_module(model) else model
+    if not isinstance(tensors, Mapping):
+        return NO_SHAPES
+    return {name: tuple(value.shape) for name, value in tensors.items() if hasattr(value, "shape")}
+
+
+def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
+    """The shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
+    from ..checkpoints.model_files import read_arrays
+
+    try:
+        arrays, _ = read_arrays(path, None)
+    except FedscopeError:
+        return NO_SHAPES
+    return {name: array.shape for name, array in arrays.items()}
 
 
 def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:

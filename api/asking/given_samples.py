@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..checkpoints import FedscopeError, Layout
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from ..checkpoints import Partition, Run, Weights
     from ..landscape import Samples, Task
     from ..training import Dataset
+
+
+#: where no model is known that an architecture is built for
+NO_SHAPES: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 
 def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
@@ -81,20 +86,34 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
     return {"task_behaviour": values}
 
 
-def given_module(model: Any, dataset: Dataset) -> nn.Module:
+def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int]] = NO_SHAPES) -> nn.Module:
     """An architecture by its name, or a module as it is.
+
+    Args:
+        shapes: of the tensors of a model that it is built for, whose head says how many outputs it has where the data
+            have only some of the classes.
 
     Raises:
         FedscopeError: no such architecture; data that it does not take.
     """
+    from ..landscape.evaluation.compatibility import refuse_shapeless
     from ..training import build_module, model_settings
+    from ..training.building import outputs_of
+    from ..training.own_model import in_float32
 
     if not isinstance(model, str):
-        return cast("nn.Module", model)
+        refuse_shapeless(model)
+        return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
     architecture = model_settings(model)
-    module = build_module(architecture, dataset.shape, dataset.classes)
-    architecture.refuse_samples(dataset)
+    outputs = outputs_of(architecture, dataset, shapes)
+    module = build_module(architecture, dataset.shape, outputs)
+    architecture.refuse_samples(replace(dataset, classes=outputs))
     return module
+
+
+def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
+    """The shapes of a model's tensors, by name."""
+    return {entry.name: entry.shape for entry in layout.entries}
 
 
 def name_of(given: Any) -> str | None:
@@ -135,7 +154,7 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
-    module = given_module(model, dataset)
+    module = given_module(model, dataset, shapes_of(run.layout))
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:

@@ -87,7 +87,7 @@ def import_models(
     notes = record_files(
         found,
         Path(out),
-        architecture=_architecture(model, data),
+        architecture=_architecture(model, data, next(iter(found.rounds[0].clients.values()))),
         samples=samples,
         model=model if isinstance(model, str) else None,
         data=data,
@@ -101,8 +101,11 @@ def import_models(
     return Run.open(out)
 
 
-def _architecture(model: Any, data: str | None) -> Architecture | None:
+def _architecture(model: Any, data: str | None, first: Path) -> Architecture | None:
     """What the models should look like; None where that is not known.
+
+    Args:
+        first: of their files.
 
     Raises:
         FedscopeError: no such architecture; no such data.
@@ -113,6 +116,7 @@ def _architecture(model: Any, data: str | None) -> Architecture | None:
         )
     if model is None:
         return None
+    from ..asking.given_models import shapes_in
     from ..asking.given_samples import given_module
     from ..checkpoints.recorder.file_reader import Architecture
     from ..checkpoints.recorder.given_models import given_model
@@ -122,6 +126,7 @@ def _architecture(model: Any, data: str | None) -> Architecture | None:
         return Architecture(type(model).__name__, given_model(model))
     settings = model_settings(model)
     if data is not None:
-        return Architecture(f"--model {model}", given_model(given_module(model, load_data(data))))
+        module = given_module(model, load_data(data), shapes_in(first))
+        return Architecture(f"--model {model}", given_model(module))
     own = ":" in model  # which needs no shape of samples
     return Architecture(f"--model {model}", given_model(settings.build((), 0))) if own else None

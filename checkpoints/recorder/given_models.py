@@ -131,6 +131,12 @@ def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
 def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
     """A tensor as an array on the CPU, and its dtype."""
     if callable(getattr(value, "detach", None)):  # a tensor of torch
+        if type(value).__name__.startswith("Uninitialized"):
+            raise FedscopeError(
+                f"{name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the module once first"
+            )
+        if getattr(value, "is_meta", False):
+            raise FedscopeError(f"{name} is on the meta device, which keeps no numbers; make the module on the CPU")
         value = value.detach()
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype == BFLOAT16:
