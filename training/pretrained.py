@@ -14,14 +14,12 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded
 from ..checkpoints.errors import listed
-from ..checkpoints.model_files import read_arrays
+from ..checkpoints.model_files import file_and_key, model_path, read_arrays
+from ..checkpoints.models.expected import STATISTICS, ExpectedModel
 from ..checkpoints.run_info import sha256_of
 from ..checkpoints.state_dicts import hint
 from .building import Facts, initial_model
 from .config import Config
-
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-
 
 @dataclass(frozen=True)
 class FirstModel:
@@ -42,7 +40,9 @@ def with_whole_path(config: Config) -> Config:
     architecture = config.model.architecture
     if architecture.weights is None:
         return config
-    whole = replace(architecture, weights=str(expanded(architecture.weights).resolve()))
+    file, key = file_and_key(architecture.weights)
+    path = expanded(file).resolve()
+    whole = replace(architecture, weights=f"{path}:{key}" if key else str(path))
     return replace(config, model=replace(config.model, architecture=whole))
 
 
@@ -60,10 +60,12 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     given = config.model.architecture.weights
     if given is None:
         return FirstModel(initial_model(module))
-    path, place = expanded(given).resolve(), f"model.weights = {given!r}"
+    file, key = file_and_key(given)
+    path, place = expanded(file).resolve(), f"model.weights = {given!r}"
     if "@" in given and not path.exists():
         raise FedscopeError(f"{place} is not a file; write a run's model to one: fedscope export RUN@ROUND start.pt")
-    arrays, notes = read_arrays(path, facts.layout)
+    expected = ExpectedModel.of(module)
+    arrays, notes = read_arrays(f"{path}:{key}" if key else path, expected)
     fresh = _other_head(arrays, facts)
     if fresh:
         notes.append(_about_head(arrays, facts))
@@ -75,7 +77,8 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     _load(f"{place} does not fit {config.model.name} as it is set here", loaded, body, facts, fresh)
     if notes:
         warnings.warn(f"{path}: {', '.join(notes)}", FedscopeWarning, stacklevel=2)
-    return FirstModel(initial_model(loaded), {"path": str(path), "sha256": sha256_of(path), "fresh": list(fresh)})
+    source = {"path": str(path), "sha256": sha256_of(model_path(path)), "fresh": list(fresh)}
+    return FirstModel(initial_model(loaded), source | ({"key": key} if key else {}))
 
 
 def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:
@@ -132,7 +135,7 @@ def _load(place: str, module: nn.Module, arrays: Mapping[str, np.ndarray], facts
         return
     clauses = [f"{listed(missing, 4)} missing"] if missing else []
     clauses += [f"{listed(unknown, 4)} unexpected"] if unknown else []
-    clause = hint(arrays, facts.layout)
-    if not missing and all(name.rpartition(".")[2] in _STATISTICS for name in unknown):
+    clause = hint(place, arrays, ExpectedModel(facts.layout))
+    if not missing and all(name.rpartition(".")[2] in STATISTICS for name in unknown):
         clause = "; BatchNorm's statistics have no place in a model without BatchNorm: give a file of one without"
     raise FedscopeError(f"{place}: {', '.join(clauses)}{clause}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..checkpoints import FedscopeError, Layout
+from ..checkpoints.models.wrappers import unwrapped
 from .measured_on import Source
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
 
 
 def given_module(model: Any, dataset: Dataset) -> nn.Module:
-    """An architecture by its name, or a module as it is.
+    """An architecture by its name, or a module as it is, without what only wraps it (``DataParallel``, ...).
 
     Raises:
         FedscopeError: no such architecture; data that it does not take.
@@ -148,7 +149,7 @@ def given_module(model: Any, dataset: Dataset) -> nn.Module:
     from ..training import build_module, model_settings
 
     if not isinstance(model, str):
-        return cast("nn.Module", model)
+        return cast("nn.Module", unwrapped(model))
     architecture = model_settings(model)
     module = build_module(architecture, dataset.shape, dataset.classes)
     architecture.refuse_samples(dataset)

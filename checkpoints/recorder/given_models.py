@@ -10,10 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import FedscopeError, listed
+from ..models.adapters import other_ranks
+from ..models.expected import STATISTICS, ExpectedModel, tied_names
+from ..models.fitting import fit_names
+from ..models.wrappers import unwrapped
+from ..state_dicts import find_state_dict
 from ..weights import BFLOAT16, Entry, Layout
 
-#: the last part of the names under which torch's normalization layers keep what is not trained
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 _FLOATS = ("float16", "float32", "float64")
 
 
@@ -46,6 +49,35 @@ class GivenModel:
             entries.append(Entry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
         return Layout(tuple(entries))
 
+    def expected(self, layout: Layout | None = None) -> ExpectedModel:
+        """What others should look like, if they are to go with this one.
+
+        Args:
+            layout: of these tensors, where it is known.
+        """
+        layout = layout or self.layout()
+        own = {entry.name: self.arrays[entry.name] for entry in layout.buffers if entry.name in self.arrays}
+        return ExpectedModel(layout, tied_names(self.arrays), own)
+
+    def fitted(self, place: object, expected: ExpectedModel) -> tuple[GivenModel, list[str]]:
+        """The same by the expected names, and a clause for each thing that was changed; the model itself, where its
+        names do not go with them.
+
+        Raises:
+            FedscopeError: as :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+        """
+        found = fit_names(place, self.arrays, self.dtypes, expected)
+        if not found.whole or found.is_same:
+            return self, []
+        own = {entry.name: entry for entry in expected.layout.entries}
+        arrays = {name: self.arrays[given] for name, given in found.names.items()}
+        dtypes = {name: self.dtypes[given] for name, given in found.names.items()}
+        dtypes |= {name: own[name].stored or own[name].dtype for name in found.supplied}
+        parameters = self.parameters
+        if parameters is not None:
+            parameters = frozenset(name for name, given in found.names.items() if given in parameters)
+        return GivenModel(arrays | found.supplied, dtypes, parameters), found.notes
+
     def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
         if self.parameters is not None:
             return "parameter" if name in self.parameters else "buffer"
@@ -57,8 +89,9 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     """A model as it was given; nothing is copied that need not be.
 
     Args:
-        value: a torch module, a mapping of names to tensors or arrays, a sequence of arrays in the order of ``names``,
-            or what was read before.
+        value: a torch module, one in a wrapper (``DataParallel``, ...) too; a mapping of names to tensors or arrays, or
+            a checkpoint with one such mapping in it; a sequence of arrays in the order of ``names``; or what was read
+            before.
 
     Raises:
         FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
@@ -70,10 +103,13 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
         return value
     parameters = None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
+        value = unwrapped(value)
         parameters = frozenset(name for name, _ in value.named_parameters(remove_duplicate=False))
         value = value.state_dict()
     if not isinstance(value, Mapping):
         value = _named(value, names)
+    if any(isinstance(entry, Mapping) for entry in value.values()):  # a whole checkpoint
+        value, _ = find_state_dict("the model", value, None)
     if not value:
         raise FedscopeError("a model without tensors was given; give its module or its state_dict()")
     arrays, dtypes = {}, {}
@@ -165,7 +201,8 @@ def difference(model: GivenModel, layout: Layout) -> str:
         return " and ".join(clauses)
     for name, entry in known.items():
         if model.arrays[name].shape != entry.shape:
-            return f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}"
+            ranks = other_ranks(model.arrays, layout)
+            return f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}{ranks}"
         if model.dtypes[name] != (entry.stored or entry.dtype):
             return f"has {name} in {model.dtypes[name]}, the run's models in {entry.stored or entry.dtype}"
     return ""

@@ -107,6 +107,7 @@ def record_files(
         *reader.sentences(),
         *_about_starts(files),
         *_about_means(made, len(files.rounds), weighted=samples is not None),
+        *([reader.adapters] if reader.adapters else []),
     ]
 
 
