@@ -13,7 +13,7 @@ from ..checkpoints.addresses import distinct_labels
 from ..checkpoints.model_files import file_and_key, flattened, is_file_name, model_path
 from ..checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ..checkpoints.models.expected import ExpectedModel
-from ..checkpoints.models.fitting import fit_names
+from ..checkpoints.models.fitting import fit_names, refuse_untied
 from ..checkpoints.models.wrappers import unwrapped
 from ..checkpoints.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from .given_runs import identity, open_run, parse_rounds, recorded_pair
@@ -77,6 +77,7 @@ def pose(
             models that do not fit the architecture.
     """
     from ..landscape.evaluation.measured_once import digest
+    from ..landscape.evaluation.recorded_names import named_as_recorded
     from ..training import data_of, module_of
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -108,6 +109,8 @@ def pose(
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
+    if runs:
+        module = named_as_recorded(module, runs[0].layout)
     expected = ExpectedModel.of(module)
     _refuse_other_scales(models)
     loaded = tuple(_loaded(models, i, expected, str(name_of(source.model) or first)) for i in range(len(models)))
@@ -156,6 +159,7 @@ def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose:
     if set(own.names) != set(layout.names):  # of a run, or read before: by the names of a wrapper, perhaps
         loaded = _renamed(loaded, name, expected)
         own = loaded.weights.layout
+    refuse_untied(name, loaded.weights.arrays(), expected)
     difference = layout.difference(own)
     if difference:
         raise FedscopeError(f"{name} does not fit the architecture of {whose}: {difference}")

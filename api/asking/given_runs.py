@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, Run, parse_address, recorded_clients, rounds_with_clients
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, parse_address, recorded_clients, rounds_with_clients
+from ..checkpoints.models.adapters import about_adapters
 
 if TYPE_CHECKING:
     from ..checkpoints import Round
@@ -68,7 +70,16 @@ def asked_of(
             opened.append(open_run(run, option))
             asked.append(said(rounds))
     refuse_one_name(opened)
+    warn_of_adapters(opened)
     return opened, asked
+
+
+def warn_of_adapters(runs: Sequence[Run]) -> None:
+    """Say of runs of adapters, once, what the numbers of their factors are not."""
+    for run in runs:
+        if about := about_adapters(run.layout.names):
+            warnings.warn(f"{run.path}: {about}", FedscopeWarning, stacklevel=3)
+            return
 
 
 def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..checkpoints import FedscopeError, Layout
+from ..checkpoints.models.adapters import about_adapters
 from ..checkpoints.models.wrappers import unwrapped
 from .measured_on import Source
 
@@ -192,13 +193,14 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
     Raises:
         FedscopeError: the run's models do not fit it; the run names none.
     """
+    from ..landscape.evaluation.recorded_names import named_as_recorded
     from ..training import module_of
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
-    module = given_module(model, dataset)
+    module = named_as_recorded(given_module(model, dataset), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:
@@ -221,7 +223,8 @@ def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
-    said |= {"models_read": read} if (read := "; ".join(filter(None, map(halves_read, runs)))) else {}
+    clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
+    said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     task = asked_task(runs, source)
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
 

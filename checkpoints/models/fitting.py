@@ -73,8 +73,8 @@ def fit_names(
         found = Fitting(dict(zip(wanted, wanted, strict=True)), {}, [], whole=True)
     else:
         found = next(_attempts(given, dtypes, expected), Fitting({name: name for name in given}, {}, [], whole=False))
-    if expected.tied:
-        _refuse_untied(place, given, found.names, expected)
+    if found.whole:
+        refuse_untied(place, {want: given[name] for want, name in found.names.items()}, expected, found.names)
     return found
 
 
@@ -182,21 +182,33 @@ def _about_names(names: Mapping[str, str]) -> list[str]:
     return [f"its names are read without their wrappers ({changed[0]} is {changed[1]})"]
 
 
-def _refuse_untied(
-    place: object, given: Mapping[str, np.ndarray], names: Mapping[str, str], expected: ExpectedModel
+def refuse_untied(
+    place: object,
+    arrays: Mapping[str, np.ndarray],
+    expected: ExpectedModel,
+    names: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse two sets of numbers for what is one tensor: torch would take the last one without a word."""
+    """Refuse two sets of numbers for what is one tensor: torch would take the last one without a word.
+
+    Args:
+        arrays: by expected name.
+        names: what the tensors are called in sentences, if not so.
+
+    Raises:
+        FedscopeError: names both.
+    """
     for name, others in expected.tied.items():
         for other in others:
-            if name > other or names.get(name, "") not in given or names.get(other, "") not in given:
+            if name > other or name not in arrays or other not in arrays:
                 continue
-            one, two = given[names[name]], given[names[other]]
-            if names[name] == names[other] or tied_names({"a": one, "b": two}):
+            one, two = arrays[name], arrays[other]
+            if one is two or tied_names({"a": one, "b": two}):
                 continue
             if one.shape != two.shape or one.tobytes() != two.tobytes():
+                said = names or {}
                 raise FedscopeError(
-                    f"{place}: {names[name]} and {names[other]} hold different numbers, but are one tensor in the "
-                    "architecture; give an architecture in which they are two, or save one of them alone"
+                    f"{place}: {said.get(name, name)} and {said.get(other, other)} hold different numbers, but are one "
+                    "tensor in the architecture; give an architecture in which they are two, or save one of them alone"
                 )
 
 

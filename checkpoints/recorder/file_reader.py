@@ -14,8 +14,6 @@ from ..errors import FedscopeError, listed
 from ..model_files import file_and_key, read_tensors
 from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside, scale_in
 from ..models.expected import STATISTICS, ExpectedModel
-from ..models.fitting import COUNTERS
-from ..models.wrappers import BEFORE, cleared_name
 from ..state_dicts import refuse_valueless
 from ..weights import Layout
 from .checkpoint_files import natural
@@ -86,7 +84,9 @@ class FileReader:
             self._note(path, note)
         model = self._given(path, tensors)
         if self._expected is None:
-            model = self._unwrapped(path, model)
+            model, notes = model.without_wrappers()
+            for note in notes:
+                self._note(path, note)
             self._expected, self._names = model.expected(), tuple(model.arrays)
         else:
             model = self._fitted(path, model, self._expected)
@@ -132,25 +132,6 @@ class FileReader:
             return given_model(kept)
         except FedscopeError as error:
             raise FedscopeError(f"{path}: {error}") from None
-
-    def _unwrapped(self, path: Path, model: GivenModel) -> GivenModel:
-        """The first model without what wrappers and profilers have put before its names and beside its tensors."""
-        counters = [name for name in model.arrays if name.rpartition(".")[2] in COUNTERS]
-        if counters and len(counters) < len(model.arrays):
-            which = "is left out, which is no weight" if len(counters) == 1 else "are left out, which are no weights"
-            self._note(path, f"{listed(counters, 3)} {which}")
-            model = _renamed(model, {name: name for name in model.arrays if name not in counters})
-        found = BEFORE.match(next(iter(model.arrays)))
-        prefix = found[0] if found and all(name.startswith(found[0]) for name in model.arrays) else ""
-        names = {name: cleared_name(name.removeprefix(prefix)) for name in model.arrays}
-        if len(set(names.values())) < len(names) or all(name == changed for name, changed in names.items()):
-            return model
-        if all(changed == name.removeprefix(prefix) for name, changed in names.items()):
-            self._note(path, f'the prefix "{prefix}" is taken off its names')
-        else:
-            one, other = next((name, changed) for name, changed in names.items() if name != changed)
-            self._note(path, f"its names are read without their wrappers ({one} is {other})")
-        return _renamed(model, names)
 
     def _fitted(self, path: Path, model: GivenModel, expected: ExpectedModel) -> GivenModel:
         """By the expected names. That two tensors of the first file are one there need not hold for the others."""
@@ -199,18 +180,6 @@ def _refuse(path: Path, model: GivenModel, other: str, layout: Layout, *, types:
             break
     if what:
         raise FedscopeError(f"{path} {what}; a run holds models of one architecture and precision, so leave one out")
-
-
-def _renamed(model: GivenModel, names: Mapping[str, str]) -> GivenModel:
-    """Some of a model's tensors, by other names."""
-    parameters = model.parameters
-    if parameters is not None:
-        parameters = frozenset(names[name] for name in parameters if name in names)
-    return GivenModel(
-        {other: model.arrays[name] for name, other in names.items()},
-        {other: model.dtypes[name] for name, other in names.items()},
-        parameters,
-    )
 
 
 def _by_name(name: str) -> tuple[Any, ...]:

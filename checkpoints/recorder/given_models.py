@@ -12,8 +12,8 @@ import numpy as np
 from ..errors import FedscopeError, listed
 from ..models.adapters import other_ranks
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
-from ..models.fitting import fit_names
-from ..models.wrappers import unwrapped
+from ..models.fitting import COUNTERS, fit_names, is_constant
+from ..models.wrappers import BEFORE, cleared_name, unwrapped
 from ..state_dicts import find_state_dict
 from ..weights import BFLOAT16, Entry, Layout
 
@@ -56,8 +56,41 @@ class GivenModel:
             layout: of these tensors, where it is known.
         """
         layout = layout or self.layout()
-        own = {entry.name: self.arrays[entry.name] for entry in layout.buffers if entry.name in self.arrays}
-        return ExpectedModel(layout, tied_names(self.arrays), own)
+        constants = [entry.name for entry in layout.buffers if is_constant(entry) and entry.name in self.arrays]
+        # copied, because what a module holds may change
+        return ExpectedModel(layout, tied_names(self.arrays), {name: self.arrays[name].copy() for name in constants})
+
+    def without_wrappers(self) -> tuple[GivenModel, list[str]]:
+        """The same without what wrappers and profilers have put before its names and beside its tensors, where nothing
+        else says the names, and a clause for each change."""
+        notes = []
+        counters = [name for name in self.arrays if name.rpartition(".")[2] in COUNTERS]
+        if counters and len(counters) < len(self.arrays):
+            which = "is left out, which is no weight" if len(counters) == 1 else "are left out, which are no weights"
+            notes.append(f"{listed(counters, 3)} {which}")
+        names = {name: name for name in self.arrays if not notes or name not in counters}
+        found = BEFORE.match(next(iter(names)))
+        prefix = found[0] if found and all(name.startswith(found[0]) for name in names) else ""
+        names = {name: cleared_name(name.removeprefix(prefix)) for name in names}
+        if len(set(names.values())) < len(names):  # two would be one
+            names = {name: name for name in names}
+        changed = [name for name, other in names.items() if name != other]
+        if changed and all(names[name] == name.removeprefix(prefix) for name in names):
+            notes.append(f'the prefix "{prefix}" is taken off its names')
+        elif changed:
+            notes.append(f"its names are read without their wrappers ({changed[0]} is {names[changed[0]]})")
+        return self._named(names) if notes else self, notes
+
+    def _named(self, names: Mapping[str, str]) -> GivenModel:
+        """Some of the tensors, by other names."""
+        parameters = self.parameters
+        if parameters is not None:
+            parameters = frozenset(names[name] for name in parameters if name in names)
+        return GivenModel(
+            {other: self.arrays[name] for name, other in names.items()},
+            {other: self.dtypes[name] for name, other in names.items()},
+            parameters,
+        )
 
     def fitted(self, place: object, expected: ExpectedModel) -> tuple[GivenModel, list[str]]:
         """The same by the expected names, and a clause for each thing that was changed; the model itself, where its
