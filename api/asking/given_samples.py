@@ -32,7 +32,7 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
     """
     for run in runs:
         lacks = []
-        if run.is_foreign and run.config is None and not model_named(run, source):
+        if run.is_foreign and run.config is None and model_named(run, source) is None:
             lacks.append(("architecture", "--model"))
         if run.is_foreign and "name" not in run.info.get("data", {}) and not source.data:
             lacks.append(("data", "--data"))

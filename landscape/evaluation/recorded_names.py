@@ -2,25 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...checkpoints import Layout
 from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.fitting import fit_names
 
 
-def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
-    """The module itself where its names are those of a run, or do not go with them; else a copy that has them.
+class ByNames(nn.Module):
+    """A module whose tensors have other names; it answers as the one inside, whose layers keep theirs.
 
-    What is put right is what :func:`~fedscope.checkpoints.models.fitting.fit_names` does of files: a prefix before all
-    recorded names, the second name of a tied tensor, constants and counters.
+    Args:
+        inner: the module, which is not copied.
+        names: by other name the tensor's own; tensors that are not named are the module's own affair.
+        counters: tensors that the module has not; nothing computes with them.
+    """
+
+    def __init__(self, inner: nn.Module, names: Mapping[str, str], counters: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.inner = inner
+        self._names, self._counters = dict(names), dict(counters)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What the module inside answers."""
+        return self.inner(*inputs, **named)
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:  # type: ignore[override]
+        """By the other names."""
+        own = self.inner.state_dict()
+        return {name: own[inside] for name, inside in self._names.items()} | self._counters
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """By the other names."""
+        own, seen = dict(self.inner.named_parameters(remove_duplicate=False)), set()
+        for name, inside in self._names.items():
+            parameter = own.get(inside)
+            if parameter is not None and not (remove_duplicate and parameter in seen):
+                seen.add(parameter)
+                yield f"{prefix}{name}", parameter
+
+    def named_modules(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Module]]:
+        """The layers of the module inside, by their own names."""
+        return self.inner.named_modules(*arguments, **named)
+
+    def get_submodule(self, target: str) -> nn.Module:
+        """A layer of the module inside."""
+        return self.inner.get_submodule(target)
+
+
+def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
+    """The module itself where its names are those of a run, or do not go with them; else one that has them.
+
+    What is put right is what :func:`~fedscope.checkpoints.models.fitting.fit_names` does of files: prefixes and
+    wrappers' parts of names, the second name of a tied tensor, constants and counters.
 
     Args:
         recorded: of the run's models.
@@ -33,55 +75,11 @@ def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
     found = fit_names("", given, {one.name: one.dtype for one in recorded.entries}, expected)
     if not found.whole:
         return module
-    want, name = next(iter(found.names.items()))
-    before = name.removesuffix(want) if name.endswith(want) else ""
-    own = {want: name for want, name in found.names.items() if name == f"{before}{want}"}
-    tied = [want for want in found.names if want not in own]
-    if any(found.names[want] not in own.values() for want in tied):  # other names than a prefix makes
-        return module
-    inner = deepcopy(module)
-    made = Behind(inner, before) if before else inner
-    _without(inner, [*tied, *found.supplied])
-    for one in recorded.entries:
-        if one.name not in found.names.values():
-            _add_counter(made, one.name, np.zeros(one.shape, one.dtype))
-    return made
-
-
-class Behind(nn.Module):
-    """A module whose tensors have a prefix, and that answers as the one inside."""
-
-    def __init__(self, inner: nn.Module, prefix: str) -> None:
-        super().__init__()
-        self._way = prefix.removesuffix(".")
-        *containers, last = self._way.split(".")
-        place: nn.Module = self
-        for part in containers:
-            place.add_module(part, nn.Module())
-            place = place.get_submodule(part)
-        place.add_module(last, inner)
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What the module inside answers."""
-        return self.get_submodule(self._way)(*inputs, **named)
-
-
-def _without(module: nn.Module, names: Sequence[str]) -> None:
-    """Leave tensors out of the module's ``state_dict``; it computes with them as before."""
-    if names:
-        module.register_state_dict_post_hook(partial(_leave_out, tuple(names)))
-
-
-def _leave_out(names: Sequence[str], _: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
-    for name in names:
-        state.pop(f"{prefix}{name}", None)
-
-
-def _add_counter(module: nn.Module, name: str, values: Any) -> None:
-    """Room for a tensor that the run has and the architecture has not: no weight, and nothing computes with it."""
-    *parts, last = name.split(".")
-    for part in parts:
-        if not hasattr(module, part):
-            module.add_module(part, nn.Module())
-        module = module.get_submodule(part)
-    module.register_buffer(last, torch.as_tensor(values))
+    names = {given: want for want, given in found.names.items()}  # of tied names one
+    counters = {
+        one.name: torch.zeros(one.shape, dtype=getattr(torch, one.dtype))
+        for one in recorded.entries
+        if one.name not in names
+    }
+    ordered = {one.name: names[one.name] for one in recorded.entries if one.name in names}
+    return ByNames(deepcopy(module), ordered, counters)
