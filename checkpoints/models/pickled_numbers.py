@@ -14,6 +14,8 @@ import numpy as np
 # b1, i4, f8 and the like: what a plain number is called
 _PLAIN = re.compile(r"[biuf][1248]")
 _DEEP = 64
+# Where two stood for one name, torch would take either.
+_OURS = ("numpy.", "builtins.bytes")
 
 
 class Unread:
@@ -70,6 +72,11 @@ def _scalar(dtype: Any = None, raw: Any = b"", *_: Any) -> _Array:
     return made
 
 
+def _no_bytes(*_: Any) -> bytes:
+    """``bytes``, which old pickles call without arguments for an array that holds nothing."""
+    return b""
+
+
 @contextmanager
 def numbers_admitted() -> Iterator[None]:
     """Within it torch reads NumPy's names, of NumPy 1 and of NumPy 2, as what stands for them here; what its user has
@@ -80,10 +87,10 @@ def numbers_admitted() -> Iterator[None]:
     ours: list[Any] = [
         (function, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core") for name, function in functions
     ]
-    ours += [(_Array, "numpy.ndarray"), (_Type, "numpy.dtype")]
+    ours += [(_Array, "numpy.ndarray"), (_Type, "numpy.dtype"), (_no_bytes, "builtins.bytes")]
     theirs = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals([*(one for one in theirs if not _path(one).startswith("numpy.")), *ours])
+    torch.serialization.add_safe_globals([*(one for one in theirs if not _path(one).startswith(_OURS)), *ours])
     try:
         yield
     finally:
