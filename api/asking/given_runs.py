@@ -95,6 +95,7 @@ def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
             whole = "RUN@ROUND" if parsed.which is None else address.rpartition("/")[0]
             raise FedscopeError(f"{address} names a model, but all clients of a round are asked for; give {whole}")
         opened = Run.open(parsed.path)
+        warn_of_adapters([opened])
         return opened, recorded_clients(opened, opened.round(parsed.round).number, start=False)
     if rounds is None and address:
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"

@@ -127,6 +127,7 @@ class _FileRecorder(Recorder):
         super().__init__(path, model=model, data=data, source=SOURCE, force=force)
         self._module = None if architecture is None else architecture.module
         self._about |= about
+        self._said.add("adapters")  # the reader of the files has it among its notes
 
     def _tell(self, what: str, sentence: str) -> None:
         if what == "lost":
