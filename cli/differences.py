@@ -10,7 +10,7 @@ import click
 
 #: settings that change when another one does, and say nothing besides it
 FOLLOWS = {
-    "kind": ("addresses", "models_sha256", "run", "margin", "range", "directions_seed", "seed"),
+    "kind": ("addresses", "models_sha256", "run", "margin", "range", "directions_seed", "directions", "seed"),
     "addresses": ("models_sha256", "run", "behaviour"),
     "run": ("models_sha256", "samples", "behaviour", "averages"),
     "rounds": ("averages",),
@@ -42,6 +42,9 @@ OPTIONS = {
 WORDS = {
     "models_sha256": "weights that have changed since",
     "behaviour": "the model's code as it was before",
+    "directions": "random directions of an earlier version",
+    "frozen": "frozen parameters counted otherwise (--frozen)",
+    "frozen_parameters": "other parameters frozen",
     "task_behaviour": "the task's code as it was before",
     "data_sha256": "data that have changed since",
     "file_sha256": "a file that has changed since",

@@ -102,10 +102,11 @@ def as_they_are(
             f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
+    task, _ = task.taken(arrays["y_test"])
     x, y = {}, {}
     for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
         given = arrays[f"x_{split}"]
-        y[split] = check_split(name, split, given, arrays[f"y_{split}"], task)
+        y[split] = check_split(name, split, given, task.taken(arrays[f"y_{split}"])[1], task)
         place = f"{name}: x_{split}"
         if is_tokens(given, task) or (
             inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)

@@ -64,9 +64,12 @@ def standardised(
             f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
+    task, _ = task.taken(arrays["y_test"])
     if is_tokens(arrays["x_train"], task):
         return as_they_are(name, path, arrays, inputs=True, task=task, groups=groups, known=known)
-    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
+    y_train, y_test = (
+        check_split(name, split, arrays[f"x_{split}"], task.taken(arrays[f"y_{split}"])[1], task) for split in SPLITS
+    )
     refuse_other_targets(name, y_train, y_test)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
     if all(x.dtype == np.uint8 for x in stored):

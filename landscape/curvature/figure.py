@@ -216,6 +216,9 @@ def _remark(result: Sharpness, over_rounds: bool) -> str:
         parts.append("bars: standard error over draws")
     if over_rounds and _kinds_of(result.models) == ["global", "averaged"]:
         parts.append("squares: averaged models")
+    if result.attrs.get("frozen_parameters"):
+        words = "with" if result.attrs.get("frozen") == "counted" else "without"
+        parts.append(f"{words} {result.attrs['frozen_parameters']:,} frozen parameters")
     broken = sum(measure.value is not None and not math.isfinite(measure.value) for measure in measures)
     if broken:
         parts.append(f"{broken} numbers not finite (crosses)")

@@ -376,6 +376,19 @@ def test_without_a_projection_the_kernel_is_exact(make: Callable[[], nn.Module])
     assert reported == [16, 32, 37]
 
 
+def test_the_kernel_is_of_the_parameters_that_are_trained() -> None:
+    """Of a linear head f = W h + b on a frozen body, ⟨∇f_c(x), ∇f_c(x')⟩ = ⟨h(x), h(x')⟩ + 1 for each output."""
+    module, x = network(nn.Tanh()), samples(9, 4).x
+    model = at(module)
+    *body, head = module
+    assert isinstance(head, nn.Linear)
+    for layer in body:
+        layer.requires_grad_(False)
+    features = nn.Sequential(*body)(x).double().detach().numpy()
+    kernel = tangent_kernel(module, x, model, dimension=10**6)
+    assert kernel == pytest.approx(features @ features.T + 1, rel=1e-5)
+
+
 def test_the_projected_kernel_is_unbiased_and_as_far_off_as_is_said() -> None:
     # gradients without a negative entry, which a projection without signs would not leave unbiased
     module, x, m = nn.Linear(12, 3), samples(6, 12).x.abs(), 16
