@@ -123,7 +123,9 @@ def file_label(address: str) -> str:
     """
     file, key = file_and_key(address)
     path = Path(file)
-    name = path.resolve().name if path.is_dir() else path.name.removesuffix(INDEX) if file.endswith(INDEX) else path.stem
+    name = (
+        path.resolve().name if path.is_dir() else path.name.removesuffix(INDEX) if file.endswith(INDEX) else path.stem
+    )
     return f"{name}:{key}" if key else name
 
 

@@ -197,7 +197,9 @@ def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[st
         taken = held if names is None else {name: held[name] for name in names}
         twice = [name for name in taken if name in tensors]
         if twice:
-            raise FedscopeError(f"{path} holds {listed(twice, 4)}, which another part of {place} holds too; save it again")
+            raise FedscopeError(
+                f"{path} holds {listed(twice, 4)}, which another part of {place} holds too; save it again"
+            )
         tensors |= taken
     return kinds.pop() if len(kinds) == 1 else "torch", tensors
 

@@ -91,7 +91,9 @@ def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: 
     behind = []  # as a prefix of names: of a whole module that holds several
     for one, tensors in candidates.items():
         prefix = key.removeprefix(f"{one}.") if one else key
-        named = {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
+        named = {
+            name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")
+        }
         behind += [named] if named else []
     if len(behind) == 1:
         return behind[0]

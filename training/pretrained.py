@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,14 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded
 from ..checkpoints.errors import listed
-from ..checkpoints.model_files import file_and_key, model_path, read_arrays
+from ..checkpoints.model_files import SUFFIXES, file_and_key, model_path, read_arrays
 from ..checkpoints.models.expected import STATISTICS, ExpectedModel
+from ..checkpoints.models.folders import parts_of
 from ..checkpoints.run_info import sha256_of
 from ..checkpoints.state_dicts import hint
 from .building import Facts, initial_model
 from .config import Config
+
 
 @dataclass(frozen=True)
 class FirstModel:
@@ -77,8 +81,17 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     _load(f"{place} does not fit {config.model.name} as it is set here", loaded, body, facts, fresh)
     if notes:
         warnings.warn(f"{path}: {', '.join(notes)}", FedscopeWarning, stacklevel=2)
-    source = {"path": str(path), "sha256": sha256_of(model_path(path)), "fresh": list(fresh)}
+    source = {"path": str(path), "sha256": _sum_of(path), "fresh": list(fresh)}
     return FirstModel(initial_model(loaded), source | ({"key": key} if key else {}))
+
+
+def _sum_of(path: Path) -> str:
+    """The SHA-256 of a model's file; of a folder's or an index's parts that of their sums."""
+    place = model_path(path)
+    parts = parts_of(place, SUFFIXES)
+    if parts is None:
+        return sha256_of(place)
+    return hashlib.sha256("".join(map(sha256_of, sorted(parts))).encode()).hexdigest()
 
 
 def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:

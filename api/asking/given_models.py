@@ -62,9 +62,7 @@ class Posed:
     runs: tuple[Run, ...]
 
 
-def pose(
-    models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True
-) -> Posed:
+def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True) -> Posed:
     """Load the models, and find the architecture and the data in their run, or in --model and --data.
 
     Args:
@@ -197,7 +195,9 @@ def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
     kinds = {entry.name: entry for entry in model.weights.layout.entries}
     layout = Layout(
         tuple(
-            replace(kinds[found.names[entry.name]], name=entry.name, kind=entry.kind) if entry.name in found.names else entry
+            replace(kinds[found.names[entry.name]], name=entry.name, kind=entry.kind)
+            if entry.name in found.names
+            else entry
             for entry in expected.layout.entries
         )
     )
@@ -215,7 +215,9 @@ def _noted(model: Model, notes: Sequence[str]) -> Model:
 
 def _told_apart(models: tuple[Model, ...]) -> tuple[Model, ...]:
     """Models whose labels differ: files of one name are called as their folders."""
-    files = [model.address if model.run is None and is_file_name(file_and_key(model.address)[0]) else "" for model in models]
+    files = [
+        model.address if model.run is None and is_file_name(file_and_key(model.address)[0]) else "" for model in models
+    ]
     labels = distinct_labels([model.label for model in models], files)
     return tuple(replace(model, label=label) for model, label in zip(models, labels, strict=True))
 

@@ -154,7 +154,7 @@ def given_module(model: Any, dataset: Dataset) -> nn.Module:
     architecture = model_settings(model)
     module = build_module(architecture, dataset.shape, dataset.classes)
     architecture.refuse_samples(dataset)
-    return module
+    return cast("nn.Module", unwrapped(module))
 
 
 def name_of(given: Any) -> str | None:

@@ -208,7 +208,7 @@ def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
     ('line-fma@last-ima@last', 'figures')
     """
     path, at, _ = models[0].rpartition("@")
-    files = [model if is_file_name((file := file_and_key(model)[0])) or is_model_folder(file) else "" for model in models]
+    files = [model if is_file_name(file := file_and_key(model)[0]) or is_model_folder(file) else "" for model in models]
     what = fitting("-".join(map(_cleared, distinct_labels([*map(slug, models)], files))))
     return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
 

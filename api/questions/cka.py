@@ -140,7 +140,11 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question
     def posed() -> Posed:
         firsts = [run.round(own[0]) for run, own in zip(runs, numbers, strict=True)]
         named = zip(runs, firsts, strict=True)
-        return pose([f"{run.path}@{first.number}/client-{first.client_ids[0]}" for run, first in named], asked.source, together=False)
+        return pose(
+            [f"{run.path}@{first.number}/client-{first.client_ids[0]}" for run, first in named],
+            asked.source,
+            together=False,
+        )
 
     layers = layer_ends(asked.layers)
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]

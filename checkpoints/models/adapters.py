@@ -48,8 +48,8 @@ _CONFIG = "adapter_config.json"
 def factors_in(names: Iterable[str]) -> list[str]:
     """The kinds of factors among the names of tensors, each once; none where the model is no adapter.
 
-    >>> factors_in(["q.lora_A.weight", "q.lora_B.weight", "k.lora_A.weight", "k.weight"]), factors_in(["lora_Ax.weight"])
-    (['lora_A', 'lora_B'], [])
+    >>> factors_in(["q.lora_A.weight", "q.lora_B.weight", "k.lora_A.weight", "k.weight"])
+    ['lora_A', 'lora_B']
     """
     return sorted({match[1] for name in names if (match := _FACTOR.search(name))})
 
@@ -148,11 +148,11 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):  # by module: the first that differs
             where = next((key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)), "")
             mine, theirs = f"{mine.get(where)} at {where}", f"{theirs.get(where)}"
-        spoken = {"r": "rank", "alpha": "alpha", "lora_alpha": "lora_alpha"}.get(name, name)
+        spoken = "rank" if name == "r" else name
         raise FedscopeError(
-            f"{one} is an adapter with {spoken} {_spoken(mine)}, {other} one with {_spoken(theirs)}: their products are "
-            "scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them into "
-            "their base, or leave one out"
+            f"{one} is an adapter with {spoken} {_spoken(mine)}, {other} one with {_spoken(theirs)}: their products "
+            "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
+            "into their base, or leave one out"
         )
 
 

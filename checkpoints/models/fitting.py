@@ -23,7 +23,9 @@ _CONSTANTS = frozenset(
 )
 #: parts of the names of modules that watch a network while it is quantised
 _WATCHERS = frozenset({"activation_post_process", "weight_fake_quant"})
-_COUNTING = re.compile(r"(^|_)(n|num|count|counter|counts|steps?|iters?|iterations?|epochs?|ops|flops|macs|updates?)(_|$)")
+_COUNTING = re.compile(
+    r"(^|_)(n|num|count|counter|counts|steps?|iters?|iterations?|epochs?|ops|flops|macs|updates?)(_|$)"
+)
 #: prefixes that are tried
 _MOST = 16
 
@@ -78,9 +80,7 @@ def fit_names(
     return found
 
 
-def _attempts(
-    given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel
-) -> Iterator[Fitting]:
+def _attempts(given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel) -> Iterator[Fitting]:
     """Every way in which all that is expected is found."""
     wanted = expected.layout.names
     for own, want in (
@@ -159,7 +159,9 @@ def _completed(
         notes.append(f"{listed(left, 3)} {_are(left)} left out, which {_are(left)} no weight{'s'[: len(left) != 1]}")
     if supplied:
         its = [*supplied]
-        notes.append(f"it lacks {listed(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}")
+        notes.append(
+            f"it lacks {listed(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}"
+        )
     return Fitting({name: taken[name] for name in expected.layout.names if name in taken}, supplied, notes, whole=True)
 
 
@@ -230,7 +232,7 @@ def is_constant(entry: Entry) -> bool:
 
 
 def is_no_weight(name: str, value: np.ndarray, dtype: str) -> bool:
-    """Whether a tensor that nobody expects can be left out: a counter or a constant, by its type, its size and its name.
+    """Whether a tensor that nobody expects can be left out: a counter or a constant, by its type, size and name.
 
     >>> is_no_weight("n_averaged", np.array(2), "int64"), is_no_weight("fc.weight", np.ones((2, 3)), "float64")
     (True, False)

@@ -44,7 +44,9 @@ def model_in(folder: Path, suffixes: Sequence[str]) -> Path | None:
     about = [*_ABOUT, *(name for name in _WHOLE if name.endswith(INDEX))]
     if whole is not None and any((folder / name).is_file() for name in about):
         return folder / whole
-    return folder if parts and all(parts) and len({(part[1], part[3], part[4]) for part in parts if part}) == 1 else None
+    return (
+        folder if parts and all(parts) and len({(part[1], part[3], part[4]) for part in parts if part}) == 1 else None
+    )
 
 
 def model_names(folder: Path, suffixes: Sequence[str]) -> list[str]:
@@ -108,5 +110,6 @@ def _of_index(path: Path) -> dict[Path, list[str] | None]:
 
 
 def _missing(path: Path, count: int, missing: Sequence[str]) -> str:
-    which = "is" if len(missing) == 1 else "are"
-    return f"{path}: of a model's {count} parts {listed(missing, 4)} {which} not there; copy {'it' if which == 'is' else 'them'} again"
+    one = len(missing) == 1
+    which = f"{listed(missing, 4)} {'is' if one else 'are'} not there; copy {'it' if one else 'them'} again"
+    return f"{path}: of a model's {count} parts {which}"

@@ -41,11 +41,12 @@ class _Type:
         whole = isinstance(shape, tuple) and all(type(n) is int and 0 <= n < 2**40 for n in shape)
         if not whole or not isinstance(raw, bytes | bytearray) or not _PLAIN.fullmatch(self.name):
             return Unread()
-        dtype = np.dtype(self.name).newbyteorder("=" if self.order == "|" else self.order)
+        native = np.dtype(self.name)
+        dtype = native.newbyteorder(">") if self.order == ">" else native.newbyteorder("<")
         if len(raw) != prod(shape) * dtype.itemsize:
             return Unread()
         array = np.frombuffer(raw, dtype).reshape(shape, order="F" if columns else "C")
-        return array.astype(dtype.newbyteorder("="))
+        return array.astype(native)
 
 
 class _Array:

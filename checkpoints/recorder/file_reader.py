@@ -165,8 +165,9 @@ class FileReader:
 
 def _refuse(path: Path, model: GivenModel, other: str, layout: Layout, *, types: bool = False) -> None:
     """Refuse a model of other names or shapes, or with ``types`` of other dtypes, than a layout has."""
-    lacks = [name for name in layout.names if name not in model.arrays]
-    has = [name for name in model.arrays if name not in layout.names]
+    names = dict.fromkeys(layout.names)
+    lacks = [name for name in names if name not in model.arrays]
+    has = [name for name in model.arrays if name not in names]
     clauses = ([f"lacks {listed(lacks, 3)}"] if lacks else []) + ([f"has {listed(has, 3)}"] if has else [])
     what = f"{' and '.join(clauses)}, unlike {other}" if clauses else ""
     for entry in layout.entries if not what else ():

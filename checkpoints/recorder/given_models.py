@@ -235,7 +235,9 @@ def difference(model: GivenModel, layout: Layout) -> str:
     for name, entry in known.items():
         if model.arrays[name].shape != entry.shape:
             ranks = other_ranks(model.arrays, layout)
-            return f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}{ranks}"
+            return (
+                f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}{ranks}"
+            )
         if model.dtypes[name] != (entry.stored or entry.dtype):
             return f"has {name} in {model.dtypes[name]}, the run's models in {entry.stored or entry.dtype}"
     return ""

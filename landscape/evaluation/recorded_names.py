@@ -51,7 +51,7 @@ class ByNames(nn.Module):
 
     def named_modules(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Module]]:
         """The layers of the module inside, by their own names."""
-        return self.inner.named_modules(*arguments, **named)
+        yield from self.inner.named_modules(*arguments, **named)
 
     def get_submodule(self, target: str) -> nn.Module:
         """A layer of the module inside."""

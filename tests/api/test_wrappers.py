@@ -23,6 +23,10 @@ from torch.optim.swa_utils import AveragedModel
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints.recorder.checkpoint_files import find_files
+from fedscope.checkpoints.recorder.file_reader import Architecture
+from fedscope.checkpoints.recorder.given_models import GivenModel
+from fedscope.checkpoints.recorder.record_files import record_files
 
 
 class DistributedDataParallel(nn.Module):
@@ -324,8 +328,52 @@ def test_what_is_no_wrapper_but_another_network_is_refused() -> None:
     """A head beside the network is not left out."""
     more = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3), nn.Linear(3, 3))
     for models in ([more, net(1)], [net(1), more]):
-        with pytest.raises(FedscopeError, match=r"does not fit the architecture of .*5\.weight, 5\.bias (unexp|missing)"):
+        with pytest.raises(
+            FedscopeError, match=r"does not fit the architecture of .*5\.weight, 5\.bias (unexp|missing)"
+        ):
             fedscope.line(models, data=DATA, points=3)
+
+
+@pytest.mark.parametrize("name", ["AveragedModel", "FSDP", "Lightning"])
+def test_a_model_that_was_loaded_before_goes_with_the_others(name: str, tmp_path: Path) -> None:
+    wrapped, plain = WRAPPERS[name](net(1)), net(2)
+    model = fedscope.load_model(put(wrapped, ".pt", tmp_path))
+    for given in (model, model.weights):
+        found = fedscope.line([given, plain], data=DATA, points=3, range=(0, 1)).loss[0]
+        close(found[[0, -1]], [loss(plain.state_dict()), loss(inner_of(wrapped))])
+
+
+@pytest.mark.parametrize("name", ["PEFT", "FSDP", "average of DataParallel"])
+def test_every_question_on_a_run_that_has_a_wrappers_names(name: str, tmp_path: Path) -> None:
+    """Recorded by an architecture that is wrapped, and asked with the plain one and with the wrapped one."""
+    states = [WRAPPERS[name](net(k)).state_dict() for k in (1, 2, 3)]
+    layout = fedscope.Layout.of(WRAPPERS[name](net(0)))  # of runs from before wrappers were taken off
+    for k, state in enumerate(states):
+        np.savez(tmp_path / f"{k}.npz", **layout.flatten({key: v.numpy() for key, v in state.items()}).arrays())
+    kept = Architecture("as it is", GivenModel({k: v.numpy() for k, v in states[0].items()}, types(states[0]), None))
+    record_files(find_files([str(tmp_path / f"{k}.npz") for k in range(3)]), tmp_path / "run", architecture=kept)
+    run = Run.open(tmp_path / "run")
+    assert list(run.layout.names) == list(states[0])
+    plain = [found_in(state) for state in states]
+    for module in (net(0), WRAPPERS[name](net(0))):
+        asked: dict[str, Any] = {"model": module, "data": DATA, "split": "test"}
+        assert fedscope.subsets(run, **asked).rounds[0].sizes[0].loss_mean == pytest.approx(
+            np.mean([loss(one) for one in plain]), rel=2e-5
+        )
+        alike = fedscope.cka(str(run.path), layer="1", **asked).rounds[0]
+        own = [net(0) for _ in plain]
+        for one, state in zip(own, plain, strict=True):
+            one.load_state_dict(state)
+        expected = fedscope.cka(own, layer="1", data=DATA).cka
+        close(alike.cka[:3, :3], expected)
+        sharp = fedscope.sharpness([f"{run.path}@1/client-1"], hessian=False, draws=2, **asked)
+        assert sharp.models[0].measure("loss").value == pytest.approx(loss(plain[1]), rel=2e-5)
+        plane = fedscope.plane([f"{run.path}@1/client-{k}" for k in range(3)], grid=3, **asked)
+        close([model.loss for model in plane.models][:3], [loss(one) for one in plain])
+
+
+def types(state: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: str(value.dtype).removeprefix("torch.") for name, value in state.items()}
 
 
 @pytest.mark.slow
@@ -337,4 +385,6 @@ def test_what_torch_compiles(tmp_path: Path) -> None:
             close(sorted(found[[0, -1]]), sorted([loss(a.state_dict()), loss(b.state_dict())]))
         with fedscope.Recorder(tmp_path / "run", model=wrapped, force=True) as recorder:
             recorder.round(start=a, clients=[wrapped, a])
-        assert fedscope.subsets(tmp_path / "run", model=wrapped, data=DATA, split="test").rounds[0].sizes[0].subsets == 2
+        assert (
+            fedscope.subsets(tmp_path / "run", model=wrapped, data=DATA, split="test").rounds[0].sizes[0].subsets == 2
+        )

@@ -152,7 +152,14 @@ def test_the_command_line_says_it_once(run: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.count("factors of a product") == 1
 
 
-CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 8, "use_rslora": False, "rank_pattern": {}, "target_modules": ["q"]}
+CONFIG = {
+    "peft_type": "LORA",
+    "r": 2,
+    "lora_alpha": 8,
+    "use_rslora": False,
+    "rank_pattern": {},
+    "target_modules": ["q"],
+}
 
 
 def put(folder: Path, seed: int, rank: int = 2, **config: Any) -> Path:
@@ -166,7 +173,10 @@ def put(folder: Path, seed: int, rank: int = 2, **config: Any) -> Path:
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        ({"lora_alpha": 64}, r"is an adapter with lora_alpha 8, .*one with 64: their products are scaled by alpha / rank"),
+        (
+            {"lora_alpha": 64},
+            r"is an adapter with lora_alpha 8, .*one with 64: their products are scaled by alpha / rank",
+        ),
         ({"use_rslora": True}, r"with use_rslora none, .*one with True"),
         ({"use_dora": True}, r"with use_dora none, .*one with True"),
         ({"rank_pattern": {"q": 4}}, r"with rank_pattern none"),
@@ -188,7 +198,10 @@ def test_configurations_that_say_the_same_go_together(tmp_path: Path) -> None:
     one = put(tmp_path / "one", 0, lora_alpha=8)
     two = put(tmp_path / "two", 1, lora_alpha=8, target_modules=["q", "v"], use_dora=False, bias="none")
     with pytest.warns(FedscopeWarning, match=r"factors of a product"):
-        assert len(fedscope.import_models([one, two, put(tmp_path / "three", 2)], tmp_path / "run").round(1).client_ids) == 3
+        assert (
+            len(fedscope.import_models([one, two, put(tmp_path / "three", 2)], tmp_path / "run").round(1).client_ids)
+            == 3
+        )
 
 
 def test_ranks_that_differ_without_a_configuration_are_named(tmp_path: Path) -> None:

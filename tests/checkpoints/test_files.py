@@ -255,7 +255,9 @@ def test_a_pickle_of_code_is_refused_and_not_run(tmp_path, monkeypatch):
         with pytest.raises(FedscopeError, match=sentence):
             read_file(name)
     # what an object would do is not known, so it is not said to run code
-    sentence = r"module.pt holds an object of torch.nn.modules.container.Sequential, .* run code; .*\(model.state_dict\("
+    sentence = (
+        r"module.pt holds an object of torch.nn.modules.container.Sequential, .* run code; .*\(model.state_dict\("
+    )
     with pytest.raises(FedscopeError, match=sentence):
         read_file("module.pt")
     np.savez("objects.npz", np.array([Trap()], dtype=object))
