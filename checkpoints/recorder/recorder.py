@@ -136,7 +136,8 @@ class Recorder:
     ) -> ServerStep | None:
         """Record the next round.
 
-        A model is a module, its ``state_dict()``, arrays by name, or arrays in the order of ``model=``.
+        A model is a module, its ``state_dict()``, arrays by name, or arrays in the order of ``model=``. Modules in
+        wrappers (``DataParallel``, ``torch.compile``, ...) and their names go with plain ones.
 
         Args:
             clients: the models after local training, by the client's number; or a list of them, numbered from 0.

@@ -54,8 +54,9 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 def command(files: tuple[str, ...], output: Output, split: str | None, **given: Any) -> None:
     """Make a run from models that another program has trained, or draw a surface that it has computed.
 
-    MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz) become the clients of a new run with one round. The
-    clients are numbered from 0, and --out is the run's folder. In a quoted PATTERN, {round} and {client} stand for
+    MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz; FILE:KEY for one of several in a file; a folder with
+    one model) become the clients of a new run with one round. The clients are numbered from 0, and --out is the run's
+    folder. In a quoted PATTERN, {round} and {client} stand for
     numbers, and the run has several rounds. All commands that need only models (subsets, line, plane, cka, updates,
     ...) work on such a run.
 

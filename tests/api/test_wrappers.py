@@ -343,7 +343,7 @@ def test_a_model_that_was_loaded_before_goes_with_the_others(name: str, tmp_path
         close(found[[0, -1]], [loss(plain.state_dict()), loss(inner_of(wrapped))])
 
 
-@pytest.mark.parametrize("name", ["PEFT", "FSDP", "average of DataParallel"])
+@pytest.mark.parametrize("name", ["PEFT", *map(slowly, ["FSDP", "average of DataParallel"])])
 def test_every_question_on_a_run_that_has_a_wrappers_names(name: str, tmp_path: Path) -> None:
     """Recorded by an architecture that is wrapped, and asked with the plain one and with the wrapped one."""
     states = [WRAPPERS[name](net(k)).state_dict() for k in (1, 2, 3)]
