@@ -17,6 +17,7 @@ from .models.folders import INDEX, model_names
 from .round_writing import MODELS
 from .rounds import Round
 from .runs import Run
+from .visible_text import visible
 from .weights import Layout, Weights, mean
 
 _FORMS = "start, global, averaged, client-17 or mean(3,8,11)"
@@ -126,7 +127,7 @@ def file_label(address: str) -> str:
     name = (
         path.resolve().name if path.is_dir() else path.name.removesuffix(INDEX) if file.endswith(INDEX) else path.stem
     )
-    return f"{name}:{key}" if key else name
+    return visible(f"{name}:{key}" if key else name)
 
 
 def distinct_labels(labels: Sequence[str], files: Sequence[str]) -> list[str]:
@@ -143,7 +144,7 @@ def distinct_labels(labels: Sequence[str], files: Sequence[str]) -> list[str]:
         return list(labels)
 
     def inside(file: str) -> str:
-        return Path(file_and_key(file)[0]).resolve().parent.name
+        return visible(Path(file_and_key(file)[0]).resolve().parent.name)
 
     for join in ("{0}", "{0}/{1}"):
         named = [

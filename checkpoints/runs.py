@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import warnings
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from .errors import FedscopeError, spans
+from .errors import FedscopeError, FedscopeWarning, spans
 from .foreign_files import read_toml
 from .metrics import read_table, to_arrays
 from .partition import Partition
 from .rounds import Round, few_of
 from .run_info import read_info, refuse_broken_seal
+from .visible_text import visible
 from .weights import Layout
 
 KEPT_NAME = "kept"
@@ -58,21 +60,34 @@ class Run:
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:
-        return f"Run({self.path}, rounds {spans(self.rounds) or 'none'})"
+        return f"Run({visible(self.path)}, rounds {spans(self.rounds) or 'none'})"
 
     @property
     def name(self) -> str:
-        """The folder's name."""
-        return self.path.name or self.path.resolve().name
+        """The folder's name, as it can be shown: see :func:`.visible_text.visible`."""
+        return visible(self.path.name or self.path.resolve().name)
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
-        """The resolved configuration; None where another program recorded the run."""
+        """The resolved configuration; None where another program recorded the run.
+
+        Another data set than in ``run.json``, whose word counts, is a :class:`FedscopeWarning`.
+        """
         path = self.path / "config.toml"
         if not os.path.lexists(path):
             return None
         refuse_broken_seal(self.path, path.name, self.info)
-        return read_toml(path, "a run's configuration", "restore it from a copy")
+        config = read_toml(path, "a run's configuration", "restore it from a copy")
+        ours, data = self.info.get("data", {}).get("name"), config.get("data")
+        theirs = data.get("name") if isinstance(data, dict) else None
+        if ours is not None and theirs is not None and ours != theirs:
+            warnings.warn(
+                f"{path} names the data {str(theirs)!r}, and run.json {ours!r}, which are taken; one of the two was "
+                "changed after the run began: restore it from a copy",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+        return config
 
     @cached_property
     def partition(self) -> Partition | None:

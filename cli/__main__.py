@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .main import main, run
+from .printing import say
 
 #: status of a process that ended because its parent did
 ORPHANED = 143
@@ -46,7 +47,7 @@ def serve() -> None:
             with Path(task["log"]).open("ab") as log:
                 for stream in (1, 2):
                     os.dup2(log.fileno(), stream)
-            print("$", shlex.join(["fedscope", *task["words"]]), flush=True)
+            say("$ " + shlex.join(["fedscope", *task["words"]]))
             status = run(task["words"])
             sys.stdout.flush()
             sys.stderr.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -10,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from ..asking.loop_over_rounds import Work
 from ..checkpoints import FedscopeError, write_durably
-from ..checkpoints.results import claimed, plain
+from ..checkpoints.results import claimed, plain, shown
 from .differences import differences
 from .options import Output
+from .printing import say, say_json, say_lines
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -64,11 +62,11 @@ def answer(question: Question[Any], output: Output, blocks: Blocks | None = None
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
     if output.as_json:
-        click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
+        say_json({**plain(result.numbers()), "files": [str(path) for path in written]})
         return
-    click.echo(result.summary())
+    say_lines(result.summary())
     for path in written:
-        click.echo(f"  {path}")
+        say(f"  {path}")
 
 
 def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
@@ -107,7 +105,7 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
                         settings = blocks.elsewhere(question, base, number, settings)
                     kept = _computed(part, base, [*own, *made_from], claim, settings)
         part.release()
-        results += kept
+        results += map(shown, kept)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)
@@ -127,13 +125,13 @@ def _have_measured(
         part.release()
     if lacking:
         with progress(f"{base}: blocks") as report:
-            blocks.measure(question, base, lacking, Watching(report, partial(click.echo, err=True)))
+            blocks.measure(question, base, lacking, Watching(report, partial(say, err=True)))
 
 
 def _computed(
     part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, settings: Mapping[str, Any]
 ) -> list[Any]:
-    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), **settings))
+    results = part.answer(Work(_partial(mains), progress, base, partial(say, err=True), **settings))
     claim.saving = True
     for main in mains:
         main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
@@ -180,7 +178,7 @@ def _kept(
     if missing:
         return None
     if not quiet:
-        click.echo(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
+        say(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
     return found
 
 
@@ -261,11 +259,12 @@ def refuse_unwritable(file: Path) -> None:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
-    from ..landscape.drawing.paper import apart
+    from ..landscape.drawing.web_page import apart
 
     page, name, library = apart(page)
     beside = path.parent / name
-    if library and not (beside.exists() and beside.stat().st_size == len(library)):
+    # whole, and not by its size: in a folder of somebody else's it may be anything, and the page runs it
+    if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):
         with write_durably(beside) as temporary:
             temporary.write_bytes(library)
     with write_durably(path) as temporary:

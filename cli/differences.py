@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from ..checkpoints.errors import listed
+
 #: settings that change when another one does, and say nothing besides it
 FOLLOWS = {
     "kind": ("addresses", "models_sha256", "run", "margin", "range", "directions_seed", "directions", "seed"),
@@ -71,7 +73,7 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
         "samples": lambda: _samples(kept.get("samples"), asked["samples"]),
         "limit": lambda: _limit(kept.get("limit"), asked["limit"]),
         "run": lambda: _run(kept.get("run"), asked["run"]),
-        "addresses": lambda: f"the models {', '.join(kept.get('addresses') or ['(not said)'])}",
+        "addresses": lambda: f"the models {listed(kept.get('addresses') or ['(not said)'])}",
         "seed": lambda: _seed(kept.get("seed"), asked["seed"]),
     }
     parts = [special[key]() if key in special else _setting(key, kept.get(key), asked.get(key)) for key in left]
@@ -115,7 +117,7 @@ def _seed(kept: int | None, asked: int | None) -> str:
 def _run(kept: Any, asked: Any) -> str:
     """Another run, or the same one in another state."""
     there, here = ([one] if isinstance(one, dict) else list(one or []) for one in (kept, asked))
-    paths = ", ".join(str(one["path"]) for one in there)
+    paths = listed(one["path"] for one in there)
     names, own = ([Path(one["path"]).resolve().name for one in runs] for runs in (there, here))
     if names != own:
         return f"the run{'s' if len(there) > 1 else ''} {paths}"

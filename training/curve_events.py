@@ -16,7 +16,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Run
 from ..checkpoints.durable import disk_is_full
-from ..checkpoints.errors import DiskFullError
+from ..checkpoints.errors import DiskFullError, listed
 from ..checkpoints.foreign_files import regular
 from .curve_measures import USUAL
 from .run_curve import Curve, curve_of
@@ -146,7 +146,7 @@ def export_events(runs: Sequence[Run], folder: Path, *, force: bool = False) -> 
         run.round("last")  # says that there is none
     places = folders_of([run.path for run in runs], folder)
     if len(set(places)) < len(places):
-        names = ", ".join(str(run.path) for run in runs)
+        names = listed(run.path for run in runs)
         raise FedscopeError(f"{names}: a run is given twice; give each once")
     return [
         write_events(curve_of(run), run.info.get("created"), place, force=force)

@@ -7,6 +7,7 @@ from textwrap import fill
 
 import numpy as np
 
+from ..checkpoints.errors import listed
 from .curve_bands import Band
 from .curve_measures import MEASURES, TOTALS, USUAL, Measure
 from .run_curve import Curve
@@ -77,12 +78,12 @@ def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
     names = {name: None for name in names if not name.startswith("server_")}
     have = [name for name in names if any(not np.isnan(curve.column(name)).all() for curve in curves)]
     runs, columns = (
-        " and ".join(curve.run for curve in curves),
+        listed(curve.run for curve in curves) if len(curves) > 12 else " and ".join(curve.run for curve in curves),
         " or ".join(TOTALS.get(measure.column, measure.column) for measure in asked),
     )
     lacks = f"{runs} {'has' if len(curves) == 1 else 'have'} no numbers of {columns}"
     if have:
-        lacks += f", only of {', '.join(have)}; ask for one of these with --measure"
+        lacks += f", only of {listed(have, 24)}; ask for one of these with --measure"
     else:
         lacks += ": nothing was measured while it was recorded"
     if not any(measure.column in USUAL for measure in asked):

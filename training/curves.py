@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints.errors import listed
 from ..checkpoints.foreign_files import RESULT, read_json, read_text
 from ..checkpoints.metrics import further
 from ..checkpoints.results import Table, TableResult, number
 from ..checkpoints.results.result import of_installed
 from ..checkpoints.results.tables import AGAIN, beside, write_csv
+from ..checkpoints.visible_text import visible
 from .curve_bands import COLUMNS, Band, seeds_of
 from .curve_measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
 from .curve_words import reached, tails, unmeasured
@@ -71,9 +73,9 @@ class Curves(TableResult):
             run.round("last")  # says that there is none
             curves.append(curve_of(run))
         if len({curve.run for curve in curves}) < len(curves):
-            curves = [Curve(str(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
+            curves = [Curve(visible(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
-                names = ", ".join(curve.run for curve in curves)
+                names = listed(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.errors import listed
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
@@ -99,7 +100,7 @@ def as_they_are(
     missing = [key for key in needed if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'no arrays'}, and needs x_test "
+            f"{name} lacks {', '.join(missing)}; it has {listed(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
     task, _ = task.taken(arrays["y_test"])
@@ -162,7 +163,7 @@ def _arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     if isinstance(returned, Mapping):
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
         if unknown:
-            raise FedscopeError(f"{place} {', '.join(unknown)}; name them x_train, y_train, x_test, y_test")
+            raise FedscopeError(f"{place} {listed(unknown)}; name them x_train, y_train, x_test, y_test")
         return {key: _array(f"{place} {key}", value) for key, value in returned.items()}
     pair = isinstance(returned, tuple | list) and len(returned) == 2
     if pair and all(map(_is_split, returned)):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.errors import listed
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.pixels import Pixels
 from ..landscape.evaluation.tasks import Task
@@ -61,7 +62,7 @@ def standardised(
     missing = [key for key in ARRAYS if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
+            f"{name} lacks {', '.join(missing)}; it has {listed(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
     task, _ = task.taken(arrays["y_test"])

@@ -12,6 +12,7 @@ from ..asking.given_runs import RunLike, identity, open_run
 from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
 from ..checkpoints import FedscopeError, FedscopeWarning, Run
+from ..checkpoints.visible_text import visible
 from ..training.curves import Curves
 from ..training.sweeps.plan import FILE
 from ..training.sweeps.steps import RUNS
@@ -91,7 +92,7 @@ def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
             FedscopeWarning,
             stacklevel=2,
         )
-    return sweep.path.resolve().name, sweep.path, sweep.runs
+    return visible(sweep.path.resolve().name), sweep.path, sweep.runs
 
 
 def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:

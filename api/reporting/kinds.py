@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import FedscopeError, Run
-from ..checkpoints.results import ArrayResult, Result
+from ..checkpoints.results import ArrayResult, Result, shown
 from ..checkpoints.results.arrays import read_netcdf
 
 
@@ -113,9 +113,9 @@ def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
             found += _of_kind(run, kind, folder, formats, left_out, strangers=folder == own)
     # a page on the factors holds their decomposition
     explained = {one.base for one in found if one.kind.name == "Explanation"}
-    shown = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
+    visible = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
     closures = {one.name: _closure(one.result) for one in found if one.kind.name == "Decomposition"}
-    return Beside(tuple(shown), left_out, closures)
+    return Beside(tuple(visible), left_out, closures)
 
 
 def _of_kind(
@@ -143,7 +143,7 @@ def _of_kind(
                 left_out[path.name] = "it is of another run, or of one that has stood in this folder before"
             continue
         within = base.is_relative_to(run.path)
-        yield Found(kind, base, str(base.relative_to(run.path) if within else base), result)
+        yield Found(kind, base, str(base.relative_to(run.path) if within else base), shown(result))
 
 
 def _closure(decomposition: Result) -> float:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..errors import FedscopeError
+from ..visible_text import visible
+from .pictures import picture_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,14 +120,12 @@ class Result(ABC):
         """The sentence and the figure, for a notebook."""
         from base64 import b64encode
         from html import escape
-        from io import BytesIO
 
-        said = "".join(f"<p>{escape(line)}</p>" for line in self.summary().splitlines())
+        said = "".join(f"<p>{escape(visible(line))}</p>" for line in self.summary().splitlines())
         drawn = ""
         for figure in self.figures().values():
-            picture = BytesIO()
-            figure.savefig(picture, format="png", dpi=150)
-            drawn += f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">'
+            picture = picture_of(figure, dpi=150)
+            drawn += f'<img src="data:image/png;base64,{b64encode(picture).decode()}">'
         return said + drawn
 
 

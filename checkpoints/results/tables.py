@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from ..durable import write_durably
 from ..errors import FedscopeError, listed
 from ..foreign_files import RESULT, read_json, read_text
+from .csv_cells import cell, text_of
 from .result import Result, of_installed
 
 AGAIN = "compute it again with --force"
@@ -63,7 +64,7 @@ class Table:
             values = {}
             for name, reader in self.columns.items():
                 try:
-                    values[name] = reader(row[name])
+                    values[name] = text_of(row[name]) if reader is str else reader(row[name])
                 except (ValueError, KeyError):
                     raise FedscopeError(
                         f"{path} is damaged: {name} in line {line} is {row[name][:40]!r}; {AGAIN}"
@@ -166,14 +167,22 @@ def beside(base: Path, suffix: str) -> Path:
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table, durably: floats as the shortest text that reads back as the same, None as an empty field.
+    """Write a table, durably: floats as the shortest text that reads back as the same, None as an empty field, texts
+    such that no spreadsheet computes them (:func:`.csv_cells.cell`).
 
     NumPy's floats are written as Python's.
     """
     with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows([repr(float(value)) if isinstance(value, float) else value for value in row] for row in rows)
+        writer.writerows(map(_fields, rows))
+
+
+def _fields(row: Sequence[Any]) -> list[Any]:
+    return [
+        cell(value) if isinstance(value, str) else repr(float(value)) if isinstance(value, float) else value
+        for value in row
+    ]
 
 
 def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str, str]]:
@@ -186,7 +195,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
     try:
         if tuple(reader.fieldnames or ()) != tuple(columns):
             raise FedscopeError(
-                f"{path} is not a table of `fedscope {command}`: its columns must be {', '.join(columns)}; {AGAIN}"
+                f"{path} is not a table of `fedscope {command}`: its columns must be {listed(columns)}; {AGAIN}"
             )
         rows = list(reader)
     except csv.Error as error:

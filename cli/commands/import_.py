@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from ..options import Output, output_options, surface_options
+from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
 _OF_MODELS = ("start", "global_", "samples", "model", "data")
@@ -138,9 +138,9 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
     if output.as_json:
         said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
-        click.echo(json.dumps({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None}))
+        say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})
         return
-    click.echo(
+    say(
         f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
         f"{f'; {server}' if server else ''}"
     )
@@ -148,7 +148,8 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
         f" --{name} NAME" for name, known in (("model", "model" in run.info), ("data", "data" in run.info)) if not known
     )
     if min(map(len, cohorts)) > 1:
-        click.echo(f"  fedscope subsets {run.path}{given}\n  fedscope plane {run.path}@1 --clients{given}")
+        say(f"  fedscope subsets {run.path}{given}")
+        say(f"  fedscope plane {run.path}@1 --clients{given}")
 
 
 def _spoken(cohorts: Sequence[Sequence[int]]) -> str:

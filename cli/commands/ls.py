@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from math import isnan
 from pathlib import Path
@@ -14,11 +13,16 @@ from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, size
 from ...checkpoints.errors import spans
 from ...checkpoints.metrics import read_table
 from ...checkpoints.recorder.recorder import described
+from ...checkpoints.visible_text import brief
+from ..printing import say, say_json
 from ..progress import progress
 
 if TYPE_CHECKING:
     from ...checkpoints import Round
     from ...training.run_checks import Soundness
+
+#: characters of what is printed of a run: of its path and of what is wrong with it, and of all else that it says
+LONGEST, LONG = 4096, 500
 
 
 @click.command("ls", epilog="Example:  fedscope ls runs/ima")
@@ -36,25 +40,30 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
     if path is not None and (path / "run.json").is_file():
         holdings = describe(Run.open(path))
         if as_json:
-            click.echo(json.dumps(holdings))
+            say_json(holdings)
             return
         for name, value in holdings.items():
-            click.echo(f"{name:<14}{value}")
+            say(f"{name:<14}{_cell(name, value)}")
         return
     folder = path or Path()
     _refuse_no_folder(folder)
     rows = [listed(run) for run in find_runs(folder)]
     if as_json:
-        click.echo(json.dumps(rows))
+        say_json(rows)
     elif not rows:
-        click.echo(f"no runs below {folder.resolve()}; train one: fedscope train")
+        say(f"no runs below {folder.resolve()}; train one: fedscope train")
     else:
         columns = ("run", "method", "data", "rounds", "seed", "lr", "test error", "size", "created")
         shown = [{**row, "created": row["created"][:16].replace("T", " ")} for row in rows]
-        table = [columns, *(tuple(str(row[column]) for column in columns) for row in shown)]
+        table = [columns, *(tuple(_cell(column, row[column]) for column in columns) for row in shown)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for line in table:
-            click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+            say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(column: str, value: object) -> str:
+    """What a run says of itself, as far as it is no longer than such words are."""
+    return brief(value, LONGEST if column in ("run", "method") else LONG)
 
 
 def listed(run: Run) -> dict[str, Any]:
@@ -160,9 +169,10 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
             broken.append(run)
         rows.append(checked_row(run, found))
         if not as_json:
-            click.echo("\n".join(checked_lines(run, found)))
+            for line in checked_lines(run, found):
+                say(line)
     if as_json:
-        click.echo(json.dumps(rows))
+        say_json(rows)
     if broken:
         which = f"{broken[0]} is" if len(runs) == 1 else f"{len(broken)} of {len(runs)} runs are"
         raise FedscopeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from ...checkpoints import FedscopeError
 from ..options import Base, Count
+from ..printing import say, say_json
 
 
 @click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
@@ -63,12 +63,12 @@ def command(
     made.save(path, force=force)
     if as_json:
         said = {"results": made.results, "faults": made.faults, "broken": dict(made.broken), "files": [str(path)]}
-        click.echo(json.dumps(said))
+        say_json(said)
         return
     shown = "1 result" if made.results == 1 else f"{made.results} results"
-    click.echo(f"{path}: {shown}{'' if made.broken else ', sound'}")
+    say(f"{path}: {shown}{'' if made.broken else ', sound'}")
     for name, why in made.broken.items():
-        click.echo(f"  {name} is not sound: {why.removeprefix('No: ')}")
+        say(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
 def _answered(path: Path, results: Sequence[Path], limit: int | None) -> None:
@@ -82,19 +82,19 @@ def _answered(path: Path, results: Sequence[Path], limit: int | None) -> None:
     run = open_run(path, "")
     asked, refused = lacking(run, beside(run, results), limit)
     for words, why in refused.items():
-        click.echo(f"fedscope: not asked: fedscope {words}: {why}", err=True)
+        say(f"fedscope: not asked: fedscope {words}: {why}", err=True)
     if not asked:
         return
     took, less = seconds(run, asked, limit, FEWER)
     hint = f"; --limit {FEWER} takes about {_spoken(less)}" if limit is None and took > max(LONG, 2 * less) else ""
     number = f"{len(asked)} question{'s' if len(asked) > 1 else ''}"
-    click.echo(f"{run.name}: {number}, about {_spoken(took)}{hint}", err=True)
+    say(f"{run.name}: {number}, about {_spoken(took)}{hint}", err=True)
     for one in asked:
-        click.echo(f"$ fedscope {one.words}", err=True)
+        say(f"$ fedscope {one.words}", err=True)
         try:
             obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
         except FedscopeError as error:
-            click.echo(f"fedscope: not answered: {error}", err=True)
+            say(f"fedscope: not answered: {error}", err=True)
 
 
 def _spoken(seconds: float) -> str:

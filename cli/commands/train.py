@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from ..options import Share
+from ..printing import say, say_json, say_lines
 
 #: what ``run.engine`` takes
 ENGINES = ("auto", "threads", "device", "cohort")
@@ -166,7 +166,7 @@ def command(
     except FedscopeError as error:
         raise placed(error, config, stored) if config else error from None
     if note := setup.note(setup.notes(resolved, method, *flags_given)):
-        click.echo(f"fedscope: {note}", err=True)
+        say(f"fedscope: {note}", err=True)
     if download:
         fetch(resolved.data.name)
     out = out or Path("runs") / (recipe or "") / (method or resolved.title())
@@ -197,7 +197,7 @@ def _branched(
     beside = run.path.parent if run.path.name not in ("", "..") else run.path.resolve().parent
     target = out or beside / f"{method or config.title()}-from-{run.name}-{number}"
     for note in branch_notes(run, number, config):
-        click.echo(f"fedscope: {note}", err=True)
+        say(f"fedscope: {note}", err=True)
     with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target):
         return branch(run, number, changes, target, watcher=watcher, **how)
 
@@ -209,7 +209,7 @@ def _resumable(path: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if (path / "run.json").exists():
-            click.echo(f"fedscope: go on with: fedscope train --resume {path}", err=True)
+            say(f"fedscope: go on with: fedscope train --resume {path}", err=True)
         raise
 
 
@@ -236,7 +236,7 @@ def _profiled(profile: Any, path: Path | None) -> Iterator[None]:
             try:
                 profile.save(path)
             except FedscopeError as error:  # what ended the training is what is said at the end
-                click.echo(f"fedscope: {error}", err=True)
+                say(f"fedscope: {error}", err=True)
         raise
     if profile is not None:
         profile.save(path)
@@ -257,7 +257,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     if as_json:
         said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         said |= {"profile": profile.findings()} if profile is not None else {}
-        click.echo(json.dumps(plain(said)))
+        say_json(plain(said))
         return
     which = "averaged" if "averaged" in run.round(last).models else "global"
     if without:
@@ -267,6 +267,6 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
     rounds = "round" if so_far == "1" else "rounds"
-    click.echo(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
+    say(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
     if profile is not None:
-        click.echo(profile.summary())
+        say_lines(profile.summary())

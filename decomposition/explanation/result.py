@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, write_durably
 from ...checkpoints.results import Result
+from ...checkpoints.results.pictures import picture_of
 from ...checkpoints.results.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
 from .intervals import Reading
@@ -134,9 +134,7 @@ class Explanation(Result):
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """The page with its figure."""
-        picture = BytesIO()
-        self.figure(title=title).savefig(picture, format="png", dpi=300)
-        return {"": self.as_html(picture.getvalue())}
+        return {"": self.as_html(picture_of(self.figure(title=title), dpi=300))}
 
     def summary(self) -> str:
         """The page for a terminal."""

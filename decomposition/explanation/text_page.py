@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from ...checkpoints.visible_text import in_markdown
 from ...landscape.drawing.paper import statistics_of
 from ..factors.result import Decomposition
 from ..factors.rows import recorded
@@ -59,7 +61,7 @@ def notes_on(
     samples = f"all {counts} samples of D" if whole else f"a sample of {counts} from the {result.split} split"
     yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
-        yield f"{words[0].upper()}{words[1:]}."
+        yield f"{words[0].upper()}{words[1:]}.".replace(r"\$", "$")
     kind = result.draws.partition(":")[0]
     stand_ins = [own.stand_in for own in known if own.stand_in]
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""
@@ -153,20 +155,21 @@ def as_text(explanation: Explanation, width: int) -> str:
 
 def as_markdown(explanation: Explanation, figure: str | None) -> str:
     """With a table of all numbers at the end."""
-    lines = [f"# {title(explanation)}", ""]
+    lines = [f"# {in_markdown(title(explanation))}", ""]
     for heading, statements in sections(explanation):
-        lines += [f"## {heading}", ""] if heading else []
+        lines += [f"## {in_markdown(heading)}", ""] if heading else []
         for number, one in statements:
-            decide = f" *{one.decide}*" if one.decide else ""
-            lines += [f"{number}. **{one.title}: {one.verdict}.** {one.sentence}{decide}", ""]
-            lines += [f"{' ' * (len(str(number)) + 2)}Paper: {one.paper}", ""]
+            decide = f" *{in_markdown(one.decide)}*" if one.decide else ""
+            said = f"**{in_markdown(one.title)}: {one.verdict}.** {in_markdown(one.sentence)}"
+            lines += [f"{number}. {said}{decide}", ""]
+            lines += [f"{' ' * (len(str(number)) + 2)}Paper: {in_markdown(one.paper)}", ""]
     if figure is not None:
-        lines += [f"![The factors over rounds]({figure})", ""]
+        lines += [f"![The factors over rounds]({quote(figure)})", ""]
     lines += ["## How to read this", ""]
-    lines += [*(f"- {note}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
+    lines += [*(f"- {in_markdown(note)}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
     lines += ["| statement | number | round | value | low | high |", "| --- | --- | --- | --- | --- | --- |"]
     for number, one in enumerate(explanation.statements, start=1):
-        lines += [f"| {number} | {' | '.join(cells(reading))} |" for reading in one.readings]
+        lines += [f"| {number} | {' | '.join(map(in_markdown, cells(reading)))} |" for reading in one.readings]
     return "\n".join(lines) + "\n"
 
 

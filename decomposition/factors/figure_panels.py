@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, literal
 from ...landscape.drawing.ticks import even
 from .rows import RoundFactors, recorded
 
@@ -167,7 +167,7 @@ def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
     for number, curve in enumerate(curves):
         colour, wide = (GREY, BLACK, BLUE, VERMILION)[number % 4], 0.8 if number == 0 else 1.2
         error = [100 * value for value in curve.error]
-        ax.plot(curve.rounds, error, color=colour, linewidth=wide, label=curve.label, zorder=2 + number)
+        ax.plot(curve.rounds, error, color=colour, linewidth=wide, label=literal(curve.label), zorder=2 + number)
 
 
 def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> None:

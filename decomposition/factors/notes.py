@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...landscape.drawing.paper import statistics_of
+from ...landscape.drawing.paper import literal, statistics_of
 from .rows import recorded
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
         if "distance" not in panels:
             return ""
         draws = _draws(result.draws, rounds, squared=False)
-        return f"Draws {result.draws}: {draws}. Distances are means over draws; {_bars(rounds)}."
+        return f"Draws {literal(result.draws)}: {draws}. Distances are means over draws; {_bars(rounds)}."
     parts = [_loss(result.loss, rounds, _samples(result, rounds))]
     if result.split != "train" and any(one.split for one in rounds):
         parts.append("Own: label among the client's.")
@@ -44,7 +44,7 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
     draws = _draws(result.draws, rounds, squared=result.loss == "squared")
     unbiased = all(one.independent for one in rounds) and result.loss == "squared"
     kind = "Unbiased estimates" if unbiased else "Plug-in estimates"
-    return " ".join([*parts, f"Draws {result.draws}: {draws}.", f"{kind}; {_bars(rounds)}."])
+    return " ".join([*parts, f"Draws {literal(result.draws)}: {draws}.", f"{kind}; {_bars(rounds)}."])
 
 
 def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
@@ -57,7 +57,7 @@ def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
     if all(one.population for one in rounds):
         return f"all {counts} samples of D"
     own = "" if recorded(rounds) else "; its own error is not in the bars"
-    return f"a sample of {counts} from the {result.split} split{own}"
+    return f"a sample of {counts} from the {literal(result.split)} split{own}"
 
 
 def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
@@ -68,7 +68,7 @@ def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
             "clients included. Remainder: loss of the averaged model (FMA) minus this mean; below 0, averaging weights "
             "beats the clients."
         )
-    outputs = " and ".join(sorted({one.outputs for one in rounds}))
+    outputs = " and ".join(sorted({literal(one.outputs) for one in rounds}))
     return f"Squared error of {outputs} on {samples}."
 
 

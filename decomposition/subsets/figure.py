@@ -17,6 +17,7 @@ from ...landscape.drawing.paper import (
     paper_style,
     shortened,
     statistics_of,
+    word_of,
 )
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from ...landscape.drawing.ticks import even
@@ -77,7 +78,7 @@ def _finish(axes: Axes, result: Subsets) -> None:
     even(axes.yaxis, 5, quarters=True)
     axes.set_xlabel("clients in the average, $m$")
     losses = all(one.measure == "loss" for one in result.rounds if one.sizes)
-    axes.set_ylabel(f"{result.attrs.get('split', '')} {'loss' if losses else 'error (%)'}".strip())
+    axes.set_ylabel(f"{word_of(result.attrs, 'split')} {'loss' if losses else 'error (%)'}".strip())
 
 
 def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...landscape.drawing.heat_maps import colour_bar
-from ...landscape.drawing.paper import GREY, SMALL, SURFACE, measured_on, paper_style
+from ...landscape.drawing.paper import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
@@ -126,7 +126,7 @@ def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float
     """
     rounds = [gap for gap in result.rounds if gap.counts]
     axes.set_xlabel("Δ² (squared L2 distance)", labelpad=1)
-    axes.set_ylabel(f"gap ({result.attrs.get('outputs', 'outputs')})")
+    axes.set_ylabel(f"gap ({word_of(result.attrs, 'outputs', 'outputs')})")
     shrunk = {number: [gap for gap in path if gap.counts] for number, path in result.shrunk.items()}
     if not rounds and not any(shrunk.values()):
         axes.set(xticks=[], yticks=[])
@@ -153,7 +153,7 @@ def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float
 def _draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -> None:
     """Each client's variance against its prediction, of the Gaussian process with its upper bound as a dash; the
     correlation of every round where they are few."""
-    unit = "units of K" if variance == "gp_variance" else f"{result.attrs.get('outputs', 'outputs')}²"
+    unit = "units of K" if variance == "gp_variance" else f"{word_of(result.attrs, 'outputs', 'outputs')}²"
     drawn = [client for client in result.bounds if getattr(client, variance) is not None]
     across, x_unit = _scaled([client.predicted for client in drawn], "units of K")
     bounded = drawn if variance == "gp_variance" else []

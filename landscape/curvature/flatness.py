@@ -33,6 +33,7 @@ class Ball:
 
     Attributes:
         moved: which of the parameters ε moves, bool [P]; None: all. The others have ε = 0.
+        label: what the model is called in sentences.
 
     Raises:
         FedscopeError: a radius that is not a positive number; a relative one about a model whose filters are all 0.
@@ -42,6 +43,7 @@ class Ball:
     radius: float
     relative: bool = False
     moved: np.ndarray | None = None
+    label: str = "the model"
 
     def __post_init__(self) -> None:
         if not 0 < self.radius < np.inf:
@@ -49,8 +51,8 @@ class Ball:
         if self.relative and not self.scale.any():
             among = "" if self.moved is None else " among its trained parameters"
             raise FedscopeError(
-                f"the model has no filter that is not 0{among}, so nothing is relative to one; give a radius in weight "
-                "space"
+                f"{self.label} has no filter that is not 0{among}, so nothing is relative to one; give a radius in "
+                "weight space"
             )
 
     @cached_property

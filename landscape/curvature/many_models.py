@@ -112,7 +112,7 @@ def sharpness(
     curvatures = []
     with Partial(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
-            about = About(model.weights, asked, evaluator, derivatives, moved, meter.tick)
+            about = About(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
             values = {}
             for part in parts:
                 key = f"{digest}:{part.name}"

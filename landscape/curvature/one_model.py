@@ -61,6 +61,7 @@ class About:
 
     Attributes:
         moved: which parameters are trained, bool [P]; None: all.
+        label: what the model is called in sentences.
     """
 
     w: Weights
@@ -69,11 +70,12 @@ class About:
     derivatives: Derivatives
     moved: np.ndarray | None
     tick: Callable[[int], None]
+    label: str = "the model"
     known: dict[str, Measure] = field(default_factory=dict)
 
     def ball(self, relative: bool) -> Ball:
         """The ball that rises are asked for in."""
-        return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative, self.moved)
+        return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative, self.moved, self.label)
 
     @property
     def size(self) -> int:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..drawing.levels import depth
-from ..drawing.paper import BROKEN, SURFACE, as_page, heading, laid_out, markup, shortened
+from ..drawing.paper import SURFACE, clipped, laid_out
+from ..drawing.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
 from .colours import Colours
 from .marks import is_owner, looks, paths, told_apart
@@ -68,7 +69,7 @@ if (narrow.matches) lay();
 
 def draw_page(plane: Plane, title: str | None = None, colours: Colours | None = None) -> str:
     """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
-    return as_page(page_figure(plane, title, colours), "plane", _NARROW)
+    return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", _NARROW)
 
 
 def page_figure(plane: Plane, title: str | None = None, colours: Colours | None = None) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
         "cmax": float(len(scale.edges) - 1),
     }
     texts = distinct([scale.edges[i] for i in at])
-    levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": texts}
+    levels = {"title": {"text": markup(scale.label)}, "tickvals": at, "ticktext": texts}
     known = np.isfinite(plane.error).any()
     error = "<br>error %{customdata[1]:.1f} %" if known else ""
     told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
@@ -189,7 +190,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
 
 def _title(plane: Plane) -> str:
     """What the plane is of."""
-    names = [shortened(model.label, 40) for model in plane.anchors]
+    names = [clipped(model.label, 40) for model in plane.anchors]
     if plane.span == "clients":
         rounds = list(dict.fromkeys(model.label.rpartition("/")[0] for model in plane.anchors))
         return f"Loss near the {len(names)} clients of {', '.join(rounds)}"
@@ -198,7 +199,7 @@ def _title(plane: Plane) -> str:
     if len(names) == 3:
         return f"Loss on the plane through {names[0]}, {names[1]} and {names[2]}"
     origin = next((model.label for model in plane.models if model.role == "origin"), "")
-    return f"Loss around {shortened(origin, 40)}" if origin else "Loss on the plane"
+    return f"Loss around {clipped(origin, 40)}" if origin else "Loss on the plane"
 
 
 def _shades(cmap: str) -> str | list[list[Any]]:
@@ -246,13 +247,15 @@ def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], st
             groups.append(([model], look, owns + _words(model), None))
     for models, colour in paths(plane):
         dot = {"marker": "o", "color": colour, "markeredgecolor": colour}
-        groups.append((models, dot, f"{models[0].label} to {models[-1].label}", colour))
+        ends = f"{models[0].label} to {models[-1].label}"
+        groups.append((models, dot, label_text(ends), colour))
     return groups
 
 
 def _words(model: PlaneModel) -> str:
+    label = label_text(model.label)
     if np.isnan([model.loss, model.error]).all():
-        return model.label
+        return label
     off = f", {model.off_plane:.2g} off the plane" if model.off_plane > 1e-3 else ""
     error = "" if np.isnan(model.error) else f", error {100 * model.error:.1f} %"
-    return f"{model.label}: loss {model.loss:#.3g}{error}{off}"
+    return f"{label}: loss {model.loss:#.3g}{error}{off}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..drawing import heat_maps
 from ..drawing.levels import FEWEST, levels, rounded, within
-from ..drawing.paper import CHARACTER, SMALL, SURFACE
+from ..drawing.paper import CHARACTER, SMALL, SURFACE, word_of
 from .colours import Colours
 from .surface import quantity
 
@@ -61,7 +61,7 @@ def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None)
     grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])
     models = np.array([unit * getattr(model, name) for plane in planes for model in plane.models])
     grid = grid[np.isfinite(grid)]
-    splits = {str(plane.attrs.get("split", "")).strip() for plane in planes}
+    splits = {word_of(plane.attrs, "split") for plane in planes}
     split = splits.pop() if len(splits) == 1 else ""
     nats = " (nats)" if all(plane.attrs.get("loss_units", "nat") == "nat" for plane in planes) else ""
     label = f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip()

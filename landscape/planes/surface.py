@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing.paper import CHARACTER, measured_on, shortened, statistics_of
+from ..drawing.paper import CHARACTER, measured_on, shortened, statistics_of, word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def is_metric(plane: Plane) -> bool:
 def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
     """What stands at the a and the b axis, the longest words first, with the share that a principal component shows."""
     if not is_metric(plane):
-        first, second = ([f"{name} ({plane.attrs['units']})", name] for name in "xy")
+        first, second = ([f"{name} ({word_of(plane.attrs, 'units')})", name] for name in "xy")
         return first, second
     shares = plane.attrs.get("explained")
     if not shares:
@@ -108,7 +108,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     if "data" in first.attrs:
         parts.append(_data_words(planes))
     elif "file" in first.attrs:
-        parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({first.attrs['program']})")
+        parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
     told = list(dict.fromkeys(statistics_of(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
         told = ["normalization statistics of one model a plane"]

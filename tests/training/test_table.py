@@ -8,18 +8,23 @@ import re
 import shutil
 import statistics
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hostile import TEXTS, steers
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 from fedscope.checkpoints import FedscopeError, Run
+from fedscope.checkpoints.results.csv_cells import text_of
+from fedscope.checkpoints.visible_text import visible
 from fedscope.training import Comparison, Config, table, train
 from fedscope.training.run_curve import Curve
+from fedscope.training.tables.forms import in_latex, in_typst
 from fedscope.training.tables.gathered import Entry, method_of
 from fedscope.training.tables.layout import varied, words_of
 from fedscope.training.tables.paired import paired
@@ -315,6 +320,52 @@ def test_signs_are_escaped() -> None:
     assert r"$\mathbf{55.00} \pm 7.07$" in latex
     assert r"y\|z" in named(text).text("markdown")
     assert r"a\_b 50% \#1 \$x\$" in named(text).text("typst")
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_no_name_adds_a_row_or_a_cell(text: str) -> None:
+    """What a recorded run is called ends neither a row nor a cell, begins no comment, and is no formula."""
+    plain, made = named("plain"), replace(named(text), notes=(f"of {text}: 1 of 2 seeds",), baseline=text)
+    plain = replace(plain, notes=("of plain: 1 of 2 seeds",), baseline="plain")
+    seen = visible(text)
+    for form in ("text", "markdown", "latex", "typst", "csv"):
+        lines, expected = made.text(form).splitlines(), plain.text(form).splitlines()
+        assert len(lines) == len(expected)
+        assert not any(steers(line, keep="") for line in lines)
+        ends = {"markdown": r"\|", "latex": "[&%]", "typst": r"[\[\]]|//"}.get(form, "$^")
+        for line, other in zip(lines, expected, strict=True):
+            if other.startswith(("% ", "// ")):  # a comment, which ends with its line
+                assert line[:2] == other[:2]
+                continue
+            bare, others = (re.sub(r"\\.", "", one) for one in (line, other))  # signs behind a backslash are signs
+            assert len(re.findall(ends, bare)) == len(re.findall(ends, others)), line
+    rows = list(csv.DictReader(io.StringIO(made.text("csv"))))
+    assert [text_of(row["row"]) for row in rows] == [seen, "fma"]
+    assert rows[0]["row"][:1] not in set("=+-@")
+
+
+@given(st.text(st.characters(), max_size=30))
+@example("a\\|b")
+@example("// a /* b */ [c] #d")
+@example("1. = - x")
+def test_typst_takes_a_name_as_it_is(text: str) -> None:
+    """Typst's markup: a backslash before a sign is the sign, and without one these begin something else."""
+    written = in_typst(text)
+    bare = re.sub(r"\\.", "", written)
+    assert not re.search(r"[#$*_@<>\[\]`~\\]|//|/\*|--|^\s*[-+=/]|^\s*\d+\.", bare)
+    assert re.sub(r"\\(.)", r"\1", written) == visible(text)
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_latex_takes_a_name_as_it_is(text: str) -> None:
+    written = in_latex(text)
+    signs = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^"}
+    signs |= {r"\textless{}": "<", r"\textgreater{}": ">", "{[}": "[", "{]}": "]", "{*}": "*"}
+    signs |= {f"\\{sign}": sign for sign in "#$%&_{}"}
+    parts = re.split("|".join(map(re.escape, signs)), written)
+    assert not set("".join(parts)) & set("#$%&_{}~^\\<>[]*\n")
+    back = re.sub("|".join(map(re.escape, signs)), lambda found: signs[found[0]], written)
+    assert back == visible(text)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no TeX here")

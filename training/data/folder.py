@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, expanded, regular
+from ...checkpoints.errors import listed
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ...landscape.vision import torchvision_part
@@ -41,7 +42,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
         labels[f"y_{split}"] = np.asarray(folder.targets, dtype=np.int64)
     if classes["train"] != classes["test"]:
         differing = sorted(set(classes["train"]) ^ set(classes["test"]))
-        raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {', '.join(differing)}")
+        raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {listed(differing)}")
 
     def decode(room: Room) -> Decoded:
         x = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.errors import listed
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, Groups
@@ -36,7 +37,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     for number, domain in enumerate(DOMAINS):
         have = [path.name for path in subfolders(root / domain)]
         if have != classes:
-            differing = ", ".join(sorted(set(have) ^ set(classes)))
+            differing = listed(sorted(set(have) ^ set(classes)))
             raise FedscopeError(f"{place}: {DOMAINS[0]} and {domain} differ in the classes {differing}; copy it again")
         for label, name in enumerate(classes):
             found = images_in(root / domain / name)

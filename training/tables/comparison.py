@@ -14,6 +14,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
+from ...checkpoints.visible_text import visible
 from ..curve_measures import TOTALS, Measure, measure_of
 from ..registry import canonical_method
 from ..run_curve import Curve
@@ -180,7 +181,7 @@ class Comparison(TableResult):
             tuple(cells),
             int(head["last"]),
             head["target"],
-            str(head["baseline"]),
+            visible(head["baseline"]),
             tuple(head["notes"]),
             commands,
             head["attrs"],
@@ -311,7 +312,7 @@ def table(
         baseline = canonical_method(baseline)
     if baseline is not None and baseline not in named_rows:
         raise FedscopeError(
-            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {', '.join(named_rows)}"
+            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {listed(named_rows)}"
         )
     if baseline is None:
         baseline = next((name for name in BASELINES if name in named_rows and len(named_rows) > 1), "")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.errors import listed
 from .gathered import Entry
 
 #: the keys that name a method, in the order in which they are looked at
@@ -96,7 +97,7 @@ def axes_of(
             columns = _paired(columns, PAIR)
     if left:
         raise FedscopeError(
-            f"runs differ in {', '.join(left)}, too, which are neither rows nor columns; add them to --columns, or "
+            f"runs differ in {listed(left)}, too, which are neither rows nor columns; add them to --columns, or "
             "leave runs out"
         )
     return tuple(rows), tuple(columns)
