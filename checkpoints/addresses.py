@@ -72,7 +72,7 @@ def parse_address(address: str) -> Address:
         FedscopeError: neither; says what is missing or which word was meant.
 
     >>> parse_address("runs/ima@40/mean(3,8,11)")
-    Address(path='runs/ima', round=40, which='mean', clients=(3, 8, 11))
+    Address(path='runs/ima', round=40, which='mean', clients=(3, 8, 11), key='')
     >>> parse_address("runs/ima@last").which is None
     True
     """
