@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..checkpoints import FedscopeError, Layout
+from ..checkpoints.models.adapters import about_adapters
+from ..checkpoints.models.wrappers import unwrapped
 from .measured_on import Source
 from .named_code import refuse_named_code
 from .recorded_data import data_named as data_named
@@ -36,7 +38,7 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
     """
     for run in runs:
         lacks = []
-        if run.is_foreign and run.config is None and not model_named(run, source):
+        if run.is_foreign and run.config is None and model_named(run, source) is None:
             lacks.append(("architecture", "--model"))
         if run.is_foreign and "name" not in run.info.get("data", {}) and not source.data:
             lacks.append(("data", "--data"))
@@ -87,7 +89,7 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
 
 
 def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int]] = NO_SHAPES) -> nn.Module:
-    """An architecture by its name, or a module as it is.
+    """An architecture by its name, or a module as it is, without what only wraps it (``DataParallel``, ...).
 
     Args:
         shapes: of the tensors of a model that it is built for, whose head says how many outputs it has where the data
@@ -102,13 +104,14 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
     from ..training.own_model import in_float32
 
     if not isinstance(model, str):
+        model = unwrapped(model)
         refuse_shapeless(model)
         return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
     architecture = model_settings(model)
     outputs = outputs_of(architecture, dataset, shapes)
     module = build_module(architecture, dataset.shape, outputs)
     architecture.refuse_samples(replace(dataset, classes=outputs))
-    return module
+    return cast("nn.Module", unwrapped(module))
 
 
 def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
@@ -148,13 +151,14 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
     Raises:
         FedscopeError: the run's models do not fit it; the run names none.
     """
+    from ..landscape.evaluation.recorded_names import named_as_recorded
     from ..training import module_of
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
-    module = given_module(model, dataset, shapes_of(run.layout))
+    module = named_as_recorded(given_module(model, dataset, shapes_of(run.layout)), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:
@@ -180,7 +184,8 @@ def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
-    said |= {"models_read": read} if (read := "; ".join(filter(None, map(halves_read, runs)))) else {}
+    clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
+    said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     task = asked_task(runs, source)
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
 

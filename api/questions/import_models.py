@@ -37,8 +37,9 @@ def import_models(
     of them in memory at most. What is changed or supplied is a :class:`~fedscope.checkpoints.FedscopeWarning`.
 
     Args:
-        files: ``.pt``, ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors`` or Flower's ``.npz``; a folder of them, in
-            natural order; or a pattern, ``ckpt/round-{round}/client-{client}.pt``.
+        files: ``.pt``, ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors`` or Flower's ``.npz``, and ``FILE:KEY`` for one
+            of several models in a file; folders of one model, as ``save_pretrained`` writes them; a folder of models,
+            in natural order; or a pattern, ``ckpt/round-{round}/client-{client}.pt``.
         out: the new run's folder.
         start: the model that the clients began from: a file, of the first round; or a pattern with ``{round}``. A round
             without one begins at the global model of the round before, if the files have that round.

@@ -133,6 +133,7 @@ def record_files(
         *reader.sentences(),
         *_about_starts(files),
         *_about_means(made, len(files.rounds), weighted=samples is not None),
+        *([reader.adapters] if reader.adapters else []),
     ]
 
 
@@ -211,6 +212,7 @@ class _FileRecorder(Recorder):
         super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
         self._about |= about
+        self._said.add("adapters")  # the reader of the files has it among its notes
 
     def _line(self) -> str:
         return ""  # the command says what can be asked next

@@ -72,6 +72,9 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
         layer = next((name for name in order if list(leaves[name].parameters())), None)
         if layer is None or order.count(layer) > 1 or not _plain(leaves[layer]):
             return None
+        slices = Layout.of(module).slices
+        if any(f"{layer}.{name}".lstrip(".") not in slices for name, _ in leaves[layer].named_parameters()):
+            return None  # the module's tensors have other names than its layers (ByNames)
         at = order.index(layer)
         given, outputs, behind = _given(trial, layer, x), calls[at][2], []
         for name, seen, after in calls[at + 1 :]:
