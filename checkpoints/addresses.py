@@ -125,7 +125,7 @@ def file_label(address: str) -> str:
     file, key = file_and_key(address)
     path = Path(file)
     name = (
-        path.resolve().name if path.is_dir() else path.name.removesuffix(INDEX) if file.endswith(INDEX) else path.stem
+        real_path(path).name if path.is_dir() else path.name.removesuffix(INDEX) if file.endswith(INDEX) else path.stem
     )
     return visible(f"{name}:{key}" if key else name)
 
@@ -144,7 +144,7 @@ def distinct_labels(labels: Sequence[str], files: Sequence[str]) -> list[str]:
         return list(labels)
 
     def inside(file: str) -> str:
-        return visible(Path(file_and_key(file)[0]).resolve().parent.name)
+        return visible(real_path(Path(file_and_key(file)[0])).parent.name)
 
     for join in ("{0}", "{0}/{1}"):
         named = [

@@ -151,7 +151,7 @@ def is_copy(one: Run, other: Run) -> bool:
 
     Of the last common one, because a copy may have gone on since. Nothing is concluded from what is missing.
     """
-    if one.path.resolve() == other.path.resolve():
+    if real_path(one.path) == real_path(other.path):
         return True
     common = sorted(set(one.rounds) & set(other.rounds))
     if not common:
