@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from .errors import FedscopeError, FedscopeWarning, listed, nearest, spans
+from .foreign_files import real_path
 from .model_files import SUFFIXES, file_and_key, is_file_name, is_model_folder, read_model
 from .models.expected import ExpectedModel
 from .models.folders import INDEX, model_names

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import Run
+from ..checkpoints import Run, real_path
 from ..checkpoints.run_info import sha256_of
 from .registry import METHOD_SECTIONS, names
 
