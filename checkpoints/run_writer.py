@@ -71,7 +71,7 @@ class RunWriter:
                 writer.forget(part, run.rounds)
             if not run.is_foreign or (path / "metrics.csv").exists():
                 lacking = {t for t in run.lacking if t < writer.last}  # later ones are played again
-                lost = {t: row for t, row in run.table_rows().items() if t in lacking} if lacking else {}
+                lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
                 writer._mend(run, lost)
         except BaseException:
             writer.close()

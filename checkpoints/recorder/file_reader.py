@@ -145,8 +145,9 @@ class FileReader:
             if name not in arrays and same is not None:
                 arrays[name], dtypes[name] = arrays[same], dtypes[same]
                 self._note(path, f"{name} is taken from {same}, which it is tied to")
-        own = tied_names(arrays) if set(arrays) - set(self._names) else {}
-        for name in [name for name in arrays if name not in self._names and set(own.get(name, ())) & set(self._names)]:
+        known = frozenset(self._names)
+        own = tied_names(arrays) if arrays.keys() - known else {}
+        for name in [name for name in arrays if name not in known and known & set(own.get(name, ()))]:
             del arrays[name], dtypes[name]
             self._note(path, f"{name} is left out, which is tied to {own[name][0]}")
         return GivenModel(arrays, dtypes, model.parameters)
