@@ -16,6 +16,7 @@ from .errors import nearest as nearest
 from .errors import spoken_size as spoken_size
 from .foreign_files import expanded as expanded
 from .foreign_files import reading as reading
+from .foreign_files import real_path as real_path
 from .foreign_files import regular as regular
 from .kept_rounds import Policy as Policy
 from .kept_rounds import size_on_disk as size_on_disk

@@ -14,6 +14,7 @@ from .model_files import SUFFIXES, read_model
 from .round_writing import MODELS
 from .rounds import Round
 from .runs import Run
+from .visible_text import visible
 from .weights import Layout, Weights, mean
 
 _FORMS = "start, global, averaged, client-17 or mean(3,8,11)"
@@ -116,7 +117,7 @@ def load_model(address: str, layout: Layout | None = None) -> Model:
         weights, note = read_model(address, layout)
         if note:
             warnings.warn(f"{address}: {note}", FedscopeWarning, stacklevel=2)
-        return Model(Path(address).stem, address, weights, note=note)
+        return Model(visible(Path(address).stem), address, weights, note=note)
     run = Run.open(parsed.path)
     round_ = run.round(parsed.round)
     which = parsed.which or ("averaged" if "averaged" in round_.models else "global")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
+import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Self
 
 from .errors import DiskFullError, FedscopeError
+from .locks import BESIDE, TAKING, Held, HeldError, hold
+from .own_files import ELSEWHERE, refuse_strange
 
 LOCK_NAME = ".writer"
+#: all that a writer's lock may leave in a folder
+LOCK_NAMES = (LOCK_NAME, f"{LOCK_NAME}{BESIDE}", f"{LOCK_NAME}{BESIDE}{TAKING}")
 
 
 @contextmanager
@@ -23,9 +27,10 @@ def write_durably(path: Path | str) -> Iterator[Path]:
 
     Yields a new temporary file ``.NAME.RANDOM.tmp`` in the same folder, which is nobody else's and no link; what was
     written there is fsynced, renamed to ``path`` and the folder fsynced. On an error the temporary file is removed and
-    an earlier ``path`` stays as it was.
+    an earlier ``path`` stays as it was. A file takes only a file's place: a link, wherever it leads, stays.
 
     Raises:
+        FedscopeError: something else than a file lies there.
         DiskFullError: nothing more fits; a FedscopeError.
 
     >>> import tempfile
@@ -36,6 +41,7 @@ def write_durably(path: Path | str) -> Iterator[Path]:
     ('.a.txt....tmp', 'whole')
     """
     path = Path(path)
+    refuse_strange(path, "a file that can be replaced", ELSEWHERE, replaced=True)
     temporary: Path | None = None
     try:
         temporary = _new_beside(path)
@@ -48,6 +54,8 @@ def write_durably(path: Path | str) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
         if disk_is_full(error):
             raise DiskFullError(f"{path} cannot be written: the disk is full; make room, or write elsewhere") from error
+        if isinstance(error, OSError) and temporary is not None and error.filename == str(temporary):
+            error.filename, error.filename2 = str(path), None  # which the user knows
         raise
     sync(path.parent)
 
@@ -68,10 +76,14 @@ def _new_beside(path: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """fsync a file or a folder."""
+    """fsync a file or a folder; some network file systems cannot do it with folders, and need not."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        unable = error.errno in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+        if not (unable and stat.S_ISDIR(os.fstat(descriptor).st_mode)):
+            raise
     finally:
         os.close(descriptor)
 
@@ -94,43 +106,39 @@ class WriterLock:
     """The right to write a run: one process at a time, given back when it ends in whatever way.
 
     A ``flock`` on ``RUN/.writer``, which holds the writer's process number. It is not inherited: neither by programs
-    that the writer starts nor by its forks, so a killed writer leaves no lock behind.
+    that the writer starts nor by its forks, so a killed writer leaves no lock behind. Where the file system has no
+    locks, the file ``RUN/.writer.lock`` stands for it, see :mod:`fedscope.checkpoints.locks`.
 
     Raises:
-        FedscopeError: another writer has it; names the process.
+        FedscopeError: another writer has it; names the process. Something else than a file lies in the lock's place.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        descriptor = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise FedscopeError(f"{self.path} cannot be locked for writing ({error.strerror})") from error
-            by = f"process {holder}" if holder else "another process"
-            raise FedscopeError(
-                f"{self.path} is being written by {by}; wait until it ends or stop it, or give another --out"
-            ) from None
-        self._descriptor: int | None = descriptor
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            held = hold(self.path / LOCK_NAME, "the lock of a writer")
+        except HeldError as other:
+            remedy = other.remedy or "wait until it ends or stop it, or give another --out"
+            raise FedscopeError(f"{self.path} is being written by {other.by}; {remedy}") from None
+        self._held: Held | None = held
+        with suppress(OSError):  # on a full disk the next one is told of no process
+            os.ftruncate(held.descriptor, 0)
+            os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)
         mine = weakref.ref(self)
 
         def forget() -> None:
             lock = mine()
-            if lock is not None:
-                lock.release()  # closing a fork's copy leaves the parent's lock as it is
+            if lock is not None and lock._held is not None:
+                lock._held.forget()
+                lock._held = None
 
         os.register_at_fork(after_in_child=forget)
 
     def release(self) -> None:
         """Give it back; a second time does nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def __enter__(self) -> Self:
         return self

@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
+
+from .visible_text import visible
+
+#: characters of a sentence, at most; of a word in it, which is no path then
+LONGEST, LONGEST_WORD = 8000, 5000
 
 
 class FedscopeError(Exception):
     """A user's mistake, in one sentence that names the value, the place and the remedy; exit status 2, no traceback."""
 
+    def __str__(self) -> str:
+        return sentence(super().__str__())
+
 
 class FedscopeWarning(UserWarning):
     """What a user should know though the work goes on, in one sentence."""
 
+    def __str__(self) -> str:
+        return sentence(super().__str__())
+
 
 class DiskFullError(FedscopeError):
     """Nothing more fits on the disk, or in the user's share of it."""
+
+
+def sentence(text: str) -> str:
+    r"""A sentence that quotes what files and folders say: whatever they say, it is one line, steers no terminal, and is
+    no longer than a screen; its end, the remedy, stays.
+
+    >>> sentence("runs/a\x1b[2J: " + "9" * 6000 + " is no round")[:60]
+    'runs/a\\x1b[2J: 999999999999999999999999999999999999999999999'
+    """
+    text = re.sub(
+        rf"\S{{{LONGEST_WORD},}}", lambda word: f"{word[0][:60]}... ({len(word[0]):,} letters)", visible(text)
+    )
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 1000]} ... ({len(text):,} letters) ... {text[-900:]}"
 
 
 def nearest(word: str, options: Iterable[str], offers: Mapping[str, str] | None = None) -> str:

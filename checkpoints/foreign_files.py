@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import stat
 import tomllib
 import warnings
@@ -21,6 +22,7 @@ _SYSTEM = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP)
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
+    (stat.S_ISREG, "a file"),
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
@@ -50,9 +52,44 @@ def regular(path: Path, what: str = "a file") -> Path:
     except (OSError, ValueError):
         return path
     if not stat.S_ISREG(mode):
-        kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
-        raise FedscopeError(f"{path} is {kind}, not {what}; give a regular file")
+        raise FedscopeError(f"{path} is {kind_of(mode)}, not {what}; give a regular file")
     return path
+
+
+def kind_of(mode: int) -> str:
+    """What lies somewhere, in words, by its mode.
+
+    >>> kind_of(Path("/").stat().st_mode)
+    'a folder'
+    """
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
+
+
+def real_path(path: Path | str) -> Path:
+    """The absolute path without links in it, as far as they can be followed.
+
+    As :meth:`pathlib.Path.resolve`, which raises RuntimeError for a link to itself in some versions of Python.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # no file has such a name, which a damaged file may say
+        return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps "..")
+
+
+def lost_link(path: Path) -> str:
+    """A clause for a path that cannot be opened though something of that name lies there; "" where nothing does.
+
+    >>> lost_link(Path("nothing of this name"))
+    ''
+    """
+    if not path.is_symlink():
+        return ""
+    try:
+        path.stat()
+    except OSError as error:
+        circle = error.errno == errno.ELOOP
+        return "is a link that leads to itself" if circle else "is a link to what does not exist"
+    return ""
 
 
 def expanded(text: str) -> Path:

@@ -6,7 +6,7 @@ import io
 import math
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,13 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
     """
     regular(path, what)
     refuse_endless(path)
-    try:
-        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
-    except FileNotFoundError:
-        raise FedscopeError(f"{path} does not exist; it should be {what}") from None
-    except OSError as error:
-        raise FedscopeError(_unreadable(path, what, error)) from error
-    with file:
+    with ExitStack() as until:
+        try:
+            file = _opened(path, until)
+        except FileNotFoundError:
+            raise FedscopeError(f"{path} does not exist; it should be {what}") from None
+        except OSError as error:
+            raise FedscopeError(_unreadable(path, what, error)) from error
         try:
             found = attribute(file, "format") if format is not None else None
             if found != format:
@@ -59,6 +59,25 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
             yield file
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             raise FedscopeError(f"{path} is damaged: {_first_line(error)}; restore it from a copy") from error
+
+
+def _opened(path: Path, until: ExitStack) -> Any:
+    """The file, which is closed with all that is open ``until`` then."""
+    try:
+        return until.enter_context(h5py.File(path, "r", locking=False, rdcc_nbytes=0))
+    except OSError as error:
+        # HDF5_USE_FILE_LOCKING=TRUE counts more than what is asked for here, and not every file system has locks
+        if "unable to lock file" not in str(error):
+            raise
+    raw = until.enter_context(path.open("rb"))
+    file = until.enter_context(h5py.File(raw, "r", rdcc_nbytes=0))
+    file.descriptor = raw.fileno()
+    return file
+
+
+def descriptor_of(file: Any) -> int:
+    """The system's, of a file that :func:`reading` has opened."""
+    return int(file.descriptor if file.driver == "fileobj" else file.id.get_vfd_handle())
 
 
 @contextmanager

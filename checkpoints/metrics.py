@@ -15,7 +15,10 @@ import numpy as np
 
 from .durable import write_durably
 from .foreign_files import RESULT, read_text
+from .own_files import append, refuse_strange
 
+#: ``metrics.csv``, for sentences
+TABLE = "a table of metrics"
 COLUMNS = (
     "round",
     "lr",
@@ -102,8 +105,8 @@ def append_row(path: Path, round: int, metrics: Metrics, more: Sequence[str] = (
     Args:
         more: the further columns that the table has.
     """
-    with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(to_row(round, metrics, more, identity))
+    with append(path, TABLE) as file:
+        file.write(to_row(round, metrics, more, identity).encode())
 
 
 class Rows(NamedTuple):
@@ -138,7 +141,7 @@ def read_rows(path: Path, identity: str = "") -> Rows:
         FedscopeError: no regular file, or one that is too long for a table.
     """
     try:
-        text = read_text(path, "a table of metrics", "restore it from a copy", RESULT, errors="replace")
+        text = read_text(path, TABLE, "restore it from a copy", RESULT, errors="replace")
     except FileNotFoundError:
         return Rows({}, {}, 0, False)
     whole = text[: text.rfind("\n") + 1]  # a row without its line's end may lack digits
@@ -192,7 +195,11 @@ def mend_table(
 
     Args:
         lost: the rows of rounds whose files are gone, which stay.
+
+    Raises:
+        FedscopeError: something else than a file lies in its place.
     """
+    refuse_strange(path, TABLE)  # rows are appended to it
     rows = sorted({**(lost or {}), **{t: of(t) for t in rounds}}.items())
     expected = _table(rows, identity)
     if not (path.is_file() and path.stat().st_size == len(expected) and path.read_bytes() == expected.encode()):

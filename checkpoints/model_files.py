@@ -15,7 +15,7 @@ import numpy as np
 from .archives import read_npz, read_torch
 from .durable import write_durably
 from .errors import FedscopeError, FedscopeWarning, listed, nearest
-from .foreign_files import reading, regular
+from .foreign_files import lost_link, reading, regular
 from .state_dicts import as_arrays, find_state_dict, fit, hint
 from .weights import Entry, Layout, Weights
 
@@ -98,6 +98,8 @@ def read_tensors(path: Path, layout: Layout | None) -> tuple[str, Mapping[str, A
     """
     regular(path, "a model's file")
     if not path.is_file():
+        if lost := lost_link(path):
+            raise FedscopeError(f"{path} {lost}; give a model's file")
         there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
         names = {beside.stem: beside.name for beside in there}
         near = nearest(path.stem, names, names)

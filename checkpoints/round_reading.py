@@ -14,7 +14,7 @@ import numpy as np
 from . import checksums
 from .checksums import KIND, NONE, VERIFIED, Identity, Table
 from .errors import FedscopeError
-from .hdf5 import attribute, reading
+from .hdf5 import attribute, descriptor_of, reading
 from .hdf5_gate import Gate, Stored
 from .round_writing import FORMAT, VERSION
 from .weights import Layout
@@ -52,7 +52,7 @@ class RoundFile:
         self.gate = Gate(file, path)
         self.ids: Sequence[int] | np.ndarray = ()
         self.has_table = checksums.has_table(file)
-        self._identity = Identity.of(path, file.id.get_vfd_handle())
+        self._identity = Identity.of(path, descriptor_of(file))
         self._marks = VERIFIED.marks(self._identity) if self.has_table and not anew else {}
         self._table: Table | None = None
         self._sums: dict[str, dict[int, int]] = {}

@@ -10,17 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .durable import LOCK_NAME, WriterLock, sweep_temporaries, sync, write_durably
+from .durable import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
 from .errors import FedscopeError
-from .foreign_files import read_json
+from .foreign_files import lost_link, read_json
 from .metrics import write_table
+from .own_files import refuse_linked
 from .partition import Partition
 from .run_info import FORMAT, VERSION, sealed
 from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, visible_rounds
 from .weights import Layout
 
 #: what lies in a run's folder beside its rounds
-FILES = ("run.json", "config.toml", "partition.h5", "metrics.csv")
+FILES = ("run.json", "config.toml", "partition.h5", "recorded-data.npz", "metrics.csv", "recorded-error.json")
 #: how far below a linked folder runs are looked for: a link may lead to a whole disk
 LINKED_DEPTH = 2
 
@@ -41,14 +42,26 @@ def lock_for_new_run(path: Path, *, force: bool, replace: str = REPLACE, elsewhe
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FedscopeError(f"{path} cannot be made ({error.strerror}); give another --out") from error
+        why = lost_link(path) or f"cannot be made ({error.strerror})"
+        raise FedscopeError(f"{path} {why}; give another --out") from error
     lock = WriterLock(path)
     try:
         refuse_occupied(path, force, replace, elsewhere)  # again: now nobody else can fill it
+        refuse_linked_parts(path)
     except BaseException:
         lock.release()
         raise
     return lock
+
+
+def refuse_linked_parts(path: Path) -> None:
+    """Refuse to write a run whose folders are links: rounds of another run would go with them.
+
+    Raises:
+        FedscopeError: names the first.
+    """
+    kept = path / KEPT_NAME
+    refuse_linked(path / "rounds", kept, *(kept / part for part in KEPT_PARTS))
 
 
 def create_run(
@@ -66,15 +79,25 @@ def create_run(
 
 
 def fill_run(
-    path: Path, info: Mapping[str, Any], config: Mapping[str, Any] | None, partition: Partition | None
+    path: Path,
+    info: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    partition: Partition | None,
+    keep: Callable[[Path], None] | None = None,
 ) -> None:
-    """Make a run of a folder whose lock the caller holds; a run that was there goes."""
+    """Make a run of a folder whose lock the caller holds; a run that was there goes.
+
+    Args:
+        keep: writes what lies beside, which ``run.json`` seals.
+    """
     remove_run(path)
     (path / "rounds").mkdir(exist_ok=True)
     if config is not None:
         _write_config(path / "config.toml", config)
     if partition is not None:
         partition.save(path / "partition.h5", info.get("identity", ""))
+    if keep is not None:
+        keep(path)
     write_table(path / "metrics.csv", (), info.get("identity", ""))
     with write_durably(path / "run.json") as temporary:
         head = {"format": FORMAT, "version": VERSION}
@@ -102,7 +125,7 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
         holds = f"holds a run with {_count(rounds)}" if rounds else "holds a run"
     else:
         ours, rounds = (
-            LOCK_NAME in names and names <= {LOCK_NAME, "rounds", KEPT_NAME, *FILES} - {"run.json"},
+            LOCK_NAME in names and names <= {*LOCK_NAMES, "rounds", KEPT_NAME, *FILES} - {"run.json"},
             visible_rounds(path),
         )
         holds = f"holds {_count(rounds)} of a run that has lost its run.json"

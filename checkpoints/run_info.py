@@ -14,7 +14,7 @@ from .hdf5 import check_version
 
 FORMAT, VERSION = "fedscope-run", 1
 #: files that are written once, before ``run.json``, which says their sha256
-SEALED = ("config.toml", "partition.h5")
+SEALED = ("config.toml", "partition.h5", "recorded-data.npz")
 _RESTORE = "restore it from a copy"
 
 
@@ -133,6 +133,15 @@ def _texts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_text, value.values()))
 
 
+def _settings(value: Any) -> bool:
+    def plain(one: Any) -> bool:
+        return one is None or isinstance(one, str | int | float)
+
+    return isinstance(value, dict) and all(
+        plain(one) or (isinstance(one, list) and all(map(plain, one))) for one in value.values()
+    )
+
+
 def _list_of_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_text, value))
 
@@ -144,8 +153,14 @@ _COUNT: _Rule = (_count, "a whole number from 1 on")
 _NATURAL: _Rule = (_natural, "a whole number from 0 on")
 _WHOLE: _Rule = (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number")
 _NUMBERS: _Rule = (_numbers, "a list of numbers")
+_METHOD: dict[str, _Rule] = {
+    "method": _TEXT,
+    "seed": _NATURAL,
+    "settings": (_settings, "an object of texts, numbers and lists of these"),
+}
 _DATA: dict[str, _Rule] = {
-    **dict.fromkeys(("name", "path", "sha256", "file_sha256"), _TEXT),
+    **dict.fromkeys(("name", "path", "sha256", "file_sha256", "file", "splits"), _TEXT),
+    "standardise": (lambda value: isinstance(value, bool), "true or false"),
     **dict.fromkeys(("channel_means", "channel_deviations"), _NUMBERS),
     "shape": (_shape, "a list of whole numbers from 1 on"),
     **dict.fromkeys(("train", "test"), _NATURAL),
@@ -168,6 +183,7 @@ _ENTRIES: dict[str, _Rule] = {
     "data": (_DATA, "an object"),
     "weights": (_WEIGHTS, "an object"),
     "branch": (_BRANCH, "an object"),
+    **_METHOD,
 }
 
 

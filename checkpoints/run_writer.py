@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from .errors import DiskFullError, FedscopeError
 from .metrics import Metrics, append_row, further, mend_table
 from .partition import Partition
 from .round_writing import RoundRecord, write_round
-from .run_folders import create_run
+from .run_folders import create_run, refuse_linked_parts
 from .runs import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path
 
 
@@ -55,12 +56,13 @@ class RunWriter:
         """Go on with a run: sweeps what an interrupted write left, and mends ``metrics.csv`` from the round files.
 
         Raises:
-            FedscopeError: no run; another writer.
+            FedscopeError: no run; another writer; a link where a run has a folder or a table of its own.
         """
         path = Path(path)
         Run.open(path)  # before a lock file is left in a folder that is no run
         writer = cls._holding(path, WriterLock(path))
         try:
+            refuse_linked_parts(path)
             sweep_temporaries(path)
             for folder in (path / "rounds", *(path / KEPT_NAME / part for part in KEPT_PARTS)):
                 if folder.is_dir():
@@ -69,7 +71,7 @@ class RunWriter:
             # a kill between keeping and writing a round leaves what belongs to no round yet
             for part in KEPT_PARTS:
                 writer.forget(part, run.rounds)
-            if not run.is_foreign or (path / "metrics.csv").exists():
+            if not run.is_foreign or os.path.lexists(path / "metrics.csv"):
                 lacking = {t for t in run.lacking if t < writer.last}  # later ones are played again
                 lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
                 writer._mend(run, lost)

@@ -13,12 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from .errors import FedscopeError, FedscopeWarning, spans
-from .foreign_files import read_toml
+from .foreign_files import read_toml, real_path
 from .metrics import read_rows, to_arrays
 from .partition import Partition
 from .rounds import Round, few_of
 from .run_identity import NAME, identity_of_round
 from .run_info import read_info, refuse_broken_seal, refuse_no_settings
+from .visible_text import visible
 from .weights import Layout
 
 KEPT_NAME = "kept"
@@ -63,7 +64,7 @@ class Run:
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:
-        return f"Run({self.path}, rounds {spans(self._visible) or 'none'})"
+        return f"Run({visible(self.path)}, rounds {spans(self._visible) or 'none'})"
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -110,18 +111,30 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
-        return self.path.name or self.path.resolve().name
+        """The folder's name, as it can be shown: see :func:`.visible_text.visible`."""
+        return visible(self.path.name or real_path(self.path).name)
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
-        """The resolved configuration; None where another program recorded the run."""
+        """The resolved configuration; None where another program recorded the run.
+
+        Another data set than in ``run.json``, whose word counts, is a :class:`FedscopeWarning`.
+        """
         path = self.path / "config.toml"
         if not os.path.lexists(path):
             return None
         refuse_broken_seal(self.path, path.name, self.info)
         config = read_toml(path, "a run's configuration", "restore it from a copy")
         refuse_no_settings(path, config)
+        ours, data = self.info.get("data", {}).get("name"), config.get("data")
+        theirs = data.get("name") if isinstance(data, dict) else None
+        if ours is not None and theirs is not None and ours != theirs:
+            warnings.warn(
+                f"{path} names the data {str(theirs)!r}, and run.json {ours!r}, which are taken; one of the two was "
+                "changed after the run began: restore it from a copy",
+                FedscopeWarning,
+                stacklevel=2,
+            )
         return config
 
     @cached_property

@@ -8,11 +8,14 @@ import shlex
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from .main import main, run
+from .printing import say
+from .streams import guard
 
 #: status of a process that ended because its parent did
 ORPHANED = 143
@@ -24,10 +27,14 @@ def serve() -> None:
     The process ends when its standard input does, which is when the parent ends in whatever way, even amid a command: a
     run is fit to go on after any end.
     """
+    from ..checkpoints.own_files import append
+    from ..training.launching.names import LOG
+
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, in a shell's background
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler's notice of a job's end is for the parent
         signal.signal(number, signal.SIG_IGN)
     answers = os.dup(sys.stdout.fileno())
+    guard()
     asked: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def listen() -> None:
@@ -43,13 +50,15 @@ def serve() -> None:
     try:
         while True:
             task = asked.get()
-            with Path(task["log"]).open("ab") as log:
-                for stream in (1, 2):
-                    os.dup2(log.fileno(), stream)
-            print("$", shlex.join(["fedscope", *task["words"]]), flush=True)
+            with append(Path(task["log"]), LOG) as log:
+                for descriptor in (1, 2):
+                    os.dup2(log.fileno(), descriptor)
+            with suppress(OSError):  # a full disk takes no log, and the run's own sentence says so
+                say("$ " + shlex.join(["fedscope", *task["words"]]))
             status = run(task["words"])
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError):
+                    stream.flush()
             os.write(answers, b"%d\n" % status)
     except KeyboardInterrupt:  # between two commands
         sys.exit(130)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from ..asking.loop_over_rounds import Work
-from ..checkpoints import FedscopeError, write_durably
-from ..checkpoints.results import claimed, plain
+from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
+from ..checkpoints.errors import listed
+from ..checkpoints.own_files import ELSEWHERE, refuse_linked, refuse_strange
+from ..checkpoints.results import claimed, plain, shown
 from .differences import differences
 from .options import Output
+from .printing import say, say_json, say_lines
 from .progress import progress
+from .streams import printed
 
 if TYPE_CHECKING:
     from ..asking.blocks import Blocks
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     A = TypeVar("A", bound=Result)
 
 #: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task",)
+ONLY = ("task", "data_accepted", "standardised")
+#: for sentences
+_OWN = "a file of a result"
 #: said for the reader only: the models' sums tell what they are
-SAID_ONLY = {"models_read"}
+SAID_ONLY = {"models_read", "recorded_numbers"}
 
 
 def answer(question: Question[Any], output: Output, blocks: Blocks | None = None, /, **drawing: Any) -> None:
@@ -65,12 +69,13 @@ def answer(question: Question[Any], output: Output, blocks: Blocks | None = None
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
-    if output.as_json:
-        click.echo(json.dumps({**plain(result.numbers()), "files": [str(path) for path in written]}))
-        return
-    click.echo(result.summary())
-    for path in written:
-        click.echo(f"  {path}")
+    with printed(f"what was found is whole in {listed(written, 3)}"):
+        if output.as_json:
+            say_json({**plain(result.numbers()), "files": [str(path) for path in written]})
+            return
+        say_lines(result.summary())
+        for path in written:
+            say(f"  {path}")
 
 
 def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
@@ -89,6 +94,9 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
         *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
+    refuse_linked_figures(base.parent, output.out)
+    for path in pictures:
+        refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
     by_itself = [own for part, own in zip(question.parts, mains, strict=True) if part.read_back is None]
     if not output.redraw:
         taken = [*_numbers(question, base), *pictures]
@@ -100,6 +108,8 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
         kept = _kept(part, own, output, results)
         if kept is None:
             refuse_unwritable(own[0])
+            for path in [*own, *part.files(base)]:
+                refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
             with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
                 kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
@@ -109,7 +119,7 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
                         settings = blocks.elsewhere(question, base, number, settings)
                     kept = _computed(part, base, [*own, *made_from], claim, settings)
         part.release()
-        results += kept
+        results += map(shown, kept)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)
@@ -125,17 +135,18 @@ def _have_measured(
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
         if part.read_back is None and _kept(part, own, output, [], quiet=True) is None:
             refuse_unwritable(own[0])
+            refuse_strange(own[0], _OWN, ELSEWHERE, replaced=True)
             lacking.append(number)
         part.release()
     if lacking:
         with progress(f"{base}: blocks") as report:
-            blocks.measure(question, base, lacking, Watching(report, partial(click.echo, err=True)))
+            blocks.measure(question, base, lacking, Watching(report, partial(say, err=True)))
 
 
 def _computed(
     part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, settings: Mapping[str, Any]
 ) -> list[Any]:
-    results = part.answer(Work(_partial(mains), progress, base, partial(click.echo, err=True), **settings))
+    results = part.answer(Work(_partial(mains), progress, base, partial(say, err=True), **settings))
     claim.saving = True
     for main in mains:
         main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
@@ -182,7 +193,7 @@ def _kept(
     if missing:
         return None
     if not quiet:
-        click.echo(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
+        say(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
     return found
 
 
@@ -238,7 +249,7 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
 def _placeless(run: Any) -> Any:
     if isinstance(run, list):
         return [_placeless(one) for one in run]
-    return {**run, "path": Path(run["path"]).resolve().name} if isinstance(run, dict) and "path" in run else run
+    return {**run, "path": real_path(run["path"]).name} if isinstance(run, dict) and "path" in run else run
 
 
 def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
@@ -264,6 +275,16 @@ def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence
             )
 
 
+def refuse_linked_figures(folder: Path, given: Path | None) -> None:
+    """Refuse to write beside a run into a folder that is a link, where no place was given.
+
+    Raises:
+        FedscopeError: names the folder.
+    """
+    if given is None and any((folder.parent / name).exists() for name in ("run.json", "sweep.json")):
+        refuse_linked(folder, remedy="put a folder in its place, or give --out")
+
+
 def refuse_unwritable(file: Path) -> None:
     """Say before computing that the result could not be kept.
 
@@ -279,11 +300,16 @@ def refuse_unwritable(file: Path) -> None:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
-    from ..landscape.drawing.paper import apart
+    from ..landscape.drawing.web_page import apart
 
     page, name, library = apart(page)
     beside = path.parent / name
-    if library and not (beside.exists() and beside.stat().st_size == len(library)):
+    # whole, and not by its size: in a folder of somebody else's it may be anything, and the page runs it
+    if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):
+        if beside.is_symlink():  # another folder's copy perhaps, and the page must not depend on where it leads
+            said = f"{beside} was a link; what it leads to is left alone, and a file takes the link's place"
+            warnings.warn(said, FedscopeWarning, stacklevel=2)
+            beside.unlink()
         with write_durably(beside) as temporary:
             temporary.write_bytes(library)
     with write_durably(path) as temporary:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
+from ..checkpoints import real_path
+from ..checkpoints.errors import listed
+
 #: settings that change when another one does, and say nothing besides it
 FOLLOWS = {
-    "kind": ("addresses", "models_sha256", "run", "margin", "range", "directions_seed", "seed"),
+    "kind": ("addresses", "models_sha256", "run", "margin", "range", "directions_seed", "directions", "seed"),
     "addresses": ("models_sha256", "run", "behaviour"),
     "run": ("models_sha256", "samples", "behaviour", "averages"),
     "rounds": ("averages",),
     "architecture": ("behaviour",),
     "data": ("data_sha256", "samples", "behaviour"),
     "data_sha256": ("samples", "behaviour"),
+    "standardised": ("behaviour", "data_accepted"),
     "split": ("samples", "behaviour"),
     "task": ("loss_units", "task_behaviour", "behaviour"),
     "limit": ("samples", "behaviour"),
@@ -42,9 +45,14 @@ OPTIONS = {
 WORDS = {
     "models_sha256": "weights that have changed since",
     "behaviour": "the model's code as it was before",
+    "directions": "random directions of an earlier version",
+    "frozen": "frozen parameters counted otherwise (--frozen)",
+    "frozen_parameters": "other parameters frozen",
     "task_behaviour": "the task's code as it was before",
     "data_sha256": "data that have changed since",
     "file_sha256": "a file that has changed since",
+    "standardised": "samples in another scale (--standardise, --no-standardise)",
+    "data_accepted": "data that were accepted otherwise (--accept-data)",
 }
 
 
@@ -68,7 +76,7 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
         "samples": lambda: _samples(kept.get("samples"), asked["samples"]),
         "limit": lambda: _limit(kept.get("limit"), asked["limit"]),
         "run": lambda: _run(kept.get("run"), asked["run"]),
-        "addresses": lambda: f"the models {', '.join(kept.get('addresses') or ['(not said)'])}",
+        "addresses": lambda: f"the models {listed(kept.get('addresses') or ['(not said)'])}",
         "seed": lambda: _seed(kept.get("seed"), asked["seed"]),
     }
     parts = [special[key]() if key in special else _setting(key, kept.get(key), asked.get(key)) for key in left]
@@ -112,8 +120,8 @@ def _seed(kept: int | None, asked: int | None) -> str:
 def _run(kept: Any, asked: Any) -> str:
     """Another run, or the same one in another state."""
     there, here = ([one] if isinstance(one, dict) else list(one or []) for one in (kept, asked))
-    paths = ", ".join(str(one["path"]) for one in there)
-    names, own = ([Path(one["path"]).resolve().name for one in runs] for runs in (there, here))
+    paths = listed(one["path"] for one in there)
+    names, own = ([real_path(one["path"]).name for one in runs] for runs in (there, here))
     if names != own:
         return f"the run{'s' if len(there) > 1 else ''} {paths}"
     for before, now in zip(there, here, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import click
+from .printing import say
 
 
 def fetch(name: str) -> None:
@@ -17,4 +17,4 @@ def fetch(name: str) -> None:
     with progress(f"{name}, MB") as report:
         fetched = download(name, report)
     for path in fetched:
-        click.echo(f"fedscope: fetched {path}", err=True)
+        say(f"fedscope: fetched {path}", err=True)

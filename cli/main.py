@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
+from io import StringIO
 from keyword import iskeyword
 from types import FrameType
 from typing import TextIO
 
 import click
+
+from .printing import say, say_lines
+from .streams import STDOUT, guard, unprinted
 
 #: by what one wants, in the order of a first tour; each in a line
 SECTIONS = {
@@ -115,6 +119,7 @@ def main() -> None:
     """Run a command. Ends with 0, with 2 and one sentence for a user's mistake, with 130 for Ctrl-C, with 143 for
     SIGTERM, which a scheduler sends before it ends a job."""
     stopped = 0
+    guard()
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
@@ -139,10 +144,12 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
     except (click.Abort, KeyboardInterrupt):
         if debug:
             raise
-        click.echo("fedscope: stopped; what was complete is kept", err=True)
+        say("fedscope: stopped; what was complete is kept", err=True)
         return 130
     except click.ClickException as error:
-        error.show()
+        said = StringIO()
+        error.show(said)
+        say_lines(said.getvalue().rstrip("\n"), err=True)
         return 2
     except BrokenPipeError:  # `fedscope ls | head`
         sys.stderr.close()
@@ -150,9 +157,11 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
     except Exception as error:
         from ..checkpoints import FedscopeError
 
+        if isinstance(error, OSError) and error.filename == STDOUT:
+            error = FedscopeError(unprinted(error))
         if debug or not isinstance(error, FedscopeError | OSError):
             raise
-        click.echo(f"fedscope: {spoken(error)}", err=True)
+        say(f"fedscope: {spoken(error, arguments)}", err=True)
         return 2
 
 
@@ -166,16 +175,17 @@ def _say_warning(
 ) -> None:
     """fedscope's own in one line, others' as Python shows them."""
     if category.__name__ == "FedscopeWarning":
-        click.echo(f"fedscope: {message}", err=True)
+        say(f"fedscope: {message}", err=True)
     else:
-        click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
+        say_lines(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"), err=True)
 
 
-def spoken(error: Exception) -> str:
-    """An error as one sentence; the system's own have a place and a reason.
+def spoken(error: Exception, arguments: Sequence[str] = ()) -> str:
+    """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
+    whole command line that names it, too."""
+    from ..checkpoints.errors import sentence
 
-    A word as long as no path is (a damaged file's value) is cut.
-    """
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
-    return re.sub(r"\S{5000,}", lambda word: f"{word[0][:60]}... ({len(word[0]):,} letters)", str(error))
+    as_command = getattr(error, "as_command", None)  # of an error of asking, which is not imported for that
+    return sentence(str(as_command(arguments)) if arguments and as_command is not None else str(error))

@@ -146,8 +146,24 @@ def _gathered(function: Callable[..., Any], name: str, into: type[Any], options:
     return wrapped
 
 
+#: how a recorded run's loop had its samples
+standardise_option = click.option(
+    "--standardise/--no-standardise",
+    default=None,
+    help="Whether to standardise the samples by the training split (default: as the run says; a recorded run's own "
+    "data are not).",
+)
+#: goes on where a recorded error is not the measured one
+accept_data_option = click.option(
+    "--accept-data",
+    is_flag=True,
+    help="Measure a recorded run although its recorded test_error is not what is measured; every result says so.",
+)
+
+
 def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
-    """--split, --limit, --seed, --device, --precision as ``source``; with ``files`` also --model and --data.
+    """--split, --limit, --seed, --device, --precision, --standardise, --accept-data as ``source``; with ``files`` also
+    --model and --data.
 
     With ``both`` two results can be asked for in one pass: --split both.
     """
@@ -200,6 +216,8 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
             help="threads: one worker per core. ray or ray:ADDRESS: the workers of a cluster compute replays and the "
             "points of lines and planes; the numbers are the same.",
         ),
+        standardise_option,
+        accept_data_option,
     ]
     return lambda function: _gathered(function, "source", Source, options)
 
@@ -240,8 +258,17 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _gathered(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 
 
+def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--colour-scale, as ``colour_scale``."""
+    from ..landscape.planes.colours import SCALES
+
+    about = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
+    return choice("--colour-scale", SCALES, about)(function)
+
+
 def surface_options(*, panels: bool) -> Decorator:
-    """--cmap, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own name."""
+    """--cmap, --colour-scale, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own
+    name."""
     from ..landscape.planes.colours import SHARED
 
     limits = "Ends of the {} scale{}, to compare figures  [default: of what is drawn]."
@@ -249,6 +276,7 @@ def surface_options(*, panels: bool) -> Decorator:
         click.option(
             "--cmap", default="viridis", show_default=True, help="Colour map of surfaces, by its name in matplotlib."
         ),
+        colour_scale_option,
         click.option(
             "--loss-limits", type=float, nargs=2, metavar="LOW HIGH", help=limits.format("loss's", " in nats")
         ),

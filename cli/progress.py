@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..asking.loop_over_rounds import Report, spoken
+from ..checkpoints.visible_text import visible
+from .printing import say
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -37,7 +39,7 @@ class PlainLine:
         self.said = now
         pace = (done - self.first) / (now - self.began) if done > self.first else 0.0
         left = f", {spoken((of - done) / pace)} left" if pace else ""
-        print(f"{self.label}: {100 * done / of:.0f} % ({done} of {of}){left}", file=sys.stderr, flush=True)
+        say(f"{self.label}: {100 * done / of:.0f} % ({done} of {of}){left}", err=True)
 
 
 def bars() -> Progress:
@@ -46,7 +48,7 @@ def bars() -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # a label is no markup
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -62,7 +64,7 @@ def progress(label: str) -> Iterator[Report]:
         yield PlainLine(label)
         return
     with bars() as shown:
-        task = shown.add_task(label, total=None)
+        task = shown.add_task(visible(label), total=None)
 
         def report(done: int, of: int) -> None:
             shown.update(task, completed=done, total=of)
@@ -74,7 +76,7 @@ class TrainingWatcher:
     """Rounds > clients, as nested bars or as a line a round now and then; ``setting`` is said before the first."""
 
     def __init__(self, label: str, setting: str = "") -> None:
-        self.label, self.setting = label, setting
+        self.label, self.setting = visible(label), setting
         self._bars: Progress | None = None
 
     def __enter__(self) -> TrainingWatcher:
@@ -96,7 +98,7 @@ class TrainingWatcher:
         from ..checkpoints import spoken_size
 
         of = f" of {self.setting}" if self.setting else ""
-        print(f"{self.label}: {rounds} rounds{of}, recording up to {spoken_size(size)}", file=sys.stderr, flush=True)
+        say(f"{self.label}: {rounds} rounds{of}, recording up to {spoken_size(size)}", err=True)
 
     def client(self, round: int, done: int, of: int) -> None:
         """One more client of a round has trained."""

@@ -86,8 +86,8 @@ def help_of(*words: str) -> str:
 METHODS_HEAD = """\
 A method has three parts: a client (what a client minimises and how it steps), a server (how the clients' models \
 become the next model) and an average over rounds. `--method NAME` takes all parts of that name; other parts stay \
-plain. `--client`, `--server` and `--average` combine any three. Names may be in upper or lower case, and `fedavg` \
-means `fma`:
+plain. `--client`, `--server` and `--average` combine any three. Names may be in upper or lower case, `fedavg` \
+means `fma`, and `fedpake`, as which FedSA was published in 2025, means `fedsa`:
 
 ```sh
 fedscope train --method fedprox --rounds 6 --out runs/fedprox
@@ -117,8 +117,8 @@ The model has P parameters, its head H. *Down* and *up* are what one client rece
 addition to the model itself (P numbers; FedBABU: P − H)."""
 
 DIAGNOSIS = """\
-FedSA's statistics can be computed for any recorded round of any method. They show which parameters clients disagree \
-about, and which clients disagree alike.
+The statistics of FedSA (FedPake) can be computed for any recorded round of any method. They show which parameters \
+clients disagree about, and which clients disagree alike.
 
 ```python
 import fedscope
@@ -132,6 +132,32 @@ found.figure().savefig("figures/synergy.pdf")
 
 Runs of FedSA also record their own statistics in each round: `state/high_share`, `state/cluster` and \
 `state/similarity`."""
+
+ZHOU = """\
+There is an earlier and a later version of the paper on IMA and the decomposition. **We follow the later one**: its \
+formulas, its section numbers, its captions. The two differ in Figure 6a (the gain at alpha 0.1 is "approximately 5" \
+points in the later version, "larger than 5" in the earlier one) and in Sections 6.1 and 7.3.1. The participation of \
+the cross-silo panels of Figures 8 and 9 is blank in the later version and 1 in the earlier one. Most cells of Table 1 \
+are not legible in our copy of the later version, so the recipes have them from the earlier one; where both can be \
+read, they agree.
+
+### Where our formulas differ from the print
+A reader who checks our results against the paper meets these places:
+
+| place | in print | here |
+| --- | --- | --- |
+| Theorem 1, the statement | the bias has no square; the proof in the appendix has it | the square, as there; \
+Corollary 2 likewise |
+| Section 3.2, the axes of a plane | ū = u/‖u‖², which is no unit vector | û = u/‖u‖, so that axes are distances |
+| Lemma 1 | the statement has a norm, the proof a vector | the norm of the vector of outputs' differences, root mean \
+square over samples |
+| Equations 12 and 14, Corollary 1 | k ≠ k′ is left out below the sums over pairs | covariances are of pairs of \
+different clients |
+| Theorem 2 | ε stands for two things | neither is used; [all three terms of equation 3](howto/theory.md) are \
+computed and compared with the measured variance |
+| Theorem 2, equation 3 | the MMD is that of the kernel K | the MMD is that of K², which the theorem's algebra needs |
+| Theorem 2, the reading after equation 3 | the variance depends on the MMD alone, since λ_D and β_D depend on D \
+alone | the factor n_k/(2 λ_k) of β_D depends on the client, so both are shown |"""
 
 RESULTS_HEAD = """\
 All methods run under one set-up, on real data, for few rounds. {setup}
@@ -189,6 +215,7 @@ def methods_page() -> str:
         f"## Partitions\n\n{PARTITIONS_HEAD}\n\n{partitions_table()}",
     ]
     parts.append(f"## What FedSA sees\n\n{DIAGNOSIS}")
+    parts.append(f"## Zhou et al.: two versions, and the print\n\n{ZHOU}")
     for name, title in (("mnist", "MNIST"), ("cifar10", "CIFAR-10")):
         path = DOCS / "results" / f"{name}.csv"
         if path.exists():

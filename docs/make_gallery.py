@@ -168,8 +168,8 @@ DIGITS = (
         "Do the paper's lemma and theorem hold here?",
         "fedscope theory runs/fma",
         "Lemma 1: the gap between averaging outputs and averaging weights against the clients' squared distance. "
-        "Theorem 2: the clients' variance against the prediction from the kernel distance of their data; dashes show "
-        "an upper bound.",
+        "Theorem 2: the clients' variance against the theorem's equation 3, against the kernel distance of their data "
+        "alone, which is the paper's reading, and against the first term alone; dashes show an upper bound.",
     ),
     Entry(
         "map",

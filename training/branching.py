@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, Run, RunWriter, refuse_occupied
+from ..checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
 from ..checkpoints.run_identity import identities_upto
 from .building import config_of, data_of, module_of, partition_of
 from .config import Config, merge
@@ -59,7 +59,7 @@ def branch(
     """
     out = Path(out)
     refuse_occupied(out, force)
-    if out.resolve() == run.path.resolve():
+    if real_path(out) == real_path(run.path):
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
     config = branched_config(run, round, changes)
     refuse_until(until, round)
@@ -85,7 +85,7 @@ def branch(
         **{key: value for key, value in run.info.items() if key not in ("format", "version")},
         **made_with(config, compute),
         "branch": {
-            "run": str(run.path.resolve()),
+            "run": str(real_path(run.path)),
             "round": round,
             "created": run.info.get("created", ""),
             "history": history_upto(run, round),

@@ -187,7 +187,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise FedscopeError(f"{path} cannot be read as a configuration: it does not exist; give a .toml file") from None
     except OSError as error:
-        raise FedscopeError(f"{path} cannot be read as a configuration ({error}); give a .toml file") from error
+        raise FedscopeError(
+            f"{path} cannot be read as a configuration ({error.strerror}); give a .toml file"
+        ) from error
 
 
 def read_assignments(texts: Iterable[str], example: str = "average.window=3") -> dict[str, dict[str, Any]]:

@@ -14,8 +14,8 @@ import numpy as np
 from ..checkpoints import FedscopeError, Run
 from .curve_measures import Measure
 from .run_curve import Curve
+from .run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
 
-SEEDS = (("run", "seed"), ("data", "seed"))
 #: what says where a run was computed and what of it is kept, and the data's place; data are compared by their content
 _ELSEWHERE = (("run", "device"), ("run", "engine"), ("data", "name"))
 
@@ -72,7 +72,7 @@ class Band:
         values = self._stacked(curve.series(measure) for curve in self.members)
         return values.std(axis=0, ddof=1) if self.seeds > 1 else np.full(values.shape[1], np.nan)
 
-    def tail(self, measure: str, last: int) -> tuple[float, float, int]:
+    def tail(self, measure: str, last: int | None) -> tuple[float, float, int]:
         """Mean and deviation (n - 1) over the seeds of each run's mean over its last measured rounds, and how many."""
         tails = [curve.tail(measure, last) for curve in self.members]
         means = np.array([mean for mean, _, count in tails if count])
@@ -103,7 +103,7 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
 
     Raises:
         FedscopeError: no two runs that differ only in their seed (says what else two of them differ in); two of one
-            seed; a run that keeps no settings; runs of a band that have no round in common.
+            seed; a recorded run that says no seed; runs of a band that have no round in common.
     """
     groups: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
@@ -127,15 +127,25 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
 
 def _settings(run: Run) -> dict[str, Any]:
     """All that tells a run from one of another seed, flat: ``average.method`` and so on."""
+    if run.is_foreign and run.config is None:
+        if both_seeds(run)[0] is None:
+            raise FedscopeError(
+                f"--bands: {run.path} was recorded by {run.info.get('source')} and says no seed, so it is not known "
+                "to differ from another only in its seed; leave out --bands, or record runs with "
+                "Recorder(method=, seed=)"
+            )
+        told = {key: value for key, value in settings_of(run).items() if key != "data.name"}
+        return {"recorded": method_of(run), **told, "data": _data(run)}
     if run.config is None:
-        raise FedscopeError(
-            f"--bands: {run.path} was recorded by {run.info.get('source')} and keeps no settings, so it is not known "
-            "to differ from another only in its seed; leave out --bands"
-        )
+        run.require("config.toml")
     branch = run.info.get("branch", {})
     history = [(last, _flat(tables)) for last, tables in branch.get("history", ())]
-    data = run.info.get("data", {}).get("sha256")
-    return {**_flat(run.config), "data": data, **({"history": history} if history else {})}
+    return {**_flat(run.config or {}), "data": _data(run), **({"history": history} if history else {})}
+
+
+def _data(run: Run) -> str | None:
+    data = run.info.get("data", {})
+    return next((str(data[key]) for key in ("sha256", "file_sha256", "name") if data.get(key)), None)
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,12 +154,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
         for section, table in config.items()
         if section != "record" and isinstance(table, Mapping)
         for key, value in table.items()
-        if (section, key) not in (*SEEDS, *_ELSEWHERE)
+        if f"{section}.{key}" not in SEEDS and (section, key) not in _ELSEWHERE
     }
-
-
-def _seeds(run: Run) -> tuple[Any, ...]:
-    return tuple((run.config or {}).get(section, {}).get(key) for section, key in SEEDS)
 
 
 def _alone(runs: Sequence[Run]) -> str:
@@ -170,12 +176,18 @@ def _alone(runs: Sequence[Run]) -> str:
 def _refuse_one_seed(group: Sequence[Run]) -> None:
     known: dict[tuple[Any, ...], Run] = {}
     for run in group:
-        if other := known.get(_seeds(run)):
+        if other := known.get(both_seeds(run)):
+            seed = both_seeds(run)[0]
+            if run.is_foreign and not is_copy(run, other):
+                raise FedscopeError(
+                    f"--bands: {other.path} and {run.path} were recorded as {method_of(run)} with one seed, {seed}, "
+                    "but hold other models; record what differs in Recorder(settings=), or give one of them"
+                )
             raise FedscopeError(
                 f"--bands: {other.path} and {run.path} have the same settings and one seed, run.seed = "
-                f"{_seeds(run)[0]}, so they are one draw; give one of them"
+                f"{seed}, so they are one draw; give one of them"
             )
-        known[_seeds(run)] = run
+        known[both_seeds(run)] = run
 
 
 def _labels(groups: Sequence[Sequence[str]]) -> list[str]:

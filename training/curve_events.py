@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Run
+from ..checkpoints import FedscopeError, Run, real_path
 from ..checkpoints.durable import disk_is_full
-from ..checkpoints.errors import DiskFullError
-from ..checkpoints.foreign_files import regular
+from ..checkpoints.errors import DiskFullError, listed
+from ..checkpoints.locks import HeldError, hold
 from .curve_measures import USUAL
 from .run_curve import Curve, curve_of
 
 #: always the same name, so that writing again finds what is there; TensorBoard reads what has ``tfevents`` in its name
 FILE = "events.out.tfevents.fedscope"
+#: what stands for the file's lock where the file system has none: not named like it, or TensorBoard would read it
+LOCK = ".fedscope.lock"
+#: seconds to wait for another command, which needs no longer than it takes to write a file
+PATIENCE = 20.0
 #: the first event of a file, which tells readers how to take the others
 _VERSION = "brain.Event:2"
 #: TensorBoard shows what stands before the slash as a group
@@ -124,11 +127,15 @@ def _opened(folder: Path) -> Iterator[BinaryIO]:
                     f"{other} was not written by fedscope, and TensorBoard would show both as one run; give another "
                     "--tensorboard"
                 )
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(regular(path, "a file of events"), flags, 0o666), "r+b") as file:
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
+        held = hold(path, "a file of events", folder / LOCK, wait=PATIENCE)
+        try:
+            with os.fdopen(held.descriptor, "r+b", closefd=False) as file:
+                yield file
+        finally:
+            held.release()
+    except HeldError as other:
+        remedy = other.remedy or "wait until it ends"
+        raise FedscopeError(f"{path} is being written by {other.by}; {remedy}") from None
     except OSError as error:
         if disk_is_full(error):
             remedy = "make room, and give the same command again"
@@ -146,7 +153,7 @@ def export_events(runs: Sequence[Run], folder: Path, *, force: bool = False) -> 
         run.round("last")  # says that there is none
     places = folders_of([run.path for run in runs], folder)
     if len(set(places)) < len(places):
-        names = ", ".join(str(run.path) for run in runs)
+        names = listed(run.path for run in runs)
         raise FedscopeError(f"{names}: a run is given twice; give each once")
     return [
         write_events(curve_of(run), run.info.get("created"), place, force=force)
@@ -163,9 +170,9 @@ def folders_of(runs: Sequence[Path], folder: Path) -> list[Path]:
     >>> [path.as_posix() for path in folders_of([Path("/a/runs/fma"), Path("/b/runs/fma")], Path("events"))]
     ['events/a/runs/fma', 'events/b/runs/fma']
     """
-    names = [path.name if path.name not in ("", "..") else path.resolve().name for path in runs]
+    names = [path.name if path.name not in ("", "..") else real_path(path).name for path in runs]
     if len(set(names)) < len(names):
-        whole = [path.resolve() for path in runs]
+        whole = [real_path(path) for path in runs]
         shared = os.path.commonpath([path.parent for path in whole])
         names = [str(path.relative_to(shared)) for path in whole]
     return [folder / name for name in names]

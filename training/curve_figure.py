@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..landscape.drawing.paper import CHARACTER, literal, look_of, paper_style
+from ..landscape.drawing.paper import CHARACTER, look_of, paper_style, shortened
 from ..landscape.drawing.ticks import decades, even
 from .curve_measures import MEANS, Measure, measure_of, smooth
 from .curve_words import broken
@@ -68,7 +68,7 @@ def draw_curves(
         even(panels[-1].xaxis, "auto", integer=True)
         last = max(int(curve.round[-1]) for curve in curves.lines)
         panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
-        handles = _handles(curves, marks)
+        handles = _handles(curves, marks, int((width - 0.5) / CHARACTER))
         figure.legend(handles=handles, loc="outside upper center", ncols=_columns(handles, width), frameon=False)
         if title:
             figure.suptitle(title)
@@ -168,13 +168,13 @@ def _band(
     axes.fill_between(x, y - around, y + around, color=colour, alpha=0.15, linewidth=0, zorder=1)
 
 
-def _handles(curves: Curves, marks: set[str]) -> list[Any]:
-    """The legend: the runs, then what else is drawn."""
+def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
+    """The legend: the runs, each in so many letters at most, then what else is drawn."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
-    handles: list[Any] = [Line2D([], [], **look_of(i), label=literal(name)) for i, name in enumerate(names)]
+    handles: list[Any] = [Line2D([], [], **look_of(i), label=shortened(name, letters)) for i, name in enumerate(names)]
     grey = "0.4"
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
@@ -229,5 +229,6 @@ def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
             axes.set_ylim(top=100)
     elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
         axes.set_yscale("log")
+        axes.set_ylabel(broken(f"{label}, log"))
         low, high = axes.get_ylim()
         decades(axes.yaxis, (1.0,) if low > 0 and np.log10(high / low) > 2 else (1.0, 2.0, 5.0))

@@ -7,9 +7,10 @@ from textwrap import fill
 
 import numpy as np
 
+from ..checkpoints.errors import listed
 from .curve_bands import Band
 from .curve_measures import MEASURES, TOTALS, USUAL, Measure
-from .run_curve import Curve
+from .run_curve import WINDOW, Curve
 
 #: a unit stays with the word before it
 _TIED = "\N{NO-BREAK SPACE}("
@@ -26,8 +27,14 @@ def broken(label: str) -> str:
     return fill(label.replace(" (", _TIED), _LETTERS, break_long_words=False).replace(_TIED, " (")
 
 
-def tails(measure: Measure, curves: Sequence[Band | Curve], last: int) -> str:
-    """A measure's mean over the last measured rounds, with its deviation over these rounds, or of bands over seeds."""
+def tails(measure: Measure, curves: Sequence[Band | Curve], last: int | None) -> str:
+    """A measure's mean over the last measured rounds, with its deviation over these rounds, or of bands over seeds.
+
+    Args:
+        last: of how many; None for a tenth of them (:func:`~fedscope.training.run_curve.window_of`). One round has no
+            deviation.
+    """
+    single = True
     parts, over_seeds, total = [], any(isinstance(one, Band) for one in curves), measure.column in TOTALS
     for one in curves:
         mean, deviation, count = one.tail(measure.name, last)
@@ -36,16 +43,23 @@ def tails(measure: Measure, curves: Sequence[Band | Curve], last: int) -> str:
             continue
         digits, scale, unit = (".1f", 100, " %") if measure.is_share else (".3g", 1, "")
         spread = f" ± {scale * deviation:{digits}}" if count > 1 else ""
-        few = ", all that were measured" if count < last and not over_seeds else ""
+        few = ", all that were measured" if last is not None and count < last and not over_seeds else ""
         what = f" ({count} {'seed' if over_seeds else 'round'}{'s' if count > 1 else ''}{few})"
+        single &= count == 1
         parts.append(f"{one.label} {scale * mean:{digits}}{spread}{unit}{'' if total and not over_seeds else what}")
     if total:
         return (
             f"{measure.words}, after the last round{', mean ± deviation over seeds' * over_seeds}: {', '.join(parts)}"
         )
-    of = f"{measure.words}{_whose(measure)}, mean ± deviation over "
-    of += f"seeds, of each one's last measured rounds, {last} at most" if over_seeds else "the last measured rounds"
-    return f"{of}: {', '.join(parts)}"
+    said = f"{measure.words}{_whose(measure)}"
+    many = WINDOW if last is None else f"{last} at most"
+    if over_seeds:
+        how = f"mean ± deviation over seeds, of each one's last measured rounds, {many}"
+    elif single:
+        how = "last measured round"
+    else:
+        how = f"mean ± deviation over the last measured rounds, {many}"
+    return f"{said}, {how}: {', '.join(parts)}"
 
 
 def reached(measure: Measure, curves: Sequence[Band | Curve], target: float) -> str:
@@ -77,12 +91,12 @@ def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
     names = {name: None for name in names if not name.startswith("server_")}
     have = [name for name in names if any(not np.isnan(curve.column(name)).all() for curve in curves)]
     runs, columns = (
-        " and ".join(curve.run for curve in curves),
+        listed(curve.run for curve in curves) if len(curves) > 12 else " and ".join(curve.run for curve in curves),
         " or ".join(TOTALS.get(measure.column, measure.column) for measure in asked),
     )
     lacks = f"{runs} {'has' if len(curves) == 1 else 'have'} no numbers of {columns}"
     if have:
-        lacks += f", only of {', '.join(have)}; ask for one of these with --measure"
+        lacks += f", only of {listed(have, 24)}; ask for one of these with --measure"
     else:
         lacks += ": nothing was measured while it was recorded"
     if not any(measure.column in USUAL for measure in asked):

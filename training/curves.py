@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints.errors import listed
 from ..checkpoints.foreign_files import RESULT, read_json, read_text
 from ..checkpoints.metrics import further
 from ..checkpoints.results import Table, TableResult, number
 from ..checkpoints.results.result import of_installed
 from ..checkpoints.results.tables import AGAIN, beside, write_csv
+from ..checkpoints.visible_text import visible
 from .curve_bands import COLUMNS, Band, seeds_of
 from .curve_measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
 from .curve_words import reached, tails, unmeasured
@@ -35,7 +37,7 @@ class Curves(TableResult):
         attrs: provenance.
         measures: columns of ``metrics.csv``, or with ``accuracy`` for ``error``, which are drawn and told of; without
             a word :data:`USUAL` are drawn, and the test error is told of.
-        last: of how many measured rounds mean and deviation are told.
+        last: of how many measured rounds mean and deviation are told; None for a tenth of them, 10 at most.
         smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
             :func:`fedscope.training.curve_measures.smooth`); 0 for none.
         target: the accuracy that a curve is to reach.
@@ -50,7 +52,7 @@ class Curves(TableResult):
     runs: tuple[Curve, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
-    last: int = 10
+    last: int | None = None
     smooth: int = 0
     target: float | None = None
     bands: tuple[Band, ...] = ()
@@ -71,9 +73,9 @@ class Curves(TableResult):
             run.round("last")  # says that there is none
             curves.append(curve_of(run))
         if len({curve.run for curve in curves}) < len(curves):
-            curves = [Curve(str(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
+            curves = [Curve(visible(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
-                names = ", ".join(curve.run for curve in curves)
+                names = listed(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()

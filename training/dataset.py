@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.array_sums import ARRAYS as ARRAYS
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.pixels import Inputs, Pixels
 from ..landscape.evaluation.tasks import Task
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "test"]
 SPLITS: tuple[Split, ...] = ("train", "test")
-#: what an .npz, or a loader of the user's own, may name
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 @dataclass(frozen=True)

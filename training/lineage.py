@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints import FedscopeError, Run, real_path, write_durably
 from ..checkpoints.run_identity import identities_upto
 from .building import config_of
 from .config import Config
@@ -94,7 +94,7 @@ def copy_history(source: Run, round: int, out: Path) -> None:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(place.path, target)
+                os.link(real_path(place.path), target)  # a link as such may lead elsewhere from here
             except FileNotFoundError:
                 if place.is_round:
                     raise

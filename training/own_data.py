@@ -11,17 +11,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.errors import listed
+from ..checkpoints.recorder.given_arrays import given_arrays
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
-from .own_code import Call, kind, said
+from .own_code import Call, said
 from .sample_arrays import (
     as_float32,
     as_tokens,
@@ -34,8 +36,6 @@ from .sample_arrays import (
     refuse_other_targets,
     scaled,
 )
-
-_FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
 
 def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
@@ -63,7 +63,7 @@ def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
         known: Dataset = given if task is CLASSIFICATION else replace(given, task=task)
         return replace(known, name=name, path="") if ":" in name else known
     try:
-        arrays = _arrays(place, given)
+        arrays = given_arrays(place, given)
     except (FedscopeError, MemoryError):
         raise
     except Exception as error:  # the user's own Dataset, as it is read
@@ -99,13 +99,14 @@ def as_they_are(
     missing = [key for key in needed if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'no arrays'}, and needs x_test "
+            f"{name} lacks {', '.join(missing)}; it has {listed(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
+    task, _ = task.taken(arrays["y_test"])
     x, y = {}, {}
     for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
         given = arrays[f"x_{split}"]
-        y[split] = check_split(name, split, given, arrays[f"y_{split}"], task)
+        y[split] = check_split(name, split, given, task.taken(arrays[f"y_{split}"])[1], task)
         place = f"{name}: x_{split}"
         if is_tokens(given, task) or (
             inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)
@@ -133,7 +134,7 @@ def as_they_are(
 
 
 def _inputs(place: str, x: np.ndarray) -> np.ndarray:
-    _refuse_unscaled(place, x)
+    refuse_unscaled(place, x)
     in_float = as_float32(place, x)
     if x.dtype.kind == "u":
         in_float /= np.iinfo(x.dtype).max
@@ -141,81 +142,25 @@ def _inputs(place: str, x: np.ndarray) -> np.ndarray:
 
 
 def _images(place: str, name: str, x: np.ndarray) -> np.ndarray:
-    _refuse_unscaled(place, x)
+    refuse_unscaled(place, x)
     return scaled(place, x, channel_axis(name, x.shape))
 
 
-def _refuse_unscaled(place: str, x: np.ndarray) -> None:
-    """Whole numbers that are no pixels have no scale of their own, and nothing standardises them here."""
+def refuse_unscaled(place: str, x: np.ndarray, instead: str = "") -> None:
+    """Refuse whole numbers that are no pixels: they have no scale of their own, and nothing standardises them.
+
+    Args:
+        instead: what else can be done, for the sentence.
+
+    Raises:
+        FedscopeError: such numbers.
+    """
     if x.dtype.kind in "iu" and not _pixels(x):
         raise FedscopeError(
             f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels"
+            f"{instead and ','}{instead}"
         )
 
 
 def _pixels(x: np.ndarray) -> bool:
     return x.dtype in (np.uint8, np.uint16)
-
-
-def _arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
-    if isinstance(returned, Mapping):
-        unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
-        if unknown:
-            raise FedscopeError(f"{place} {', '.join(unknown)}; name them x_train, y_train, x_test, y_test")
-        return {key: _array(f"{place} {key}", value) for key, value in returned.items()}
-    pair = isinstance(returned, tuple | list) and len(returned) == 2
-    if pair and all(map(_is_split, returned)):
-        splits = dict(zip(("train", "test"), returned, strict=True))
-    elif pair or _is_items(returned):
-        splits = {"test": returned}
-    else:
-        raise FedscopeError(f"{place} {kind(returned)}, which are not data; {_FORMS}")
-    arrays = {}
-    for split, given in splits.items():
-        x, y = _read_items(place, given) if _is_items(given) else given
-        arrays[f"x_{split}"] = _array(f"{place} an x_{split}", x)
-        arrays[f"y_{split}"] = _array(f"{place} a y_{split}", y)
-    return arrays
-
-
-def _is_split(given: Any) -> bool:
-    if _is_items(given):
-        return True
-    return isinstance(given, tuple | list) and len(given) == 2 and all(getattr(part, "shape", ()) for part in given)
-
-
-def _is_items(given: Any) -> bool:
-    """A Dataset or a DataLoader: what has a length and items, and is no array, list or text."""
-    sized = hasattr(given, "__len__") and (hasattr(given, "__getitem__") or hasattr(given, "dataset"))
-    return sized and not hasattr(given, "shape") and not isinstance(given, tuple | list | str | bytes | Mapping)
-
-
-def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
-    batched = hasattr(items, "dataset") and not hasattr(items, "__getitem__")
-    drawn: Iterable[Any] = items if batched else (items[i] for i in range(len(items)))
-    xs, ys = [], []
-    for i, item in enumerate(drawn):
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise FedscopeError(f"{place} data whose item {i} is {kind(item)}; give pairs (x, y)")
-        xs.append(_array(f"{place} data: x of item {i}", item[0]))
-        ys.append(_array(f"{place} data: y of item {i}", item[1]))
-        if xs[i].shape[batched:] != xs[0].shape[batched:]:
-            shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
-            raise FedscopeError(f"{place} data with items of shapes {shapes}; give all one shape")
-    if not xs:
-        raise FedscopeError(f"{place} data without a sample; give at least one")
-    join = np.concatenate if batched else np.stack
-    return join(xs), join(ys)
-
-
-def _array(place: str, given: Any) -> np.ndarray:
-    import torch
-
-    if isinstance(given, torch.Tensor):
-        plain = given.detach().cpu()
-        return (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
-    if isinstance(given, np.ndarray | np.generic | int | float | list | tuple):
-        array = np.asarray(given)
-        if array.dtype.kind in "iuf":
-            return array
-    raise FedscopeError(f"{place} is {kind(given)}; give tensors or NumPy arrays of numbers")

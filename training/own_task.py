@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, nearest
+from ..landscape.evaluation.criteria import task_of_criterion
 from ..landscape.evaluation.known_tasks import CLASSIFICATION, TASKS, is_own
 from ..landscape.evaluation.tasks import Plain, Task
 from .own_code import Call, is_call, kind
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def given_task(given: Any) -> Task:
-    """A task by name, the user's own as ``module:factory``, a :class:`Task`, or a function; None: classification.
+    """A task by name, the user's own as ``module:factory``, a :class:`Task`, a criterion of torch, or a function; None:
+    classification.
 
     Raises:
         FedscopeError: an unknown name; what :class:`~fedscope.training.own_code.Call` refuses; another object.
@@ -34,7 +36,7 @@ def given_task(given: Any) -> Task:
     refuse_unknown_task(given, "--task")
     if given in TASKS:
         return TASKS[given]
-    call = Call.parse("--task", given)
+    call = _with_tensors(Call.parse("--task", given))
     return _taken(call(), given, f"--task {given}: {call.spoken} returned")
 
 
@@ -142,8 +144,22 @@ def refuse_unknown_task(name: str, place: str) -> None:
     Call.parse(place, name)
 
 
+def _with_tensors(call: Call) -> Call:
+    """A criterion of torch takes its weights as tensors, which no literal is."""
+    if call.module != "torch.nn":
+        return call
+    from torch import get_default_dtype, tensor
+
+    own = get_default_dtype()
+    words = [(word, tensor(value, dtype=own) if isinstance(value, list) else value) for word, value in call.keywords]
+    return replace(call, keywords=tuple(words))
+
+
 def _taken(given: Any, name: str, place: str) -> Task:
-    if isinstance(given, Task):
+    criterion = task_of_criterion(given)
+    if criterion is not None and place == "task is":
+        return criterion
+    if isinstance(given := given if criterion is None else criterion, Task):
         if not is_own(given):
             return given
         named = copy(given)
@@ -152,8 +168,8 @@ def _taken(given: Any, name: str, place: str) -> Task:
     if callable(given) and not isinstance(given, type):
         return Plain(name, given)
     raise FedscopeError(
-        f"{place} {kind(given)}, which is not a task; give a fedscope.Task, or a function "
-        "loss(outputs, y) that gives one number a sample"
+        f"{place} {kind(given)}, which is not a task; give a fedscope.Task, a criterion of torch "
+        "(nn.HuberLoss()), or a function loss(outputs, y) that gives one number a sample"
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded, real_path
 from ..checkpoints.errors import listed
 from ..checkpoints.model_files import read_arrays
 from ..checkpoints.run_info import sha256_of
@@ -42,7 +42,7 @@ def with_whole_path(config: Config) -> Config:
     architecture = config.model.architecture
     if architecture.weights is None:
         return config
-    whole = replace(architecture, weights=str(expanded(architecture.weights).resolve()))
+    whole = replace(architecture, weights=str(real_path(expanded(architecture.weights))))
     return replace(config, model=replace(config.model, architecture=whole))
 
 
@@ -60,7 +60,7 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     given = config.model.architecture.weights
     if given is None:
         return FirstModel(initial_model(module))
-    path, place = expanded(given).resolve(), f"model.weights = {given!r}"
+    path, place = real_path(expanded(given)), f"model.weights = {given!r}"
     if "@" in given and not path.exists():
         raise FedscopeError(f"{place} is not a file; write a run's model to one: fedscope export RUN@ROUND start.pt")
     arrays, notes = read_arrays(path, facts.layout)

@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_rows
+from ..checkpoints.errors import listed
 from ..checkpoints.runs import lacking_words
 from ..decomposition.cohort.divergence import diverged_rows
 from ..landscape import Evaluator, Samples
@@ -304,7 +305,7 @@ def _begin(
         )
     if missing := sorted(fresh.keys() - kept.keys()):
         raise FedscopeError(
-            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({', '.join(missing)}) was not "
+            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({listed(missing)}) was not "
             f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts with "
             "an empty state"
         )

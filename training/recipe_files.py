@@ -20,6 +20,8 @@ Cell = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Any]]
 
 _LABEL = "label"
+#: what papers are also called: FedSA was published as FedPake
+_ALSO = {"fedpake": "fedsa"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Recipe:
         grid: of a method, the values that its paper chose from.
         measure: what was published; published: the numbers that can be read in our copies.
         chosen: what the paper leaves open, and what stands here; then: the commands that draw it.
+        ours: settings that are not the paper's, ``client.lr`` or of a method ``fedasam: client.sam_rho``, and why; ""
+            of those that another sentence of ``chosen`` tells. All other settings are as published.
     """
 
     name: str
@@ -61,6 +65,7 @@ class Recipe:
     published: tuple[Published, ...] = ()
     chosen: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
+    ours: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paper(self) -> str:
@@ -148,7 +153,7 @@ def recipes(paper: str = "") -> tuple[str, ...]:
     """The papers' set-ups, as ``paper/name``, sorted; :func:`recipe` says what each shows.
 
     Args:
-        paper: ``ima``, ``wima``, ``fedsa`` or ``fedswa``; by default all.
+        paper: ``ima``, ``wima``, ``fedsa`` (or ``fedpake``, as it was published) or ``fedswa``; by default all.
 
     Raises:
         FedscopeError: another paper.
@@ -156,9 +161,21 @@ def recipes(paper: str = "") -> tuple[str, ...]:
     >>> recipes("fedswa")[:2]
     ('fedswa/ablation', 'fedswa/rounds')
     """
+    paper = paper_of(paper)
     if paper and paper not in (papers := sorted({name.partition("/")[0] for name in recipe_names()})):
-        raise FedscopeError(f"{paper!r} is not a paper{nearest(paper, papers)}; there are {', '.join(papers)}")
+        raise FedscopeError(
+            f"{paper!r} is not a paper{nearest(paper, (*papers, *_ALSO))}; there are {', '.join(papers)}"
+        )
     return tuple(name for name in recipe_names() if not paper or name.startswith(f"{paper}/"))
+
+
+def paper_of(name: str) -> str:
+    """The paper that a name stands for; another name stays as it is.
+
+    >>> paper_of("FedPake"), paper_of("ima"), paper_of("imo")
+    ('fedsa', 'ima', 'imo')
+    """
+    return _ALSO.get(name.lower(), name)
 
 
 def recipe(name: str) -> Recipe:
@@ -171,6 +188,8 @@ def recipe(name: str) -> Recipe:
     >>> fedscope.recipe("fedswa/table2-cifar10-resnet18").published[0]
     Published(row='fma', column='', value=86.0, deviation=None)
     """
+    first, slash, last = name.partition("/")
+    name = f"{paper_of(first)}{slash}{last}"
     if name not in recipe_names():
         paper, _, rest = name.partition("/")
         papers = sorted({known.partition("/")[0] for known in recipe_names()})
@@ -210,6 +229,7 @@ def _made(name: str) -> Recipe:
         axes.append(tuple(rows))
     said = raw.get("published", {})
     chosen = [text for layer in _upwards(name, lambda raw: raw) for text in layer.get("chosen", ())]
+    ours = _ours(_upwards(name, lambda raw: raw))
     return Recipe(
         name=name,
         shows=raw["shows"],
@@ -223,9 +243,50 @@ def _made(name: str) -> Recipe:
             for row, values in said.get("cells", {}).items()
             for column, value in zip(said["columns"], values, strict=True)
         ),
-        chosen=tuple(dict.fromkeys(chosen)),
+        chosen=tuple(dict.fromkeys([*chosen, *_told(ours, tables, by_method)])),
         then=tuple(raw.get("then", ())),
+        ours=ours,
     )
+
+
+def settings_of(tables: Tables, by_method: Mapping[str, Tables]) -> dict[str, Any]:
+    """Every setting by its name in :attr:`Recipe.ours`.
+
+    >>> settings_of({"client": {"lr": 0.1}}, {"moon": {"client": {"mu": 1.0}}})
+    {'client.lr': 0.1, 'moon: client.mu': 1.0}
+    """
+    found = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+    for method, sections in by_method.items():
+        found |= {f"{method}: {place}": value for place, value in settings_of(sections, {}).items()}
+    return found
+
+
+def _ours(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Settings that are not the paper's, of recipes that are like each other, the farthest first: what a nearer one
+    sets itself is the paper's, unless it says again that it is not."""
+    found: dict[str, str] = {}
+    for layer in layers:
+        own, set_here = layer.get("ours", {}), settings_of(_settings(layer), layer.get("for", {}))
+        if unknown := own.keys() - set_here.keys():
+            raise ValueError(f"[ours] names {listed(sorted(unknown))}, which the file does not set")
+        found = {place: why for place, why in found.items() if place not in set_here} | dict(own)
+    return found
+
+
+def _told(ours: Mapping[str, str], tables: Tables, by_method: Mapping[str, Tables]) -> list[str]:
+    """A sentence for the settings that are ours for one reason, with their values."""
+    values = settings_of(tables, by_method)
+    reasons: dict[str, list[str]] = {}
+    for place, why in ours.items():
+        method, colon, key = place.rpartition(": ")
+        whose = f" ({method})" if colon else ""
+        reasons.setdefault(why, []).append(f"{key} = {_toml(values[place])}{whose}")
+    return [f"{', '.join(said)}: {why}" for why, said in reasons.items() if why]
+
+
+def _toml(value: Any) -> str:
+    """A value as it is written in a recipe: ``true``, ``0.001``."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _over(*layers: Tables) -> dict[str, dict[str, Any]]:

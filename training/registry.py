@@ -24,8 +24,11 @@ _CALLED: dict[str, str] = {
     "partitions": "a partition",
     "data": "a data set",
 }
-#: what the field calls a method whose file has another name
-_ALSO: dict[Shelf, dict[str, str]] = {"clients": {"fedavg": "sgd"}, "servers": {"fedavg": "fma"}}
+#: what the field calls a method whose file has another name; FedSA was published as FedPake in 2025
+_ALSO: dict[Shelf, dict[str, str]] = {
+    "clients": {"fedavg": "sgd"},
+    "servers": {"fedavg": "fma", "fedpake": "fedsa"},
+}
 _METHODS: tuple[Shelf, ...] = ("clients", "servers", "averages")
 _FLAGS: dict[Shelf, str] = {"clients": "--client", "servers": "--server", "averages": "--average"}
 
@@ -55,8 +58,8 @@ def canonical(shelf: Shelf, name: str) -> str:
 
     A name that is not known, or of no method, stays as it is.
 
-    >>> canonical("servers", "FedAvg"), canonical("clients", "SCAFFOLD"), canonical("servers", "FedAvgg")
-    ('fma', 'scaffold', 'FedAvgg')
+    >>> canonical("servers", "FedAvg"), canonical("servers", "FedPake"), canonical("servers", "FedAvgg")
+    ('fma', 'fedsa', 'FedAvgg')
     """
     if shelf not in _METHODS:
         return name
@@ -89,7 +92,8 @@ def find(shelf: Shelf, name: str) -> type[Any]:
             for other, flag in _FLAGS.items()
             if other != shelf and canonical(other, name) in names(other)
         ]
-        hint = f"; did you mean {elsewhere[0]}?" if elsewhere else nearest(name.lower(), names(shelf))
+        known = (*names(shelf), *_ALSO.get(shelf, {}))
+        hint = f"; did you mean {elsewhere[0]}?" if elsewhere else nearest(name.lower(), known)
         raise FedscopeError(
             f"{asked!r} is not {_CALLED[shelf]} that fedscope knows{hint}; it has {', '.join(names(shelf))}"
         )
@@ -114,6 +118,11 @@ def presets() -> tuple[str, ...]:
     True
     """
     return tuple(sorted({name for shelf in _METHODS for name in names(shelf)} - {"sgd", "none"}))
+
+
+def _also() -> set[str]:
+    """What the field calls methods, besides the names of their files."""
+    return {name for shelf in _METHODS for name in _ALSO.get(shelf, {})}
 
 
 def canonical_method(method: str) -> str:
@@ -145,7 +154,7 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
     if method not in presets():
         meant = {"fedima": "ima"}.get(method.lower(), method.lower())
         raise FedscopeError(
-            f"--method {written!r} is not a method that fedscope knows{nearest(meant, presets())}; "
+            f"--method {written!r} is not a method that fedscope knows{nearest(meant, (*presets(), *_also()))}; "
             f"it has {', '.join(presets())}"
         )
     return {

@@ -12,6 +12,7 @@ import numpy as np
 from ..checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
 from ..checkpoints.hdf5_gate import DamagedError
 from ..checkpoints.metrics import Rows, read_rows
+from ..checkpoints.recorder.kept_data import KEPT, read_kept
 from ..checkpoints.round_checks import check_round
 from ..checkpoints.runs import KEPT_PARTS, kept_rounds
 from .config import Config
@@ -119,6 +120,10 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
                 yield file, "it is missing; restore it from a copy"
         except FedscopeError as error:
             yield file, str(error)
+    try:
+        read_kept(run.path, run.info)
+    except FedscopeError as error:
+        yield KEPT, str(error)
     try:
         table = read_rows(run.path / "metrics.csv", run.identity)
     except FedscopeError as error:

@@ -16,6 +16,23 @@ from .curve_measures import MEASURES, TOTALS, Measure, measure_of
 _ROUNDING = 1e-12
 
 
+#: a mean over the last rounds takes the last tenth of those that were measured, and no more than so many
+MOST_LAST = 10
+#: the same in words
+WINDOW = f"a tenth of them, {MOST_LAST} at most"
+
+
+def window_of(measured: int) -> int:
+    """Over how many of a run's last measured rounds its numbers are averaged: a tenth of them, 1 to :data:`MOST_LAST`.
+
+    Ten of twelve rounds hold the first ones, in which the model has learnt nothing yet; the last tenth does not.
+
+    >>> [window_of(measured) for measured in (1, 12, 20, 60, 99, 100, 4000)]
+    [1, 1, 2, 6, 9, 10, 10]
+    """
+    return min(MOST_LAST, max(1, measured // 10))
+
+
 @dataclass(frozen=True)
 class Reached:
     """Where a curve reaches a target accuracy.
@@ -83,16 +100,18 @@ class Curve:
         there = ~np.isnan(values)
         return self.round[there], values[there]
 
-    def tail(self, measure: str = "test_error", last: int = 10) -> tuple[float, float, int]:
+    def tail(self, measure: str = "test_error", last: int | None = None) -> tuple[float, float, int]:
         """Mean and deviation (n - 1) of a measure over its last measured rounds, and how many these are.
 
         The deviation is over rounds of one run, so it says how steady the run is, not how sure the mean is.
 
         Args:
             measure: a column of ``metrics.csv``; ``test_loss`` and ``test_error`` are the deployed model's.
-            last: of how many measured rounds, at most; of a sum over rounds, of the last one.
+            last: of how many measured rounds, at most; None for :func:`window_of` them; of a sum over rounds, of the
+                last one.
         """
-        values = self.measured(measure_of(measure))[1][-(1 if measure in TOTALS else last) :]
+        values = self.measured(measure_of(measure))[1]
+        values = values[-(1 if measure in TOTALS else last or window_of(len(values))) :]
         if not len(values):
             return float("nan"), float("nan"), 0
         return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan"), len(values)

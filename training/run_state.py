@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ..checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
+from ..checkpoints.errors import listed
 from .building import Facts
 from .cohort_room import put_aside
 from .config import Config
@@ -214,7 +215,7 @@ def position_after(run: Run, round: int, config: Config, facts: Facts) -> Positi
     for shelf, (begun, found) in needed.items():
         if lacking := sorted(set(begun) - set(found)):
             raise FedscopeError(
-                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({', '.join(lacking)}) is "
+                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({listed(lacking)}) is "
                 "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
             )
     return Position(

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.array_sums import blocks as blocks
+from ..checkpoints.array_sums import digest as digest
 from ..landscape.evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
 MOST_CLASSES = 65_536
-#: samples, and values in all, that are worked on at once
-BLOCK, VALUES = 4096, 1 << 24
-
-
-def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
-    """The sha256 of arrays as they were stored: types, shapes and values."""
-    said = hashlib.sha256()
-    for name in names:
-        said.update(str((arrays[name].dtype, arrays[name].shape)).encode())
-        for rows in blocks(arrays[name]):
-            said.update(np.ascontiguousarray(rows).tobytes())
-    return said.hexdigest()
-
-
-def blocks(x: np.ndarray) -> Iterator[np.ndarray]:
-    """The samples in blocks, so that what is made of them never needs the room of all."""
-    rows = min(BLOCK, max(1, VALUES // max(1, prod(x.shape[1:]))))
-    for start in range(0, len(x), rows):
-        yield x[start : start + rows]
 
 
 def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.errors import listed
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.pixels import Pixels
 from ..landscape.evaluation.tasks import Task
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
-from .own_data import as_they_are
+from .own_data import as_they_are, refuse_unscaled
 from .sample_arrays import (
     blocks,
     channel_axis,
@@ -38,6 +39,7 @@ def standardised(
     task: Task = CLASSIFICATION,
     groups: Mapping[str, Groups] | None = None,
     known: Known | None = None,
+    scale: bool = True,
 ) -> Dataset:
     """Check raw arrays and make a data set of them.
 
@@ -53,24 +55,30 @@ def standardised(
         task: what is learnt.
         groups: what else is known of the samples.
         known: what was computed of the same arrays before, and is not computed again.
+        scale: False leaves out the means and deviations: integers are divided by their type's range, floats stay.
 
     Raises:
         FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
-            65,535 and the number of samples, NaN.
+            65,535 and the number of samples, NaN; with ``scale=False`` whole numbers that are no pixels.
     """
     missing = [key for key in ARRAYS if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted((*arrays, *others))) or 'no arrays'}, "
+            f"{name} lacks {', '.join(missing)}; it has {listed(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
+    task, _ = task.taken(arrays["y_test"])
     if is_tokens(arrays["x_train"], task):
         return as_they_are(name, path, arrays, inputs=True, task=task, groups=groups, known=known)
-    y_train, y_test = (check_split(name, split, arrays[f"x_{split}"], arrays[f"y_{split}"], task) for split in SPLITS)
+    y_train, y_test = (
+        check_split(name, split, arrays[f"x_{split}"], task.taken(arrays[f"y_{split}"])[1], task) for split in SPLITS
+    )
     refuse_other_targets(name, y_train, y_test)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
-    if all(x.dtype == np.uint8 for x in stored):
-        made: _Standardised = _as_bytes(name, stored, known)
+    if not scale:
+        made: _Standardised = _as_given(name, stored)
+    elif all(x.dtype == np.uint8 for x in stored):
+        made = _as_bytes(name, stored, known)
     else:
         made = _as_floats(name, stored)
     x_train, x_test, means, deviations = made
@@ -90,12 +98,24 @@ def standardised(
     )
 
 
+def _as_given(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
+    """Both splits in the scale that they have; bytes stay bytes.
+
+    Raises:
+        FedscopeError: whole numbers that are no pixels.
+    """
+    for split, x in zip(SPLITS, stored, strict=True):
+        refuse_unscaled(f"{name}: x_{split}", x, " or have them standardised (--standardise, standardise=True)")
+    if not all(x.dtype == np.uint8 for x in stored):
+        return *_in_float(name, stored), (), ()
+    train, test = _in_bytes(name, stored)
+    nothing, one = (np.full(train.shape[3] if train.ndim == 4 else 1, value, np.float32) for value in (0, 1))
+    return Pixels(torch.from_numpy(train), nothing, one), Pixels(torch.from_numpy(test), nothing, one), (), ()
+
+
 def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     """Both splits standardised, with the means and deviations of the first."""
-    x_train, x_test = (
-        scaled(f"{name}: x_{split}", x, channel_axis(name, x.shape)) for split, x in zip(SPLITS, stored, strict=True)
-    )
-    refuse_other_shapes(name, x_train, x_test)
+    x_train, x_test = _in_float(name, stored)
     means, deviations = _moments(lambda: blocks(x_train), stored[0])
     for x in (x_train, x_test):
         x -= means.astype(np.float32)
@@ -103,11 +123,17 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     return x_train, x_test, tuple(means.ravel().tolist()), tuple(deviations.ravel().tolist())
 
 
+def _in_float(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    x_train, x_test = (
+        scaled(f"{name}: x_{split}", x, channel_axis(name, x.shape)) for split, x in zip(SPLITS, stored, strict=True)
+    )
+    refuse_other_shapes(name, x_train, x_test)
+    return x_train, x_test
+
+
 def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _Standardised:
     """Both splits as bytes, to be standardised when they are read: the same numbers."""
-    train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
-    first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
-    refuse_other_shapes(name, first, other)
+    train, test = _in_bytes(name, stored)
     if known is None:
         means, deviations = (tuple(values.tolist()) for values in _moments_of_bytes(train))
     else:
@@ -115,6 +141,13 @@ def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _
     in_float = np.asarray(means, np.float32), np.asarray(deviations, np.float32)
     x_train, x_test = (Pixels(torch.from_numpy(x), *in_float) for x in (train, test))
     return x_train, x_test, means, deviations
+
+
+def _in_bytes(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
+    first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
+    refuse_other_shapes(name, first, other)
+    return train, test
 
 
 def _moments_of_bytes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from typing import Any
 from ..checkpoints import FedscopeError, WriterLock, versions, write_durably
 from ..checkpoints.durable import LOCK_NAME
 from ..checkpoints.foreign_files import read_json
+from ..checkpoints.own_files import own_folder, refuse_linked
 from ..training.launching.job import Do
 from ..training.launching.launchers import Launcher
 from ..training.launching.origin import Origin
@@ -72,7 +73,7 @@ class Block:
 
     def work(self, do: Do) -> str | None:
         """Measure what is left of it."""
-        (self.folder / self.name).mkdir(exist_ok=True)
+        own_folder(self.folder / self.name)
         wait_until_free(self.folder / self.name)
         place = map(str, (self.part, self.index, self.count, self.folder))
         status = do([*self.words, "--block", *place], self.log)
@@ -85,6 +86,7 @@ class Block:
             FedscopeError: another process measures it.
         """
         own = self.folder / self.name
+        refuse_linked(self.folder.parent, self.folder, own)
         own.mkdir(parents=True, exist_ok=True)
         with WriterLock(own):
             question.parts[self.part].answer(Work(keep=self.points, block=(self.index, self.count)))
@@ -126,7 +128,8 @@ class Blocks:
             KeyboardInterrupt: passed on; jobs go on.
         """
         blocks = [block for part in parts for block in self.of(question, base.absolute(), part)]
-        _jobs(base).mkdir(parents=True, exist_ok=True)
+        base.parent.mkdir(parents=True, exist_ok=True)
+        own_folder(_jobs(base))
         watcher.blocks = blocks
         with WriterLock(_jobs(base)):
             ended = await_jobs(blocks, self.by, blocks[0].folder, watcher)
@@ -151,7 +154,8 @@ class Blocks:
 
     def forget(self, question: Question[Any], base: Path) -> None:
         """Remove the blocks of a question whose answer is kept."""
-        shutil.rmtree(self.of(question, base.absolute(), 0)[0].folder, ignore_errors=True)
+        refuse_linked(_jobs(base))
+        shutil.rmtree(self.of(question, base.absolute(), 0)[0].folder, ignore_errors=True)  # which follows no link
         with suppress(OSError):  # another question's blocks lie there, too
             (_jobs(base) / LOCK_NAME).unlink(missing_ok=True)
             _jobs(base).rmdir()

@@ -79,7 +79,7 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     for run in runs:
         if run.is_foreign and run.config is None:
             raise FedscopeError(
-                f"{run.path} was recorded by {run.info['source']} and keeps no settings, so it is not known to "
+                f"{run.path} was recorded by {run.info['source']} and keeps no config.toml, so it is not known to "
                 "differ only in its seed; give --draws none, the recorded models alone"
             )
         run.require("config.toml")

@@ -21,20 +21,19 @@ from .given_runs import identity, open_run, parse_rounds, recorded_pair
 from .given_samples import (
     asked_task,
     behaviour,
-    data_named,
     describe_samples,
-    given_data,
     given_module,
     halves_read,
     is_own_model,
     limited,
     model_named,
     name_of,
-    refuse_changed_data,
     refuse_nameless,
     task_settings,
 )
 from .measured_on import Source
+from .recorded_data import data_named, dataset_asked
+from .recorded_error import compared
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,7 +73,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
             models that do not fit the architecture.
     """
     from ..landscape.evaluation.measured_once import digest
-    from ..training import data_of, module_of
+    from ..training import module_of
 
     addresses = [model for model in models if isinstance(model, str | Path)]
     for address in map(str, addresses):
@@ -82,9 +81,9 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
             read_file(address)  # says what there is instead
     runs = runs_of(models)
     first = _name(models, 0)
-    refuse_changed_data(runs, source)
-    source = replace(source, data=data_named(runs, source))
     architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
+    asked = replace(source, model=architecture)
+    source = replace(source, data=data_named(runs, asked))
     if architecture is None and runs:
         architecture = model_named(runs[0], source)
     if source.data is None and not runs:
@@ -95,7 +94,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         raise FedscopeError(f"{first} is {kind}, which does not say its architecture; give --model mlp")
     refuse_nameless(runs[:1], replace(source, model=architecture))
     task = asked_task(runs, source)
-    dataset = data_of(runs[0], task) if source.data is None else given_data(source.data, task)
+    dataset = dataset_asked(runs, asked, task)
     if source.data is None:
         for run in runs[1:]:
             if run.info.get("data", {}).get("sha256") != dataset.sha256:
@@ -105,6 +104,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
+    said = compared(runs, asked, dataset, lambda _: module)
     layout = Layout.of(module)
     loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
@@ -122,6 +122,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         "device": source.compute.device,
         **({"models_read": read} if read else {}),
         **({} if dataset.means else {"standardised": False}),
+        **said,
         **task_settings(module, samples, loaded[0].weights),
     }
     return Posed(module, samples, loaded, settings, dataset, tuple(runs))

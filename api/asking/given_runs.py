@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, Run, parse_address, recorded_clients, rounds_with_clients
+from ..checkpoints import FedscopeError, Run, parse_address, real_path, recorded_clients, rounds_with_clients
 from ..checkpoints.runs import tell_of_gaps
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def refuse_one_name(runs: Sequence[Run]) -> None:
     names = [run.name for run in runs]
     for name in names:
         if (count := names.count(name)) > 1:
-            same = len({run.path.resolve() for run in runs if run.name == name}) < count
+            same = len({real_path(run.path) for run in runs if run.name == name}) < count
             raise FedscopeError(
                 f"{count} of the runs are called {name!r}; rename a folder"
                 + (", and give a run only once" if same else "")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..checkpoints import FedscopeError, Layout
 from .measured_on import Source
+from .named_code import refuse_named_code
+from .recorded_data import data_named as data_named
+from .recorded_data import dataset_asked, is_recorded, refuse_unlike
+from .recorded_error import compared
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,60 +47,12 @@ def model_named(run: Run, source: Source) -> Any:
     """The architecture that was given, else the one that a recorded run names; None where neither does.
 
     Raises:
-        FedscopeError: as :func:`refuse_calls`.
+        NamedCodeError: as :func:`~.named_code.refuse_named_code`.
     """
     if source.model is not None:
         return source.model
-    named = run.info.get("model")
-    if named is not None and ":" in named:
-        refuse_calls(run, "--model", named)
-    return named
-
-
-def data_named(runs: Sequence[Run], source: Source) -> Any:
-    """The data that were given, else those that a recorded run names without more; None of a run that was trained.
-
-    Raises:
-        FedscopeError: as :func:`refuse_calls`.
-    """
-    if source.data is None and runs and runs[0].is_foreign and runs[0].config is None:
-        from ..training.building import is_own_data
-
-        data = runs[0].info.get("data", {})
-        named = data.get("name") if "sha256" not in data else None
-        if named is not None and is_own_data(named):
-            refuse_calls(runs[0], "--data", named)
-        return named
-    return source.data
-
-
-def refuse_changed_data(runs: Sequence[Run], source: Source) -> None:
-    """Refuse the file that a recorded run names where it has changed; what is given with --data may be anything.
-
-    Raises:
-        FedscopeError: says how to measure on it all the same.
-    """
-    if source.data is None and runs and runs[0].is_foreign:
-        from ..checkpoints.recorder.named_data import refuse_changed
-
-        refuse_changed(runs[0].path, runs[0].info.get("data", {}))
-
-
-def refuse_calls(run: Run, option: str, named: str) -> None:
-    """Refuse what a run's file names beyond code in the folder that the user stands in, without arguments.
-
-    A run may come from anybody: ``os:system('...')`` is a name, too, and so is code that lies inside the run.
-
-    Raises:
-        FedscopeError: a call with arguments, or code from elsewhere; says how to ask for it.
-    """
-    module, here = named.partition(":")[0], Path.cwd()
-    own = module.isidentifier() and (here / f"{module}.py").is_file() and here != run.path.resolve()
-    if "(" in named or not own or module in sys.stdlib_module_names:
-        raise FedscopeError(
-            f"{run.path} names {option.removeprefix('--')} {named}, and no code is called as a run's file says it; if "
-            f"you know it, give {option} {shlex.quote(named)}"
-        )
+    refuse_named_code(run, source)
+    return run.info.get("model")
 
 
 def asked_task(runs: Sequence[Run], source: Source) -> Task:
@@ -113,20 +66,9 @@ def asked_task(runs: Sequence[Run], source: Source) -> Task:
     if source.task is not None:
         return given_task(source.task)
     data = data_named(runs, source)
-    if runs and not (runs[0].is_foreign and runs[0].config is None and data is not None):
+    if runs and not (is_recorded(runs[0]) and data is not None):
         return learnt_by(runs[0])
     return task_of_data(data) if isinstance(data, str) else given_task(None)
-
-
-def given_data(data: Any, task: Task) -> Dataset:
-    """A data set by its name, or what one's own arrays, ``Dataset`` or ``DataLoader`` hold, for a task.
-
-    Raises:
-        FedscopeError: no such data; targets that the task does not take.
-    """
-    from ..training import load_data, taken_data
-
-    return load_data(data, task) if isinstance(data, str) else taken_data(data, task)
 
 
 def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
@@ -164,25 +106,21 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
     """The data of whole runs: those of --data, else those that the first one was trained on.
 
     Raises:
-        FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on.
+        FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on;
+            as :func:`~.recorded_error.compared`.
     """
-    from ..decomposition.cohort.membership import refuse_outside
-    from ..training import data_of
+    return _asked(runs, source)[0]
 
+
+def _asked(runs: Sequence[Run], source: Source) -> tuple[Dataset, dict[str, Any]]:
+    """The data of whole runs, and what a result's provenance says of how they were compared with recorded runs'."""
     refuse_nameless(runs, source)
-    data = data_named(runs, source)
-    refuse_changed_data(runs, source)
-    if data is None:
-        return data_of(runs[0], asked_task(runs, source))
-    dataset = given_data(data, asked_task(runs, source))
-    for run in runs:
-        seen = run.info.get("data", {}).get("sha256")
-        if seen not in (None, dataset.sha256):
-            raise FedscopeError(f"--data {name_of(data)} is not the data that {run.path} was trained on; leave it out")
-        # of test samples alone the clients' part is not read
-        if seen is None and run.partition is not None and len(dataset.y_train):
-            refuse_outside(run.partition, len(dataset.samples("train")), str(run.path), str(name_of(data)))
-    return dataset
+    task = asked_task(runs, source)
+    dataset = dataset_asked(runs, source, task)
+    if data_named(runs, source) is not None:
+        refuse_unlike([run for run in runs if not run.is_foreign], source, dataset)
+    said = compared(runs, source, dataset, lambda run: module_for(run, source, dataset))
+    return dataset, said
 
 
 def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
@@ -216,6 +154,9 @@ def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
 
     model = model_named(runs[0], source)
     said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
+    if any(run.is_foreign for run in runs):
+        dataset, compared_as = _asked(runs, source)
+        said |= compared_as | ({} if dataset.means else {"standardised": False})
     if is_own_model(model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
@@ -310,7 +251,8 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Sam
     samples: Samples | None = None
     for run in runs:
         # what a run does not say, --data has said
-        same = run.info.get("data", {}).get("sha256", dataset.sha256) == dataset.sha256
+        # of a recorded run that was compared already
+        same = run.is_foreign or run.info.get("data", {}).get("sha256", dataset.sha256) == dataset.sha256
         own = dataset.samples("test")
         if same and source.split == "train":
             if run.partition is None and run.is_foreign:

@@ -33,6 +33,10 @@ class Measured(TypedDict, total=False):
         precision: ``float32``, ``tf32`` or ``bf16``.
         engine: ``threads``: a worker a core of this machine; or ``ray``, ``ray:2``, ``ray:ADDRESS``: replays and the
             points of lines and planes are computed by the workers of a cluster, to the same numbers.
+        standardise: whether samples are standardised by the training split. By default as the run says; where it does
+            not, a recorded run's own data are taken as they are, and all others as ``fedscope train`` takes them.
+        accept_data: True measures a recorded run although its recorded ``test_error`` is not what is measured, or the
+            data are others than it was recorded with; every result then says so.
     """
 
     split: str
@@ -44,6 +48,8 @@ class Measured(TypedDict, total=False):
     device: str
     precision: str
     engine: str
+    standardise: bool | None
+    accept_data: bool
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class Source:
     data: Any = None
     task: Any = None
     engine: str = "threads"
+    standardise: bool | None = None
+    accept_data: bool = False
 
     @classmethod
     def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> Source:

@@ -12,10 +12,11 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from ..checkpoints import Run, nearest, versions
+from ..checkpoints import FedscopeError, Run, nearest, versions
 from ..checkpoints.results import Result
 from .loop_over_rounds import Work
 from .measured_on import Measured
+from .named_code import NamedCodeError
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
@@ -189,7 +190,10 @@ def question(prepare: Callable[P, Question[A]]) -> Asks[P, A]:
 
     @wraps(prepare)
     def ask(*args: P.args, **settings: P.kwargs) -> A:
-        return checked(*args, **settings).answer()
+        try:
+            return checked(*args, **settings).answer()
+        except NamedCodeError as error:
+            raise FedscopeError(error.as_call(prepare.__name__, args, settings)) from None
 
     ask.prepare = checked  # type: ignore[attr-defined]
     return cast(Asks[P, A], ask)

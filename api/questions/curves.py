@@ -11,7 +11,8 @@ from typing import Any
 from ..asking.given_runs import RunLike, identity, open_run
 from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
-from ..checkpoints import FedscopeError, FedscopeWarning, Run
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, real_path
+from ..checkpoints.visible_text import visible
 from ..training.curves import Curves
 from ..training.sweeps.plan import FILE
 from ..training.sweeps.steps import RUNS
@@ -23,7 +24,7 @@ def curves(
     runs: RunLike | Sweep | Sequence[RunLike | Sweep],
     *,
     measures: Sequence[str] = (),
-    last: int = 10,
+    last: int | None = None,
     smooth: int = 0,
     target: float | None = None,
     bands: bool = False,
@@ -38,7 +39,8 @@ def curves(
             :class:`~fedscope.checkpoints.FedscopeWarning`.
         measures: columns of ``metrics.csv``, or ``accuracy`` for its error, as ``test_accuracy``, a panel each;
             ``test_loss`` and ``test_error`` by default.
-        last: of how many measured rounds, the last ones, mean and deviation are told.
+        last: of how many measured rounds, the last ones, mean and deviation are told; by default a tenth of them, 10 at
+            most.
         smooth: window of a Savitzky-Golay smoothing in rounds, for the figure; 0 for none.
         target: an accuracy, 0 to 1: which measured round is the first with it, as measured and not smoothed, and
             how many parameters were sent until then. Of the errors and accuracies among ``measures``.
@@ -51,7 +53,8 @@ def curves(
             not exist or has no numbers; a window that does not fit; a target that is no accuracy, or of measures that
             leave none; bands of one seed each.
     """
-    at_least("last", last, 1)
+    if last is not None:
+        at_least("last", last, 1)
     if target is not None and not 0 < target <= 1:
         percent = f"; for {target:g} % give --target {target / 100:g}" if 1 < target <= 100 else ""
         raise FedscopeError(f"--target {target:g} is not an accuracy greater than 0 and at most 1{percent}")
@@ -91,7 +94,7 @@ def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
             FedscopeWarning,
             stacklevel=2,
         )
-    return sweep.path.resolve().name, sweep.path, sweep.runs
+    return visible(real_path(sweep.path).name), sweep.path, sweep.runs
 
 
 def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:

@@ -23,6 +23,10 @@ def import_models(
     samples: Path | str | Sequence[int] | Mapping[int, int] | None = None,
     model: Any = None,
     data: str | None = None,
+    standardise: bool | None = None,
+    method: str | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -45,6 +49,9 @@ def import_models(
         model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, or a module. One of
             fedscope's names is looked at only where ``data`` are given, which say its shape.
         data: the data set's name, so that questions need no ``data=``.
+        standardise: whether the models were trained on samples standardised by the training split, where ``data`` are
+            not; see :class:`~fedscope.Recorder`.
+        method, seed, settings: what made the models, as of :class:`~fedscope.Recorder`.
         force: replace a run that is there.
         progress: told how many files are read, of how many.
 
@@ -66,8 +73,10 @@ def import_models(
     (array([0, 1, 2]), array([1., 1.], dtype=float32))
     """
     from ..checkpoints.recorder.checkpoint_files import find_files
+    from ..checkpoints.recorder.named_method import named_method
     from ..checkpoints.recorder.record_files import record_files
 
+    named = named_method(method, seed, settings)
     given = [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
     if surface := next(filter(is_surface, given), None):
         raise FedscopeError(
@@ -82,6 +91,8 @@ def import_models(
         samples=samples,
         model=model if isinstance(model, str) else None,
         data=data,
+        standardise=standardise,
+        named=named,
         force=force,
         progress=progress,
     )

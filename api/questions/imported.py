@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..asking.question import Prepared, Question, one, question, slug
-from ..checkpoints import FedscopeError, npz_names
+from ..checkpoints import FedscopeError, npz_names, regular
 from ..landscape import Plane
 
 
@@ -28,7 +28,8 @@ def imported(file: Path | str, *, split: str | None = None) -> Question[Plane]:
     def prepare() -> Prepared[Plane]:
         plane = _read(file, split)
         # the content, for a file that was moved holds the same surface
-        settings = {"split": plane.attrs["split"], "file_sha256": sha256(file.read_bytes()).hexdigest()}
+        content = regular(file, "a surface").read_bytes()
+        settings = {"split": plane.attrs["split"], "file_sha256": sha256(content).hexdigest()}
         return settings, lambda attrs, work: replace(plane, attrs={**plane.attrs, **attrs})
 
     return one(Plane, Path("figures"), f"import-{slug(file.name)}", prepare)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..asking.given_models import (
     ModelLike,
@@ -21,8 +22,11 @@ from ..asking.given_runs import Rounds, open_runs, said
 from ..asking.loop_over_rounds import Work
 from ..asking.measured_on import NORMALIZATIONS, Measured, Source, at_least, chosen
 from ..asking.question import Part, Question, Ready, place_of, question
-from ..checkpoints import FedscopeError
+from ..checkpoints import FedscopeError, FedscopeWarning
 from ..landscape import Panel, Plane, Planes
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @question
@@ -150,7 +154,7 @@ class Survey:
                 "adaptive": self.adaptive,
                 "normalization": self.normalization,
                 **calibration_settings(posed, self.source, self.normalization),
-                **({"directions_seed": self.source.seed} if models.kind == "random" else {}),
+                **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
             }
 
             def compute(attrs: list[dict[str, Any]], work: Work) -> list[Plane]:
@@ -182,6 +186,21 @@ class Survey:
             return Ready([{**settings, **about} for _, about in read], compute)
 
         return Part(Plane, prepare, ends)
+
+
+def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
+    """What a result says of random directions; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
+    from ..landscape.evaluation.trained import frozen_count
+
+    settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
+    if frozen := frozen_count(module):
+        settings["frozen_moved"] = frozen
+        warnings.warn(
+            f"random directions move all filters, those of the {frozen:,} frozen parameters too",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+    return settings
 
 
 def _alone(

@@ -27,6 +27,7 @@ def sharpness(
     probes: int = 10,
     density: int = 0,
     hessian: bool = True,
+    frozen: bool = False,
     **measured: Unpack[Measured],
 ) -> Question[Sharpness]:
     """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
@@ -44,6 +45,7 @@ def sharpness(
         probes: random vectors for the trace.
         density: the spectral density too, in so many steps, as in 64; needs ``pip install 'fedscope[hessian]'``.
         hessian: False measures rises of the loss only: no eigenvalues, trace and density.
+        frozen: True counts parameters that the module does not train (``requires_grad`` False), too.
         measured: see :class:`~fedscope.asking.measured_on.Measured`; ``split`` is ``train``, the loss of which methods
             like FedSAM say that it becomes flatter (of a pair of arrays it is the only one); ``precision`` is
             ``float32``.
@@ -70,6 +72,8 @@ def sharpness(
     }
 
     def prepare() -> Prepared[Sharpness]:
+        from ..landscape.curvature.many_models import frozen_settings
+
         posed = pose(given, source, any_split="split" not in measured)
 
         def compute(attrs: dict[str, Any], work: Work) -> Sharpness:
@@ -81,13 +85,14 @@ def sharpness(
                     posed.samples,
                     posed.models,
                     **asked,
+                    frozen=frozen,
                     compute=source.compute,
                     progress=report,
                     partial=work.keep,
                     provenance=attrs,
                 )
 
-        return {**posed.settings, **asked}, compute
+        return {**posed.settings, **asked, **frozen_settings(posed.module, frozen)}, compute
 
     return one(Sharpness, *place_of("sharpness", names_of(given)), prepare)
 

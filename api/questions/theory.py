@@ -25,6 +25,8 @@ from ..landscape.evaluation.compute import Compute
 if TYPE_CHECKING:
     from ..landscape import Samples
 
+#: what a provenance says of a recorded run's data
+COMPARED = ("standardised", "data_accepted", "recorded_numbers")
 #: ε of a round's clients
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 
@@ -45,8 +47,9 @@ def theory(
     """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
 
     Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
-    rounds, and for one round's clients drawn towards their mean. Theorem 2: a client's variance follows the MMD between
-    its data and all clients', in the neural tangent kernel. See
+    rounds, and for one round's clients drawn towards their mean. Theorem 2: a client's variance is that of equation 3,
+    n_k/(2 λ_k) MMD² + λ_D − n_k/(2 λ_k) β_D in the neural tangent kernel, which the paper reads as: it follows the MMD
+    between its data and all clients'. The variances are compared with both. See
     :func:`~fedscope.decomposition.theory.outputs.locality_gaps` and
     :func:`~fedscope.decomposition.theory.theorem2.client_bounds` for the formulas.
 
@@ -100,15 +103,17 @@ def theory(
         samples = samples_of(posed, opened, source, kernels)
         settings: dict[str, Any] = {
             **{key: posed.settings[key] for key in ("architecture", "behaviour", "precision", "device")},
+            **{key: posed.settings[key] for key in COMPARED if key in posed.settings and opened.is_foreign},
             **describe_samples(samples, source.seed if source.limit or kernels else None),
             **{"run": identity(opened), "rounds": numbers, "shrink": shrunk, "kernel": kernels, "limit": source.limit},
             **{"kernel_samples": kernel_samples if kernels else None, "dimension": dimension if kernels else None},
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
+            **counted_for_fedswa(opened, numbers),
         }
         tasks = Tasks(opened, posed, samples, held, settings, source.compute, source.seed)
 
         def compute(attrs: dict[str, Any], work: Work) -> Theory:
-            with work.store({**settings, "prediction": "diagonal"}, "rounds", "shrink", "kernel") as store:
+            with work.store({**settings, "prediction": "equation 3"}, "rounds", "shrink", "kernel") as store:
                 asked = [tasks.gaps(t, way) for t in numbers for way in SHRINK if way == "recorded" or t in shrunk]
                 gaps = work.each("gaps of Lemma 1", asked, store)
                 left = [t for t in kernels if f"{t} replays" not in store.done] if count else []
@@ -193,6 +198,24 @@ class Tasks:
             return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
 
         return Task(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
+
+
+def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
+    """What FedSWA's bound needs of a run that one of FedSWA's halves trained: the fewest and the most local steps of a
+    client in these rounds, and how many rounds there are up to the last. Nothing of other runs, and where a program did
+    not record the steps."""
+    if run.config is None:
+        return {}
+    from ..training import config_at
+    from ..training.registry import method_name
+
+    config = config_at(run, rounds[-1])
+    if not {"fedswa", "fedmoswa"} & {method_name(config.client), method_name(config.server)}:
+        return {}
+    if not all(run.round(number).has("client_steps") for number in rounds):
+        return {}
+    steps = np.concatenate([run.round(number).client_steps for number in rounds])
+    return {"fedswa": {"steps": [int(steps.min()), int(steps.max())], "rounds": rounds[-1]}}
 
 
 def some_rounds(text: str | None, asked: Sequence[int], have: Sequence[int], option: str, run: Run) -> list[int]:

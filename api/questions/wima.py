@@ -36,6 +36,10 @@ def wima(
     another window: nothing is trained again. Where every global from round 1 on was recorded, the means are those of a
     run that was trained with the window, bit for bit. See :class:`~fedscope.training.windows.sliding.SlidingMeans`.
 
+    In the last of the rounds every mean is also compared with the paper's equation 7, by which it is the server's steps
+    from the start of the window on, with a rate that decays. See
+    :func:`~fedscope.training.windows.decayed_steps.decayed_steps`.
+
     Args:
         runs: one, or several for one figure; ``RUN@60`` is a run with ``rounds=60``. Their globals were recorded, in
             these rounds and in the W - 1 before each.
@@ -90,15 +94,18 @@ def wima(
             evaluators = [Evaluator(module, samples, compute=source.compute) for module in modules]
 
             def task(i: int, number: int, before: int) -> Task[RoundMeans]:
-                size = number - before + len(lengths) + 1
+                last = number == numbers[i][-1]
+                size = number - before + len(lengths) + 1 + (min(number, lengths[-1]) if last else 0)
 
                 def measure(report: Report) -> RoundMeans:
                     from ..training.windows.measuring import round_means
 
                     where: dict[str, Any] = {"run": opened[i].name, "number": number, "windows": lengths}
+                    where["steps"] = opened[i] if last else None
                     return round_means(sliding[i], evaluators[i], **where, progress=lambda read: report(read, size))
 
-                return Task(f"{opened[i].path}@{number}", RoundMeans, measure, size)
+                # with which rounds a question ends is no part of it where it is kept
+                return Task(f"{opened[i].path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
 
             tasks = [
                 task(i, number, before)
@@ -166,7 +173,7 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
 
 
 def average_of(run: Run, round: int) -> str:
-    """What a run averages over rounds itself by a round; nothing before that starts, when all globals are FMA's, and
+    """What a run averages over rounds itself by a round; nothing before that starts, and nothing
     where another program recorded it."""
     from ..training import config_at
     from ..training.registry import method_name

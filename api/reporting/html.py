@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from html import escape
 
-from ..landscape.drawing.paper import unbroken
+from ..landscape.drawing.web_page import escaped, unbroken, web_page
 
 #: says whose a page is, so that it may be written anew
 MARK = '<meta name="generator" content="fedscope report">'
@@ -97,7 +95,8 @@ const draw = entries => entries.filter(entry => entry.isIntersecting).forEach(en
     delete figure.layout.yaxis;
     figure.data.forEach(trace => { trace.showscale = false; });
   }
-  Plotly.newPlot(entry.target, figure.data, figure.layout, {displaylogo: false, responsive: true});
+  const shown = {displaylogo: false, responsive: true, showSendToCloud: false};
+  Plotly.newPlot(entry.target, figure.data, figure.layout, shown);
 });
 const watching = new IntersectionObserver(draw, {rootMargin: "300px"});
 document.querySelectorAll(".live").forEach(place => watching.observe(place));
@@ -106,25 +105,7 @@ document.querySelectorAll(".live").forEach(place => watching.observe(place));
 
 def page(title: str, body: str, scripts: Sequence[str]) -> str:
     """A whole page; nothing but its own scripts is run, and nothing is fetched."""
-    hashes = " ".join(f"'sha256-{b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts)
-    policy = f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {hashes}"
-    tags = "\n".join(f"<script>{one}</script>" for one in scripts)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-{MARK}
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-{body}
-{tags}
-</body>
-</html>
-"""
+    return web_page(title, body, scripts=scripts, style=STYLE, marks=f"{MARK}\n")
 
 
 def table(
@@ -149,16 +130,16 @@ def table(
     def cell(i: int, value: object) -> str:
         if isinstance(value, tuple):
             shown, by = value
-            return f'<td{kind(i)} data-value="{"" if by is None else by}">{escape(str(shown))}</td>'
-        return f"<td{kind(i)}>{escape(str(value))}</td>"
+            return f'<td{kind(i)} data-value="{"" if by is None else escaped(by)}">{escaped(str(shown))}</td>'
+        return f"<td{kind(i)}>{escaped(str(value))}</td>"
 
     def head(i: int, name: str) -> str:
-        inside = f'<button type="button">{escape(name)}</button>' if sorts else escape(name)
+        inside = f'<button type="button">{escaped(name)}</button>' if sorts else escaped(name)
         return f'<th scope="col"{kind(i)}>{inside}</th>'
 
     heads = "".join(head(i, name) for i, name in enumerate(columns))
     body = "\n".join(f"<tr>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>" for row in rows)
-    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    said = f"<caption>{escaped(caption)}</caption>" if caption else ""
     whose = ' class="sorts"' if sorts else ""
     inside = f"{said}<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>"
     return f'<div class="scroll"><table{whose}>{inside}</table></div>'
@@ -167,7 +148,7 @@ def table(
 def picture(png: bytes, alt: str) -> str:
     """A figure inside the page, with its numbers in words for those who do not see it."""
     data = b64encode(png).decode("ascii")
-    return f'<figure><img alt="{escape(alt, quote=True)}" src="data:image/png;base64,{data}"></figure>'
+    return f'<figure><img alt="{escaped(alt)}" src="data:image/png;base64,{data}"></figure>'
 
 
 def paragraphs(text: str) -> str:

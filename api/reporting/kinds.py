@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, Run
-from ..checkpoints.results import ArrayResult, Result
+from ..checkpoints import FedscopeError, Run, real_path
+from ..checkpoints.results import ArrayResult, Result, shown
 from ..checkpoints.results.arrays import read_netcdf
 
 
@@ -106,16 +106,16 @@ def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
     for folder in folders:
         if not folder.is_dir():
             raise FedscopeError(f"{folder} is not a folder, so there are no results in it; give another --results")
-    apart = [folder for folder in dict.fromkeys(folders) if folder.resolve() != own.resolve()]
+    apart = [folder for folder in dict.fromkeys(folders) if real_path(folder) != real_path(own)]
     formats = {path: _format_of(path, left_out) for folder in (own, *apart) for path in sorted(folder.glob("*.nc"))}
     for kind in KINDS:
         for folder in (own, *apart):
             found += _of_kind(run, kind, folder, formats, left_out, strangers=folder == own)
     # a page on the factors holds their decomposition
     explained = {one.base for one in found if one.kind.name == "Explanation"}
-    shown = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
+    visible = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
     closures = {one.name: _closure(one.result) for one in found if one.kind.name == "Decomposition"}
-    return Beside(tuple(shown), left_out, closures)
+    return Beside(tuple(visible), left_out, closures)
 
 
 def _of_kind(
@@ -143,7 +143,7 @@ def _of_kind(
                 left_out[path.name] = "it is of another run, or of one that has stood in this folder before"
             continue
         within = base.is_relative_to(run.path)
-        yield Found(kind, base, str(base.relative_to(run.path) if within else base), result)
+        yield Found(kind, base, str(base.relative_to(run.path) if within else base), shown(result))
 
 
 def _closure(decomposition: Result) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,13 @@ class Lacking:
     replays: int = 0
 
 
-def lacking(run: Run, results: Beside, limit: int | None = None) -> tuple[list[Lacking], dict[str, str]]:
+def lacking(
+    run: Run, results: Beside, limit: int | None = None, given: Mapping[str, Any] | None = None
+) -> tuple[list[Lacking], dict[str, str]]:
     """What to ask of a run, on ``limit`` samples, and by the words of the others why they cannot be asked.
+
+    Args:
+        given: data, model and how they are taken, as of :class:`~fedscope.asking.measured_on.Measured`.
 
     Of runs that fedscope trained the factors come from replays (``local:4``), of others from the recorded models alone.
     """
@@ -57,8 +63,8 @@ def lacking(run: Run, results: Beside, limit: int | None = None) -> tuple[list[L
     # who holds which training samples is not known of every recorded run; the bias is not split then
     split: dict[str, Any] = {} if (run.path / "partition.h5").exists() else {"split": "test"}
     some = min(10, len(run.rounds))
-    few = "" if limit is None else f" --limit {limit}"
-    fewer: dict[str, Any] = {} if limit is None else {"limit": limit}
+    few = ("" if limit is None else f" --limit {limit}") + _options(given or {})
+    fewer: dict[str, Any] = {**({} if limit is None else {"limit": limit}), **(given or {})}
     wanted: tuple[tuple[str, tuple[str, ...], Callable[[], Question[Any]], int, int], ...] = (
         (
             f"explain {run.path} --draws {draws}{' --split test' if split else ''}{few}",
@@ -102,7 +108,18 @@ def lacking(run: Run, results: Beside, limit: int | None = None) -> tuple[list[L
     return found, refused
 
 
-def seconds(run: Run, asked: Sequence[Lacking], *limits: int | None) -> list[float]:
+def _options(given: Mapping[str, Any]) -> str:
+    """Settings as a command line has them."""
+    words = []
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        words += [option if value else option.replace("--", "--no-", 1)] if isinstance(value, bool) else [option, value]
+    return f" {shlex.join(words)}" if words else ""
+
+
+def seconds(
+    run: Run, asked: Sequence[Lacking], *limits: int | None, given: Mapping[str, Any] | None = None
+) -> list[float]:
     """About how long questions take on all samples (None) or on fewer.
 
     Rounds that are trained again take as long as when the run was made, models as long as one takes now on all cores,
@@ -110,7 +127,7 @@ def seconds(run: Run, asked: Sequence[Lacking], *limits: int | None) -> list[flo
     """
     took = [float(own["seconds"] or 0) for t in run.rounds if "seconds" in (own := run.round(t).metrics)]
     training = sum(one.replays for one in asked) * (statistics.median(took) if took else 0.0)
-    measuring = _one_evaluation(run) if any(one.evaluations for one in asked) else {}
+    measuring = _one_evaluation(run, given or {}) if any(one.evaluations for one in asked) else {}
 
     def models(limit: int | None) -> float:
         splits = ("train" if one.replays else "test" for one in asked)
@@ -121,7 +138,7 @@ def seconds(run: Run, asked: Sequence[Lacking], *limits: int | None) -> list[flo
     return [training + models(limit) + EACH * len(asked) for limit in limits or (None,)]
 
 
-def _one_evaluation(run: Run) -> dict[str, tuple[float, int]]:
+def _one_evaluation(run: Run, given: Mapping[str, Any]) -> dict[str, tuple[float, int]]:
     """Seconds that a model takes on a sample of a split, with every core at work on others, and its samples; nothing
     where that cannot be said."""
     from ..asking.given_samples import dataset_of, module_for
@@ -129,7 +146,7 @@ def _one_evaluation(run: Run) -> dict[str, tuple[float, int]]:
     from ..landscape import Evaluator, cores
 
     try:
-        source = Source("test")
+        source = Source("test", **given)
         dataset = dataset_of([run], source)
         samples = dataset.samples("test")
         evaluator = Evaluator(module_for(run, source, dataset), samples)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ..asking.given_runs import open_run, refuse_one_name
 from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints.own_files import ELSEWHERE, refuse_strange
+from ..landscape.planes.colours import Colours
 from ..training.run_checks import check_run
 from .html import MARK, SORTING, page
 from .kinds import beside
@@ -62,6 +64,7 @@ def refuse_other_file(path: Path, force: bool) -> None:
     Raises:
         FedscopeError: names it.
     """
+    refuse_strange(path, "a page", ELSEWHERE, replaced=True)
     if force or not path.exists():
         return
     try:
@@ -78,6 +81,7 @@ def report(
     *,
     title: str | None = None,
     results: Sequence[Path | str] | Path | str = (),
+    colour_scale: str = "log",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
     """One page on one run or several: a verdict first, then curves, and every result that lies beside the runs in
@@ -89,14 +93,17 @@ def report(
     Args:
         title: the page's heading; by default the runs' names.
         results: folders with further results, as a command's ``--out`` left them; those of other runs are passed over.
+        colour_scale: of surfaces: ``log`` above the minimum, or ``linear``.
         progress: told what is done, how far it is, and of how much.
 
     Raises:
-        FedscopeError: no run there; two runs of one name; a run without rounds; no such folder of results.
+        FedscopeError: no run there; two runs of one name; a run without rounds; no such folder of results; another
+            scale.
     """
     given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     if not given:
         raise FedscopeError("a report is about runs, and none is given; give RUN, or several")
+    colours = Colours(colour_scale=colour_scale)
     opened = [open_run(one, "") for one in given]
     refuse_one_name(opened)
     for run in opened:
@@ -105,7 +112,7 @@ def report(
     checks = [check_run(run.path, lambda done, of, run=run: tell(f"checking {run.name}", done, of)) for run in opened]  # type: ignore[misc]
     folders = [Path(results)] if isinstance(results, Path | str) else [Path(folder) for folder in results]
     found = [beside(run, folders) for run in opened]
-    live = Live()
+    live = Live(colours)
     parts = [
         head_html(opened, title),
         verdicts_html(opened, checks, found),

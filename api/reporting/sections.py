@@ -6,19 +6,21 @@ import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Run, spoken_size
+from ..checkpoints import FedscopeError, Run, regular, spoken_size
+from ..checkpoints.results.pictures import picture_of
 from ..decomposition.explanation.result import Explanation
-from ..landscape.drawing.paper import unbroken
+from ..landscape.drawing.web_page import escaped, unbroken
+from ..landscape.planes.colours import Colours
 from ..landscape.planes.result import Plane
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
+from ..training.run_names import title_of
 from .clients import Client, clients_of
 from .html import LIVE, paragraphs, picture, table
 from .kinds import SECTIONS, Beside, Found
@@ -36,9 +38,14 @@ MOST_CLIENTS, MOST_FILES = 2000, 2000
 
 
 class Live:
-    """Surfaces that can be turned; plotly is in the page once, if there are any."""
+    """Surfaces that can be turned; plotly is in the page once, if there are any.
 
-    def __init__(self) -> None:
+    Args:
+        colours: how surfaces are coloured, and how high they are.
+    """
+
+    def __init__(self, colours: Colours | None = None) -> None:
+        self.colours = colours or Colours()
         self._figures: list[str] = []
 
     def add(self, plane: Plane) -> str:
@@ -49,12 +56,12 @@ class Live:
 
         from ..landscape.planes.page import page_figure
 
-        figure = page_figure(plane)
+        figure = page_figure(plane, colours=self.colours)
         # the page's own heading stands above it
         figure["layout"] = {**figure["layout"], "title": None, "margin": {"l": 10, "r": 10, "t": 20, "b": 10}}
         # seven digits are shown as four
         figure["data"] = [{key: _single(value) for key, value in trace.items()} for trace in figure["data"]]
-        self._figures.append(str(to_json(figure, validate=False)).replace("</", "<\\/"))
+        self._figures.append(str(to_json(figure, validate=False)).replace("<", "\\u003c"))
         name = f"surface-{len(self._figures)}"
         return f'<div class="live" role="img" aria-label="A surface to turn" data-figure="{name}"></div>'
 
@@ -98,7 +105,7 @@ def head_html(runs: Sequence[Run], title: str | None) -> str:
         )
     )
     name = title or f"Report on {' and '.join(run.name for run in runs)}"
-    said = f"<h1>{escape(name)}</h1>\n<p class=soft>{escape(about)}</p>"
+    said = f"<h1>{escaped(name)}</h1>\n<p class=soft>{escaped(about)}</p>"
     return f"<header>{said}\n<nav aria-label=Contents>{links}</nav></header>"
 
 
@@ -106,9 +113,9 @@ def _about(run: Run) -> str:
     """What was trained on what, in a line."""
     info, config = run.info, run.config or {}
     data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
-    methods = [str(config.get(section, {}).get("method", "")) for section in ("client", "server", "average")]
-    how = "-".join(dict.fromkeys(one for one in methods if one and one not in ("sgd", "fma", "none"))) or "fma"
-    who = f"recorded by {info['source']}" if run.is_foreign else how
+    named = title_of(run)
+    recorded = f"recorded by {info['source']}" if run.is_foreign else ""
+    who = recorded if recorded and named == info["source"] else ", ".join(filter(None, (named, recorded)))
     model = config.get("model", {}).get("name") or info.get("model")
     clients = f"{info['clients']} clients" if "clients" in info else ""
     split = str(config.get("data", {}).get("partition", ""))
@@ -121,10 +128,10 @@ def verdicts_html(runs: Sequence[Run], checks: Sequence[Soundness], results: Seq
     columns = []
     for run, sound, own in zip(runs, checks, results, strict=True):
         lines = "\n".join(
-            f'<li class="{one.tone}"><b>{escape(one.question)}</b>{unbroken(one.answer)}</li>'
+            f'<li class="{one.tone}"><b>{escaped(one.question)}</b>{unbroken(one.answer)}</li>'
             for one in verdict(run, sound, own)
         )
-        name = f"<h3>{escape(run.name)}</h3>" if len(runs) > 1 else ""
+        name = f"<h3>{escaped(run.name)}</h3>" if len(runs) > 1 else ""
         columns.append(f'<section>{name}<ul class="verdict">\n{lines}\n</ul></section>')
     return f'<div class="runs">{"".join(columns)}</div>'
 
@@ -135,7 +142,7 @@ def curves_html(runs: Sequence[Run]) -> str:
     try:
         drawn = curves.figure()
     except FedscopeError as error:
-        return f"<p>{escape(str(error))}</p>"
+        return f"<p>{escaped(str(error))}</p>"
     said = curves.summary()
     return paragraphs(said) + picture(_png(drawn), f"Curves over rounds. {said}")
 
@@ -176,25 +183,26 @@ _ASKS = {
 def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
     result, whose = found.result, f"{run.name}: " if several else ""
     said = "" if isinstance(result, Explanation) else paragraphs(result.summary())
-    parts = [f"<section><h3>{escape(whose + found.kind.asks)}</h3>", said]
+    parts = [f"<section><h3>{escaped(whose + found.kind.asks)}</h3>", said]
     if isinstance(result, Explanation):
         parts.append(_statements(result))
     if isinstance(result, Plane):
         parts.append(live.add(result))
     alt = f"{found.kind.asks} {result.summary() if not isinstance(result, Explanation) else 'The factors over rounds.'}"
     try:
-        figures: dict[str, Figure] = result.figures()
+        drawing = vars(live.colours) if isinstance(result, Plane) else {}
+        figures: dict[str, Figure] = result.figures(**drawing)
     except FedscopeError as error:
-        parts.append(f"<p class=soft>No figure: {escape(str(error))}</p>")
+        parts.append(f"<p class=soft>No figure: {escaped(str(error))}</p>")
         figures = {}
     parts += [picture(_png(figure), alt) for figure in figures.values()]
-    parts.append(f"<p class=soft>{escape(found.name)}</p></section>")
+    parts.append(f"<p class=soft>{escaped(found.name)}</p></section>")
     return "\n".join(part for part in parts if part)
 
 
 def _statements(page_: Explanation) -> str:
     lines = "\n".join(
-        f'<li><b>{escape(one.title)} <span class="chip">{one.verdict}</span></b>{unbroken(one.sentence)}</li>'
+        f'<li><b>{escaped(one.title)} <span class="chip">{escaped(one.verdict)}</span></b>{unbroken(one.sentence)}</li>'
         for one in page_.statements
     )
     notes = "\n".join(f"<li>{unbroken(note)}</li>" for note in page_.notes)
@@ -208,10 +216,10 @@ def _png(figure: Figure) -> bytes:
 
     from ..landscape.drawing.paper import paper_style
 
-    drawn, room = BytesIO(), BytesIO()
+    room = BytesIO()
     with paper_style(figure.get_figwidth()):
-        figure.savefig(drawn, format="png", dpi=DPI)
-    whole = Image.open(drawn).convert("RGB")
+        drawn = picture_of(figure, dpi=DPI)
+    whole = Image.open(BytesIO(drawn)).convert("RGB")
     whole.quantize(256, dither=Image.Dither.NONE).save(room, "png")
     return room.getvalue()
 
@@ -235,7 +243,7 @@ def clients_html(run: Run, *, several: bool) -> str:
     said = f"{len(found):,} clients took part"
     if len(found) > MOST_CLIENTS:
         said += f"; the first {MOST_CLIENTS:,} of them"
-    name = f"<h3>{escape(run.name)}</h3>" if several else ""
+    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
     columns = ("client", "rounds", "last round", "samples", "mean p", "training loss then", "most frequent classes")
     return name + table(
         columns, map(row, found[:MOST_CLIENTS]), caption=f"{said}. A heading sorts.", text=[6], sorts=True
@@ -256,21 +264,21 @@ def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> s
         (f"closure of {base}", f"the factors add up to the loss, but for {worst:.0e} of it at most")
         for base, worst in own.closures.items()
     ]
-    name = f"<h3>{escape(run.name)}</h3>" if several else ""
+    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
     return name + table(("check", "found"), [*rows, *closures], text=[0, 1])
 
 
 def configuration_html(run: Run, *, several: bool) -> str:
     """A run's settings, and with what it was made."""
     path = run.path / "config.toml"
-    text = path.read_text(encoding="utf-8") if path.exists() else "none: another program trained this run\n"
+    text = regular(path).read_text(encoding="utf-8") if path.exists() else "none: another program trained this run\n"
     made = {
         key: run.info[key]
         for key in ("created", "versions", "device", "engine", "precision", "capability", "cluster")
         if key in run.info
     }
-    name = f"<h3>{escape(run.name)}</h3>" if several else ""
-    return f"{name}<pre>{escape(text)}</pre>\n<pre>{escape(json.dumps(made, indent=1))}</pre>"
+    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
+    return f"{name}<pre>{escaped(text)}</pre>\n<pre>{escaped(json.dumps(made, indent=1))}</pre>"
 
 
 def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
@@ -284,6 +292,9 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     rows, size = [], 0
     for done, path in enumerate(files[:MOST_FILES]):
         tell(f"reading {run.name}", done, len(files))
+        if not path.is_file():  # a named pipe, or a link to nothing, which the checks say
+            rows.append((str(path.relative_to(run.path)), "-", "-"))
+            continue
         length = path.stat().st_size
         size += length
         with path.open("rb") as file:
@@ -292,7 +303,7 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     more = f", the first {MOST_FILES:,} of them" if len(files) > MOST_FILES else ""
     said = f"{len(files):,} files{more}, {spoken_size(size)}"
     inside = table(("file", "bytes", "sha256"), rows, text=[0, 2])
-    return f"<details><summary>{escape(run.name)}: {said}</summary>{inside}</details>"
+    return f"<details><summary>{escaped(run.name)}: {said}</summary>{inside}</details>"
 
 
 def foot_html(runs: Sequence[Run]) -> str:
@@ -301,8 +312,8 @@ def foot_html(runs: Sequence[Run]) -> str:
     from .. import __version__
 
     return (
-        f"<footer><p>Written by fedscope {escape(__version__)} from the files of the runs"
-        f"{', which fedscope ' + escape(str(made['fedscope'])) + ' recorded' if 'fedscope' in made else ''}. Cite "
+        f"<footer><p>Written by fedscope {escaped(__version__)} from the files of the runs"
+        f"{', which fedscope ' + escaped(str(made['fedscope'])) + ' recorded' if 'fedscope' in made else ''}. Cite "
         "Zhou et al. for the five factors and Rame et al., DiWA (arXiv 2205.09739), for the decomposition of weight "
         "averaging that they extend.</p></footer>"
     )

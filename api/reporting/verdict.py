@@ -11,6 +11,7 @@ from ..checkpoints.errors import spans
 from ..checkpoints.results import Result
 from ..decomposition.explanation.result import Explanation
 from ..decomposition.factors.result import Decomposition
+from ..training.curve_measures import measure_of
 from ..training.curves import Curves
 from ..training.run_checks import Soundness
 from .clients import readable
@@ -88,10 +89,10 @@ def outcome(run: Run) -> list[Sentence]:
         if not np.isfinite(mean):
             continue
         which = "averaged" if curve.averaged(name) is not None else "global"
-        value = (
-            f"{100 * mean:.1f} ± {100 * deviation:.1f} % of the test data" if unit else f"{mean:.3g} ± {deviation:.2g}"
-        )
-        over = f"mean ± deviation over the last {count} measured rounds" if count > 1 else f"round {run.rounds[-1]}"
+        spread = "" if count == 1 else f" ± {100 * deviation:.1f}" if unit else f" ± {deviation:.2g}"
+        value = f"{100 * mean:.1f}{spread} % of the test data" if unit else f"{mean:.3g}{spread}"
+        last = curve.measured(measure_of(name))[0][-1]
+        over = f"mean ± deviation over the last {count} measured rounds" if count > 1 else f"round {last}"
         return [Sentence("How good is it?", f"The {which} model {spoken} {value} ({over}).")]
     return [Sentence("How good is it?", "Nothing was measured on test data while it was trained.")]
 

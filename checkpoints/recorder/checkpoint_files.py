@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FedscopeError, listed, spans
+from ..foreign_files import real_path
 from ..model_files import SUFFIXES
 
 #: what stands for a whole number in a pattern
@@ -114,10 +115,10 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
     paths = [path for text in files for path in _expanded(text)]
     known: dict[Path, Path] = {}
     for path in paths:
-        if known.setdefault(path.resolve(), path) is not path:
+        if known.setdefault(real_path(path), path) is not path:
             raise FedscopeError(f"{path} is given twice, so it would be two clients; give each file once")
     for what, text in (("start", start), ("global model", global_)):
-        if text is not None and (place := Path(text).resolve()) in known:
+        if text is not None and (place := real_path(Path(text))) in known:
             notes.append(f"{known.pop(place)} is the {what}, and so no client")
     if not known:
         raise FedscopeError(f"{listed(files, 3)}: no client's model is left; give more files than --start and --global")

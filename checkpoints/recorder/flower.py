@@ -26,7 +26,12 @@ def record(
     path: Path | str,
     *,
     model: Any = None,
-    data: str | None = None,
+    data: Any = None,
+    standardise: bool | None = None,
+    keep_data: bool = True,
+    method: str | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     partition: Mapping[int, Any] | None = None,
     labels: Any = None,
     keep: str = "all",
@@ -48,7 +53,10 @@ def record(
         model: the architecture: a module, a class or function without arguments that makes one, or its name
             (``cnn``, ``module:factory``). Strategies of the older kind send arrays without names, which only a module
             has.
-        data, partition, labels, keep, sketch, resume, force: as of :class:`~fedscope.Recorder`.
+        method, seed, settings: as of :class:`~fedscope.Recorder`; without a method ``table`` and ``ls`` call the run by
+            its strategy, ``Flower (FedAvg)``.
+        data, standardise, keep_data, partition, labels, keep, sketch, resume, force: as of
+            :class:`~fedscope.Recorder`.
 
     Raises:
         FedscopeError: no strategy; an older one without ``model``; something is in the way at ``path``.
@@ -70,6 +78,8 @@ def record(
         former.end()
     source = f"Flower ({type(strategy).__name__})"
     about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
+    about |= {"standardise": standardise, "keep_data": keep_data}
+    about |= {"method": method, "seed": seed, "settings": settings}
     recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)
     if any(word in parent.__name__ for word in _PRIVATE for parent in type(strategy).__mro__):
         warnings.warn(

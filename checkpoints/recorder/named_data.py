@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FedscopeError
+from ..foreign_files import expanded, real_path
 from ..run_info import sha256_of
 
 _FILE = "npz:"
@@ -15,20 +16,13 @@ _FILE = "npz:"
 def named_data(name: str) -> dict[str, str]:
     """The ``data`` of ``run.json``; of an ``npz:PATH`` that is there the absolute path, and ``file_sha256``.
 
-    Raises:
-        FedscopeError: no name.
-
     >>> named_data("digits"), named_data("npz:nowhere.npz")
     ({'name': 'digits'}, {'name': 'npz:nowhere.npz'})
     """
-    if not isinstance(name, str):
-        raise FedscopeError(
-            f"data was given as {type(name).__name__}, but a run keeps their name; give digits, npz:PATH"
-        )
-    path = _path(name)
+    path = path_of(name)
     if path is None or not path.is_file():
         return {"name": name}
-    return {"name": f"{_FILE}{path.resolve()}", "file_sha256": sha256_of(path)}
+    return {"name": f"{_FILE}{real_path(path)}", "file_sha256": sha256_of(path)}
 
 
 def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
@@ -38,7 +32,7 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
     Raises:
         FedscopeError: it is another.
     """
-    recorded, path = data.get("file_sha256"), _path(data.get("name", ""))
+    recorded, path = data.get("file_sha256"), path_of(data.get("name", ""))
     if recorded is None or path is None or not path.is_file():
         return
     found = sha256_of(path)
@@ -49,5 +43,6 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
         )
 
 
-def _path(name: str) -> Path | None:
-    return Path(name.removeprefix(_FILE)).expanduser() if name.startswith(_FILE) else None
+def path_of(name: str) -> Path | None:
+    """Where the file of ``npz:PATH`` lies; None of other names."""
+    return expanded(name.removeprefix(_FILE)) if name.startswith(_FILE) else None

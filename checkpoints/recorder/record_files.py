@@ -33,7 +33,9 @@ def record_files(
     architecture: Architecture | None = None,
     samples: Any = None,
     model: str | None = None,
-    data: str | None = None,
+    data: Any = None,
+    standardise: bool | None = None,
+    named: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -48,7 +50,8 @@ def record_files(
     Args:
         architecture: what the models should look like.
         samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
-        model, data: the names that ``run.json`` says.
+        model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
+        named: its method, seed and settings, as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -106,9 +109,10 @@ def record_files(
                 before = end
                 continue
             if recorder is None:  # now that a round is known to be whole, what --force replaces may go
-                about = {"imported": imported(files), "rounds": len(files.rounds)}
-                names = {"model": model, "data": data}
-                recorder = _FileRecorder(out, architecture, **names, about=about, force=force, resume=torn is not None)
+                about = {"imported": imported(files), "rounds": len(files.rounds), **(named or {})}
+                given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
+                resume = torn is not None
+                recorder = _FileRecorder(out, architecture, given, about=about, force=force, resume=resume)
                 stack.enter_context(recorder)
             # of a mean that was just made there is nothing to find out
             recorder._looks = own.global_ is not None
@@ -198,16 +202,18 @@ class _FileRecorder(Recorder):
         self,
         path: Path,
         architecture: Architecture | None,
+        named: Mapping[str, Any],
         *,
-        model: str | None,
-        data: str | None,
         about: Mapping[str, Any],
         force: bool,
         resume: bool,
     ) -> None:
-        super().__init__(path, model=model, data=data, source=SOURCE, force=force, resume=resume)
+        super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
         self._about |= about
+
+    def _line(self) -> str:
+        return ""  # the command says what can be asked next
 
     def _tell(self, what: str, sentence: str) -> None:
         if what == "lost":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +22,13 @@ from ..run_folders import fill_run, lock_for_new_run
 from ..run_identity import drawn_identity
 from ..run_writer import RunWriter
 from ..runs import Run
+from ..visible_text import visible
 from ..weights import Layout
 from .given_models import GivenModel, architecture, difference, given_model, numbers_of
 from .keeping import Keeping
-from .named_data import named_data, refuse_changed
+from .kept_data import given_data, is_own_code
+from .named_data import refuse_changed
+from .named_method import named_method
 from .round_image import round_image
 from .server_check import Rule, ServerCheck, ServerStep
 
@@ -44,11 +48,22 @@ class Recorder:
         model: the architecture, so that questions need no ``--model``: a name (``cnn``, ``module:factory``), or a class
             or function without arguments that makes a module, from a file that can be imported. Or a module. The names
             of models that are given as arrays without are those of the module.
-        data: the data set's name (``digits``, ``npz:PATH``, ``module:factory``), so that questions need no ``--data``.
-            Of an ``npz`` that is there the run keeps the absolute path and a checksum, and questions refuse another.
+        data: what models are measured on, so that questions need no ``--data``: arrays, which the run keeps, ``(x, y)``
+            of the test samples, ``((x_train, y_train), (x_test, y_test))`` or a dictionary of the four, each in the
+            shape and scale that the network takes; a ``Dataset`` or ``DataLoader`` in place of each pair. Or a name:
+            ``npz:PATH``, whose absolute path and checksum the run keeps, a set that fedscope knows (``digits``),
+            ``module:factory``.
+        standardise: True if the loop standardised its samples by the means and deviations of the training split, and
+            ``data`` are given as they were before. By default your own data are taken as they are, and sets that
+            fedscope knows by name standardised, as ``fedscope train`` takes them; False takes these as they are, too.
+            The first question compares a recorded ``test_error`` with the measured one.
+        keep_data: False keeps the sum of arrays alone, and questions are given the same arrays again.
         source: what trains the run, for sentences.
+        method, seed, settings: under which name ``table`` and ``ls`` have the run, by default ``source``; which draw of
+            it this is; and what else tells it from others, by name, as ``{"lr": 0.1}``. Runs of one method and one
+            data set that differ in their seed alone become one row, mean ± deviation.
         partition: which samples of the training split each client has, by its number; for questions about clients' own
-            data and the training data of all. With ``labels``.
+            data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
         labels: of the training split's samples, whole numbers from 0.
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
@@ -60,7 +75,9 @@ class Recorder:
 
     Raises:
         FedscopeError: something is in the way; another recorder is at work there; a run to go on with that names
-            another model, other data or another partition; ``keep`` or ``sketch`` that are none.
+            another model, other data, another method, seed or settings, or another partition; ``keep`` or ``sketch``
+            that are none; no data, or nothing to standardise them by; labels that are not those of the data; a method,
+            a seed or settings that a run cannot keep.
 
     >>> import tempfile, fedscope, numpy as np
     >>> w = {"w": np.zeros(3, np.float32)}
@@ -80,8 +97,13 @@ class Recorder:
         path: Path | str,
         *,
         model: Any = None,
-        data: str | None = None,
+        data: Any = None,
+        standardise: bool | None = None,
+        keep_data: bool = True,
         source: str = "a loop of its own",
+        method: str | None = None,
+        seed: int | None = None,
+        settings: Mapping[str, Any] | None = None,
         partition: Mapping[int, Any] | None = None,
         labels: Any = None,
         keep: str = "all",
@@ -91,11 +113,14 @@ class Recorder:
     ) -> None:
         # absolute, because the program may change its folder
         self.path = Path(path).absolute()
-        self._source, self._data = source, None if data is None else named_data(data)
+        self._source = source
+        divided = {"rows": partition is not None, "labels": labels is not None}
+        self._data = given_data(self.path, data, standardise, keep=keep_data, **divided)
         self._keeping = Keeping(keep, sketch)
+        self._named = named_method(method, seed, settings)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
-        self._partition = None if partition is None else _partition(partition, labels)
+        self._partition = None if partition is None else _partition(partition, _labels(labels, self._data.labels))
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
         self._layout: Layout | None = None
@@ -219,6 +244,22 @@ class Recorder:
                     self._writer.close()
                 if self._lock is not None:
                     self._lock.release()
+            if self.rounds and (line := self._line()):
+                print(visible(line))
+
+    def _line(self) -> str:
+        """The command that asks of a run that names code of one's own, which no question imports by itself; empty
+        where a run names none."""
+        info = self._writer.run.info if self._writer is not None else {}
+        model, data = info.get("model", ""), info.get("data", {}).get("name", "")
+        if not (":" in model or is_own_code(data)):
+            return ""
+        options = [*(["--model", model] if ":" in model else []), *(["--data", data] if is_own_code(data) else [])]
+        lacking = "".join(f" --{what} NAME" for what, name in (("model", model), ("data", data)) if not name)
+        return (
+            f"fedscope: {self.path} names your own code, which questions run only where you name it: "
+            f"{shlex.join(['fedscope', 'subsets', str(self.path), *options])}{lacking}"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -296,13 +337,23 @@ class Recorder:
             raise FedscopeError(
                 f"{run.path} was trained by fedscope; go on with it: fedscope train --resume {run.path}"
             )
-        has = {"model": run.info.get("model"), "data": run.info.get("data", {}).get("name")}
-        for what, given in (("model", self._model_name), ("data", (self._data or {}).get("name"))):
+        had, data = run.info.get("data", {}), self._data.said
+        has = {"model": run.info.get("model"), "data": had.get("name")}
+        for what, given in (("model", self._model_name), ("data", data.get("name"))):
             if given not in (None, has[what]):
                 was = f"with {what} {has[what]}" if has[what] else f"without {what}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {given}; leave {what}= out to go on with it")
-        if self._data is not None:
-            refuse_changed(run.path, run.info.get("data", {}))
+        for what, told in self._named.items():
+            if told != (recorded := run.info.get(what)):
+                was = f"without {what}" if recorded is None else f"with {what} {recorded!r}"
+                raise FedscopeError(f"{run.path} was recorded {was}, not {told!r}; leave {what}= out to go on with it")
+        if "name" in data:
+            refuse_changed(run.path, had)
+        if data.get("sha256") not in (None, had.get("sha256")):
+            raise FedscopeError(f"{run.path} was recorded with other arrays; leave data= out to go on with it")
+        if data.get("standardise") not in (None, had.get("standardise")):
+            said = f"standardise={had['standardise']}" if "standardise" in had else "no standardise="
+            raise FedscopeError(f"{run.path} was recorded with {said}; leave standardise= out to go on with it")
         if self._partition is not None and not _same(self._partition, run.partition):
             raise FedscopeError(
                 f"{run.path} was recorded with another partition; leave partition= out to go on with it"
@@ -321,9 +372,10 @@ class Recorder:
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
             "identity": self._identity,
             "source": self._source,
+            **self._named,
             "layout": layout.to_json(),
             **({} if self._model_name is None else {"model": self._model_name}),
-            **({} if self._data is None else {"data": self._data}),
+            **({"data": self._data.said} if self._data.said else {}),
             **self._about,
         }
         if self._partition is not None:
@@ -331,7 +383,7 @@ class Recorder:
             info |= {"clients": clients, "classes": classes}
         assert self._lock is not None
         try:
-            fill_run(self.path, info, None, self._partition)
+            fill_run(self.path, info, None, self._partition, self._data.write)
             self._writer = RunWriter(Run.open(self.path), self._lock)
         except BaseException:
             self._lock.release()
@@ -373,6 +425,22 @@ def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
     parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows, default=-1) + 1))
     classes = int(y.max()) + 1
     return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
+
+
+def _labels(given: Any, held: np.ndarray | None) -> Any:
+    """The labels by which a partition counts classes.
+
+    Raises:
+        FedscopeError: others than those of the data.
+    """
+    if given is None or held is None:
+        return held if given is None else given
+    if not np.array_equal(np.asarray(given), held):
+        raise FedscopeError(
+            "labels= are not y_train of data=, in the same order, so that partition= would name other samples; leave "
+            "labels= out, or give the training samples that partition= counts"
+        )
+    return given
 
 
 def _same(one: Partition, other: Partition | None) -> bool:

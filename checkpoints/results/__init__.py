@@ -6,6 +6,7 @@ from .arrays import padded as padded
 from .result import Collection as Collection
 from .result import Result as Result
 from .result import plain as plain
+from .shown import shown as shown
 from .tables import Table as Table
 from .tables import TableResult as TableResult
 from .tables import number as number

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import FedscopeError
 from ..hdf5 import RESULT_AGAIN, Neither, attribute, check_seal, reading, writing
 from ..hdf5_gate import refuse_unstored
+from ..visible_text import visible
 from .result import Result, of_installed
 
 VERSION = 1
@@ -221,11 +222,16 @@ def _read(path: Path, name: str, dataset: Any) -> Variable:
     refuse_unstored(path, dataset)
     try:
         dims = tuple(dimension[0].name.lstrip("/") if len(dimension) else name for dimension in dataset.dims)
-        values = dataset.asstr()[()] if text else dataset[()]
+        values = _shown(dataset.asstr()[()]) if text else dataset[()]
     except (AttributeError, TypeError, UnicodeDecodeError) as error:
         raise _damaged(path, f"{name} cannot be read ({error})") from None
     about = {key: str(attribute(dataset, key)) for key in dataset.attrs if key not in _RESERVED}
     return dims, np.asarray(values), about
+
+
+def _shown(texts: Any) -> np.ndarray:
+    """Texts of a file, which end in sentences, pages and figures."""
+    return np.array([visible(text) for text in np.ravel(texts)], dtype=object).reshape(np.shape(texts))
 
 
 def _attribute(path: Path, file: Any, key: str) -> Any:

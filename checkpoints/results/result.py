@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..errors import FedscopeError
+from ..visible_text import visible
+from .pictures import picture_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +39,12 @@ class Result(ABC):
     drawn: ClassVar[tuple[str, ...]] = ("",)
     paged: ClassVar[tuple[str, ...]] = ()
     attrs: Mapping[str, Any]
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Have every kind's summary say of accepted data that they were, so that none leaves it out."""
+        super().__init_subclass__(**given)
+        if "summary" in cls.__dict__ and not getattr(cls.summary, "__isabstractmethod__", False):
+            cls.summary = _with_accepted(cls.summary)  # type: ignore[method-assign, assignment]
 
     @abstractmethod
     def save(self, base: Path | str) -> list[Path]:
@@ -118,15 +127,26 @@ class Result(ABC):
         """The sentence and the figure, for a notebook."""
         from base64 import b64encode
         from html import escape
-        from io import BytesIO
 
-        said = "".join(f"<p>{escape(line)}</p>" for line in self.summary().splitlines())
+        said = "".join(f"<p>{escape(visible(line))}</p>" for line in self.summary().splitlines())
         drawn = ""
         for figure in self.figures().values():
-            picture = BytesIO()
-            figure.savefig(picture, format="png", dpi=150)
-            drawn += f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">'
+            picture = picture_of(figure, dpi=150)
+            drawn += f'<img src="data:image/png;base64,{b64encode(picture).decode()}">'
         return said + drawn
+
+
+def _with_accepted(summary: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A summary that ends with what was accepted of the data, where it does not say it."""
+
+    @wraps(summary)
+    def said(result: Any) -> str:
+        words, accepted = summary(result), visible(str(dict(result.attrs).get("data_accepted") or ""))
+        if not accepted or accepted in words:
+            return words
+        return f"{words.rstrip()}\ndata accepted (--accept-data): {accepted}" + ("\n" if words.endswith("\n") else "")
+
+    return said
 
 
 R = TypeVar("R", bound=Result)

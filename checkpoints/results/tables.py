@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from ..durable import write_durably
 from ..errors import FedscopeError, listed
 from ..foreign_files import RESULT, read_json, read_text
+from .csv_cells import cell, text_of
 from .result import Result, of_installed
 
 AGAIN = "compute it again with --force"
@@ -63,7 +64,7 @@ class Table:
             values = {}
             for name, reader in self.columns.items():
                 try:
-                    values[name] = reader(row[name])
+                    values[name] = text_of(row[name]) if reader is str else reader(row[name])
                 except (ValueError, KeyError):
                     raise FedscopeError(
                         f"{path} is damaged: {name} in line {line} is {row[name][:40]!r}; {AGAIN}"
@@ -77,12 +78,13 @@ class TableResult(Result):
     empty.
 
     Attributes:
-        format: what the JSON file says that it is; version: of that format.
+        format: what the JSON file says that it is; version: of that format; older: versions that are read, too.
         tables: the CSV files, in the order of :attr:`suffixes`, whose last one is the JSON file.
     """
 
     format: ClassVar[str]
     version: ClassVar[int] = 1
+    older: ClassVar[tuple[int, ...]] = ()
     tables: ClassVar[tuple[Table, ...]]
 
     @abstractmethod
@@ -126,7 +128,7 @@ class TableResult(Result):
                 raise FedscopeError(
                     f"{path} does not exist: a result of {cls.command} is {names} in one folder; {AGAIN}"
                 )
-        head = read_info(paths[-1], cls.format, cls.version, cls.command)
+        head = read_info(paths[-1], cls.format, cls.version, cls.command, cls.older)
         tables = [
             [] if path in absent else table.read(path, cls.command)
             for table, path in zip(cls.tables, paths, strict=False)
@@ -170,14 +172,22 @@ def beside(base: Path, suffix: str) -> Path:
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table, durably: floats as the shortest text that reads back as the same, None as an empty field.
+    """Write a table, durably: floats as the shortest text that reads back as the same, None as an empty field, texts
+    such that no spreadsheet computes them (:func:`.csv_cells.cell`).
 
     NumPy's floats are written as Python's.
     """
     with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows([repr(float(value)) if isinstance(value, float) else value for value in row] for row in rows)
+        writer.writerows(map(_fields, rows))
+
+
+def _fields(row: Sequence[Any]) -> list[Any]:
+    return [
+        cell(value) if isinstance(value, str) else repr(float(value)) if isinstance(value, float) else value
+        for value in row
+    ]
 
 
 def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str, str]]:
@@ -190,7 +200,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
     try:
         if tuple(reader.fieldnames or ()) != tuple(columns):
             raise FedscopeError(
-                f"{path} is not a table of `fedscope {command}`: its columns must be {', '.join(columns)}; {AGAIN}"
+                f"{path} is not a table of `fedscope {command}`: its columns must be {listed(columns)}; {AGAIN}"
             )
         rows = list(reader)
     except csv.Error as error:
@@ -208,8 +218,8 @@ def write_info(path: Path, format_: str, version: int, info: Mapping[str, Any]) 
         temporary.write_text(said + "\n", encoding="utf-8")
 
 
-def read_info(path: Path, format_: str, version: int, command: str) -> Any:
-    """Read what :func:`write_info` wrote.
+def read_info(path: Path, format_: str, version: int, command: str, admitted: tuple[int, ...] = ()) -> Any:
+    """Read what :func:`write_info` wrote, in this version or one of those ``admitted``.
 
     Raises:
         FedscopeError: no JSON, another result's, another version's.
@@ -220,7 +230,7 @@ def read_info(path: Path, format_: str, version: int, command: str) -> Any:
             f'{path} is not a result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
         )
     found = info.get("version")
-    if found != version:
+    if found != version and found not in admitted:
         older = isinstance(found, int) and found < version
         if not isinstance(found, int):
             raise FedscopeError(f"{path} is damaged: its version is {str(found)[:40]!r}; {AGAIN}")

@@ -3,8 +3,6 @@ values, and the right to write a result, one command at a time."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import warnings
@@ -20,10 +18,13 @@ import xxhash
 from ..durable import write_durably
 from ..errors import FedscopeError, FedscopeWarning
 from ..foreign_files import regular
+from ..locks import Held, HeldError, hold
+from ..own_files import open_own, refuse_strange
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
+_WHAT = "the store of an interrupted analysis"
 T = TypeVar("T")
 
 
@@ -63,8 +64,9 @@ class Partial:
         """Take over the finished parts; returns how many bytes of the file are good."""
         if self.path is None:
             return 0
+        refuse_strange(self.path, _WHAT)  # parts will be added to it
         try:
-            content = regular(self.path, "the store of an interrupted analysis").read_bytes()
+            content = self.path.read_bytes()
         except FileNotFoundError:
             return 0
         good = 0
@@ -131,7 +133,8 @@ class Partial:
             return
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a", encoding="utf-8")
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            self._file = os.fdopen(open_own(self.path, _WHAT, flags), "a", encoding="utf-8")
             self._file.truncate(self._whole)
             if not self._whole:
                 self._file.write(self._head + "\n")
@@ -187,7 +190,7 @@ def kept_fingerprint(path: Path) -> dict[str, Any] | None:
     ({'grid': 51}, None)
     """
     try:
-        with regular(path, "the store of an interrupted analysis").open("rb") as file:
+        with regular(path, _WHAT).open("rb") as file:
             head = json.loads(file.readline())
     except (FileNotFoundError, ValueError, RecursionError):
         return None
@@ -266,21 +269,24 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
         FedscopeError: another command writes this result; the folder cannot be written to.
     """
     missing = [folder for folder in partial.parents if not folder.exists()]
-    descriptor = _locked(partial)
+    held = _locked(partial)
     claim = Claim()
     try:
         sweep(files)
         yield claim
         partial.unlink(missing_ok=True)
     except BaseException:
-        if os.fstat(descriptor).st_size == 0 and not claim.saving:
+        nothing = os.fstat(held.descriptor).st_size == 0 and not claim.saving
+        if nothing:
             partial.unlink(missing_ok=True)
+        held.release()
+        if nothing:
             with suppress(OSError):  # another command has begun there
                 for folder in missing:
                     folder.rmdir()
         raise
-    finally:
-        os.close(descriptor)
+    else:
+        held.release()
 
 
 def sweep(files: Sequence[Path]) -> None:
@@ -292,28 +298,17 @@ def sweep(files: Sequence[Path]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _locked(partial: Path) -> int:
-    """The file, opened and locked; of this name still, for whoever had it may have removed it."""
+def _locked(partial: Path) -> Held:
     while True:
         partial.parent.mkdir(parents=True, exist_ok=True)
-        if partial.exists():
-            regular(partial, "the store of an interrupted analysis")
         try:
-            descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            return hold(partial, _WHAT)
         except FileNotFoundError:  # whoever made the folder has removed it
             continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), partial.stat()):
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
+        except HeldError as other:
+            by = f" ({other.by})" if other.remedy else ""
+            remedy = other.remedy or "wait until it ends"
             raise FedscopeError(
-                f"another command is writing {partial.name.removesuffix('.partial')} in {partial.parent}; wait until "
-                "it ends, or give another --out"
+                f"another command{by} is writing {partial.name.removesuffix('.partial')} in {partial.parent}; "
+                f"{remedy}, or give another --out"
             ) from None
-        os.close(descriptor)

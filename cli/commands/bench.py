@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
+
+from ..printing import say_json, say_lines
 
 
 @click.command("bench", epilog="Example:  fedscope bench    Another model:  fedscope bench --model mlp --seconds 1")
@@ -26,4 +27,7 @@ def command(model: str, device: str, folder: Path, seconds: float, as_json: bool
     from ...training import bench
 
     measured = bench(model, device, folder=folder, seconds=seconds)
-    click.echo(json.dumps(plain(measured.findings())) if as_json else measured.summary())
+    if as_json:
+        say_json(plain(measured.findings()))
+        return
+    say_lines(measured.summary())

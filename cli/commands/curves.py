@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from ...checkpoints import FedscopeError
 from ..options import Count, Output, output_options, refuse_given
+from ..printing import say, say_json
 
 #: of the options that all results have, those of figures and of where these lie
 DRAWN = ("out", "width", "title", "redraw")
@@ -35,9 +35,7 @@ DRAWN = ("out", "width", "title", "redraw")
 @click.option(
     "--last",
     type=Count(1),
-    default=10,
-    show_default=True,
-    help="Print mean and deviation over this many last measured rounds.",
+    help="Print mean and deviation over this many last measured rounds.  [default: a tenth of them, 10 at most]",
 )
 @click.option(
     "--smooth", default=0, metavar="ROUNDS", help="Smooth the curves in the figure (Savitzky-Golay) with this window."
@@ -93,17 +91,17 @@ def export(given: Sequence[Path], folder: Path, output: Output, *, following: bo
     look = f"look at them: tensorboard --logdir {folder}"
     if following:
         runs = growing_runs(given)
-        click.echo(f"fedscope: writing {count(runs)} into {folder} as rounds come; {look}; Ctrl-C ends this", err=True)
+        say(f"fedscope: writing {count(runs)} into {folder} as rounds come; {look}; Ctrl-C ends this", err=True)
         with progress("rounds") as report:
             files = follow(runs, folder, force=output.force, report=report)
     else:
         files = export_events(whole_runs(given), folder, force=output.force)
     if output.as_json:
-        click.echo(json.dumps({"files": [str(path) for path in files]}))
+        say_json({"files": [str(path) for path in files]})
         return
-    click.echo(f"{count(files)} as TensorBoard's event files; {look}")
+    say(f"{count(files)} as TensorBoard's event files; {look}")
     for path in files:
-        click.echo(f"  {path}")
+        say(f"  {path}")
 
 
 def count(runs: Sized) -> str:

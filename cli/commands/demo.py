@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from ..printing import say
+
 #: every step is a command that the user could have given; {out} is the demo's folder
 STEPS: tuple[tuple[str, ...], ...] = (
     ("curves", "{out}/fma", "{out}/ima", "--out", "{out}/curves"),
@@ -47,7 +49,7 @@ def command(out: Path, force: bool) -> None:
         elif _unfinished(run):
             _do(["train", "--resume", str(run)])
         else:
-            click.echo(f"{run} is trained already (--force trains it again)")
+            say(f"{run} is trained already (--force trains it again)")
     for step in STEPS:
         _do([word.format(out=out) for word in step] + (["--force"] if force else []))
 
@@ -65,5 +67,6 @@ def _do(words: Sequence[str]) -> None:
 
     from ..main import fedscope
 
-    click.echo(f"\n$ fedscope {shlex.join(words)}")
+    say("")
+    say(f"$ fedscope {shlex.join(words)}")
     fedscope.main(list(words), prog_name="fedscope", standalone_mode=False)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ..printing import say
+
 
 @click.command(
     "export",
@@ -40,8 +42,8 @@ def command(what: str, file: Path, force: bool) -> None:
         values = "loss" if isnan(plane.error).all() else "loss and accuracy"
         guessed = 0.0 if plane.computed is None else 100 * float(mean(~plane.computed))
         share = f", {guessed:.0f} % of them interpolated" if guessed else ""
-        click.echo(f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}{share}")
+        say(f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}{share}")
         return
     model = load_model(what)
     write_file(file, model.weights)
-    click.echo(f"{file}: {model.label}, {model.weights.layout.size:,} parameters")
+    say(f"{file}: {model.label}, {model.weights.layout.size:,} parameters")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..options import Output, output_options, surface_options
+from ..options import Count, Output, output_options, surface_options
+from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
-_OF_MODELS = ("start", "global_", "samples", "model", "data")
-_COLOURS = ("cmap", "loss_limits", "error_limits")
+_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed")
+_COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
 
@@ -43,6 +44,14 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 @click.option("--model", metavar="NAME", help="Models: their architecture, stored in the run: mlp, or module:factory.")
 @click.option(
     "--data", metavar="NAME", help="Models: the data to measure them on, stored in the run: digits, npz:PATH, ..."
+)
+@click.option("--method", metavar="NAME", help="Models: what ls and table call the run.  [default: fedscope import]")
+@click.option("--seed", type=Count(0), help="Models: the seed that they were trained with, stored in the run.")
+@click.option(
+    "--standardise/--no-standardise",
+    default=None,
+    help="Models: whether they were trained on samples standardised by the training split, where --data are not "
+    "(default: a set that fedscope knows by name is, your own data are not).",
 )
 @click.option(
     "--split",
@@ -123,9 +132,11 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...checkpoints.metrics import read_table
+    from ...checkpoints.recorder.kept_data import is_own_code
     from ...checkpoints.recorder.recorder import described
     from ...questions.import_models import import_models
     from ..progress import progress
+    from ..streams import printed
 
     if output.out is None:
         raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
@@ -135,19 +146,24 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
-    if output.as_json:
-        said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
-        click.echo(json.dumps({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None}))
-        return
-    click.echo(
-        f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
-        f"{f'; {server}' if server else ''}"
-    )
-    given = "".join(
-        f" --{name} NAME" for name, known in (("model", "model" in run.info), ("data", "data" in run.info)) if not known
-    )
-    if min(map(len, cohorts)) > 1:
-        click.echo(f"  fedscope subsets {run.path}{given}\n  fedscope plane {run.path}@1 --clients{given}")
+    with printed(f"the run {run.path} is whole"):
+        if output.as_json:
+            said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
+            say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})
+            return
+        say(
+            f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
+            f"{f'; {server}' if server else ''}"
+        )
+        named = {"model": run.info.get("model", ""), "data": run.info.get("data", {}).get("name", "")}
+        own = {"model": ":" in named["model"], "data": is_own_code(named["data"])}
+        # a run's file never says what code is run
+        given = "".join(
+            f" --{name} {shlex.quote(value or 'NAME')}" for name, value in named.items() if own[name] or not value
+        )
+        if min(map(len, cohorts)) > 1:
+            say(f"  fedscope subsets {run.path}{given}")
+            say(f"  fedscope plane {run.path}@1 --clients{given}")
 
 
 def _spoken(cohorts: Sequence[Sequence[int]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from math import isnan
 from pathlib import Path
@@ -10,15 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, size_of
+from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.errors import spans
 from ...checkpoints.metrics import read_table
+from ...checkpoints.recorded_error import NAME, kept_outcomes
 from ...checkpoints.recorder.recorder import described
+from ...checkpoints.visible_text import brief
+from ...training.run_names import both_seeds, settings_of, title_of
+from ..printing import say, say_json
 from ..progress import progress
 
 if TYPE_CHECKING:
     from ...checkpoints import Round
     from ...training.run_checks import Soundness
+
+#: characters of what is printed of a run: of its path and of what is wrong with it, and of all else that it says
+LONGEST, LONG = 4096, 500
 
 
 @click.command("ls", epilog="Example:  fedscope ls runs/ima")
@@ -36,25 +42,30 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
     if path is not None and (path / "run.json").is_file():
         holdings = describe(Run.open(path))
         if as_json:
-            click.echo(json.dumps(holdings))
+            say_json(holdings)
             return
         for name, value in holdings.items():
-            click.echo(f"{name:<14}{value}")
+            say(f"{name:<14}{_cell(name, value)}")
         return
     folder = path or Path()
     _refuse_no_folder(folder)
     rows = [listed(run) for run in find_runs(folder)]
     if as_json:
-        click.echo(json.dumps(rows))
+        say_json(rows)
     elif not rows:
-        click.echo(f"no runs below {folder.resolve()}; train one: fedscope train")
+        say(f"no runs below {real_path(folder)}; train one: fedscope train")
     else:
         columns = ("run", "method", "data", "rounds", "seed", "lr", "test error", "size", "created")
         shown = [{**row, "created": row["created"][:16].replace("T", " ")} for row in rows]
-        table = [columns, *(tuple(str(row[column]) for column in columns) for row in shown)]
+        table = [columns, *(tuple(_cell(column, row[column]) for column in columns) for row in shown)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for line in table:
-            click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+            say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(column: str, value: object) -> str:
+    """What a run says of itself, as far as it is no longer than such words are."""
+    return brief(value, LONGEST if column in ("run", "method") else LONG)
 
 
 def listed(run: Run) -> dict[str, Any]:
@@ -71,19 +82,17 @@ def row_of(run: Run) -> dict[str, Any]:
     config = run.config or {}
     last = run.rounds[-1] if run.rounds else 0
     planned = run.planned if not run.is_foreign or last < (run.planned or 0) else None
-    methods = [config.get(section, {}).get("method") for section in ("client", "server", "average")]
-    plain_ones = ("sgd", "fma", "none")  # as in Config.title, without reading the methods' files
-    special = dict.fromkeys(method for method in methods if method and method not in plain_ones)
+    settings, seed = settings_of(run), both_seeds(run)[0]
     return {
         "run": str(run.path),
-        "method": "-".join(special) or (methods[0] and "fma") or run.info.get("source", "-"),
+        "method": title_of(run),
         "data": run.info.get("data", {}).get("name", "-"),
-        "partition": config.get("data", {}).get("partition", "-"),
+        "partition": settings.get("data.partition", "-"),
         "clients": run.info.get("clients", "-"),
         "model": f"{config.get('model', {}).get('name') or run.info.get('model', '-')}, {run.layout.size:,} parameters",
         "rounds": f"{last} of {planned}" if planned else f"{last}",
-        "seed": config.get("run", {}).get("seed", "-"),
-        "lr": config.get("client", {}).get("lr", "-"),
+        "seed": "-" if seed is None else seed,
+        "lr": settings.get("client.lr", settings.get("lr", "-")),
         "test error": last_error(run),
         "size": f"{size_of(run) / 1e6:.1f} MB",
         "created": str(run.info.get("created", "-")),
@@ -153,7 +162,7 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
 
     runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:
-        raise FedscopeError(f"there are no runs below {', '.join(map(str, paths)) or Path().resolve()}; give a run")
+        raise FedscopeError(f"there are no runs below {', '.join(map(str, paths)) or real_path(Path())}; give a run")
     broken, rows = [], []
     for run in runs:
         with progress(f"checking {run}") as report:
@@ -162,9 +171,10 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
             broken.append(run)
         rows.append(checked_row(run, found))
         if not as_json:
-            click.echo("\n".join(checked_lines(run, found)))
+            for line in checked_lines(run, found):
+                say(line)
     if as_json:
-        click.echo(json.dumps(rows))
+        say_json(rows)
     if broken:
         which = f"{broken[0]} is" if len(runs) == 1 else f"{len(broken)} of {len(runs)} runs are"
         raise FedscopeError(
@@ -188,13 +198,15 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
     rounds = f"{found.rounds} round{'s' if found.rounds != 1 else ''}"
     if not found.faults:
         yield f"{run}  sound: {rounds}, {words_of(found)}{f'; but {found.torn}' if found.torn else ''}"
-        return
-    count = len(found.faults)
-    yield f"{run}  damaged: {rounds}, {words_of(found)}, {count} fault{'s' if count != 1 else ''}"
-    for file, what in found.faults:
-        yield f"  {file}: {what}"
-    if found.torn:
-        yield f"  {found.torn}"
+    else:
+        count = len(found.faults)
+        yield f"{run}  damaged: {rounds}, {words_of(found)}, {count} fault{'s' if count != 1 else ''}"
+        for file, what in found.faults:
+            yield f"  {file}: {what}"
+        if found.torn:
+            yield f"  {found.torn}"
+    for outcome in kept_outcomes(run).values():
+        yield f"  {NAME}: {outcome.sentence()}" + (f": {outcome.explained}" if outcome.explained else "")
 
 
 def words_of(found: Soundness) -> str:
@@ -217,6 +229,10 @@ def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
         "without checksums": list(found.without),
         **({"torn": found.torn} if found.torn else {}),
         "faults": [{"file": file, "what": what} for file, what in found.faults],
+        "recorded errors": [
+            {"sentence": one.sentence(), "differs": one.differs, "explained": one.explained}
+            for one in kept_outcomes(run).values()
+        ],
     }
 
 

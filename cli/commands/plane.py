@@ -87,6 +87,7 @@ def command(
     blocks: int,
     block: tuple[int, int, int, Path] | None,
     cmap: str,
+    colour_scale: str,
     loss_limits: tuple[float, float] | None,
     error_limits: tuple[float, float] | None,
     scale: str,
@@ -105,7 +106,7 @@ def command(
     from ...questions.plane import plane
     from ..answering import answer
 
-    colours = Colours(cmap, loss_limits, error_limits)
+    colours = Colours(cmap, loss_limits, error_limits, colour_scale)
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own

@@ -23,7 +23,7 @@ from ..options import Output, source_options, undrawn_options
     multiple=True,
     required=True,
     metavar="NAME",
-    help="A server method; repeatable, one row each.",
+    help="A server method, fedsa (or fedpake) for one; repeatable, one row each.",
 )
 @click.option(
     "--set",

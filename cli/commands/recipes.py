@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ..printing import say, say_json, say_lines
 
 if TYPE_CHECKING:
     from ...training.recipe_files import Recipe
@@ -22,24 +23,26 @@ if TYPE_CHECKING:
 def command(name: str | None, as_json: bool) -> None:
     """The papers' set-ups: what each shows, and what was published.
 
-    Without a name, all are listed; PAPER lists those of one paper. PAPER/NAME shows one in full: its settings, what is
-    varied, the numbers that the paper prints, and what the paper leaves open.
+    Without a name, all are listed; PAPER lists those of one paper (ima, wima, fedsa or fedpake, fedswa). PAPER/NAME
+    shows one in full: its settings, what is varied, the numbers that the paper prints, and what the paper leaves open.
     """
     from ...training import recipe, recipe_names
+    from ...training.recipe_files import paper_of
 
+    name = paper_of(name) if name else None
     papers = {known.partition("/")[0] for known in recipe_names()}
     if name and name not in papers:
         _show(recipe(name), as_json)
         return
     listed = [recipe(known) for known in recipe_names() if not name or known.startswith(f"{name}/")]
     if as_json:
-        click.echo(json.dumps([{"name": one.name, "shows": one.shows, "published": _cells(one)} for one in listed]))
+        say_json([{"name": one.name, "shows": one.shows, "published": _cells(one)} for one in listed])
         return
     wide = max(len(one.name) for one in listed)
     for one in listed:
         first = [cell for cell in one.published if cell.row == one.published[0].row]
         numbers = f"  ({first[0].row}: {' / '.join(f'{cell.value:g}' for cell in first)})" if first else ""
-        click.echo(f"{one.name:<{wide}}  {one.shows}{numbers}")
+        say(f"{one.name:<{wide}}  {one.shows}{numbers}")
 
 
 def _show(one: Recipe, as_json: bool) -> None:
@@ -48,41 +51,41 @@ def _show(one: Recipe, as_json: bool) -> None:
     if as_json:
         about: dict[str, Any] = {"name": one.name, "shows": one.shows, "settings": tables, "for": one.by_method}
         about |= {"axes": one.axes, "grid": one.grid, "measure": one.measure, "published": _cells(one)}
-        click.echo(json.dumps({**about, "chosen": one.chosen, "then": one.then}))
+        say_json({**about, "chosen": one.chosen, "ours": one.ours, "then": one.then})
         return
-    click.echo(f"{one.name}: {one.shows}")
+    say(f"{one.name}: {one.shows}")
     for section, table in tables.items():
-        click.echo(f"  {section:<9}" + ", ".join(f"{key} = {value}" for key, value in table.items()))
+        say(f"  {section:<9}" + ", ".join(f"{key} = {value}" for key, value in table.items()))
     for method, sections in one.by_method.items():
         said = [f"{section}.{key} = {value}" for section, table in sections.items() for key, value in table.items()]
-        click.echo(f"  with {method}: {', '.join(said)}")
+        say(f"  with {method}: {', '.join(said)}")
     for axis in one.axes:
         _paragraph("varied: " + "; ".join(_cell(cell) for cell in axis))
     for method, keys in one.grid.items():
         varied = " ".join(f"{key}={','.join(map(str, values))}" for key, values in keys.items())
         best = " ".join(f"--best-of {key}" for key in keys)
-        click.echo(f"  the paper takes the best of: fedscope sweep --recipe {one.name} method={method} {varied}")
-        click.echo(f"    then: fedscope table SWEEP {best}")
+        say(f"  the paper takes the best of: fedscope sweep --recipe {one.name} method={method} {varied}")
+        say(f"    then: fedscope table SWEEP {best}")
     if one.published:
-        click.echo(f"  published, {one.measure}:")
+        say(f"  published, {one.measure}:")
         rows: dict[str, list[str]] = {}
         for cell in one.published:
             number = f"{cell.value:g}" + (f" ± {cell.deviation:g}" if cell.deviation is not None else "")
             rows.setdefault(cell.row, []).append(f"{cell.column} {number}".strip())
         wide = max(map(len, rows))
         for row, cells in rows.items():
-            click.echo(f"    {row:<{wide}}  {' · '.join(cells)}")
+            say(f"    {row:<{wide}}  {' · '.join(cells)}")
     for text in one.chosen:
         _paragraph(f"chosen here: {text}")
-    click.echo(f"  train it: fedscope train --recipe {one.name}")
+    say(f"  train it: fedscope train --recipe {one.name}")
     if one.axes:
-        click.echo(f"  all of it: fedscope sweep --recipe {one.name}")
+        say(f"  all of it: fedscope sweep --recipe {one.name}")
     for text in one.then:
-        click.echo(f"  then: {text}")
+        say(f"  then: {text}")
 
 
 def _paragraph(text: str) -> None:
-    click.echo(textwrap.fill(text, 116, initial_indent="  ", subsequent_indent="    "))
+    say_lines(textwrap.fill(text, 116, initial_indent="  ", subsequent_indent="    "))
 
 
 def _cell(cell: Any) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ...checkpoints import FedscopeError
-from ..options import Base, Count
+from ..options import Base, Count, accept_data_option, colour_scale_option, refuse_given, standardise_option
+from ..printing import say, say_json
 
 
 @click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
@@ -30,6 +32,11 @@ from ..options import Base, Count
     metavar="N",
     help="With --compute: measure on a seeded, stratified subset of N samples. The figures say so.",
 )
+@click.option("--data", metavar="NAME", help="With --compute: data to measure on, where a run names code of your own.")
+@click.option("--model", metavar="NAME", help="With --compute: the architecture, where a run names code of your own.")
+@standardise_option
+@accept_data_option
+@colour_scale_option
 @click.option("--force", is_flag=True, help="Replace an existing file that is not a report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
@@ -39,8 +46,10 @@ def command(
     results: tuple[Path, ...],
     compute: bool,
     limit: int | None,
+    colour_scale: str,
     force: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Write one HTML page on runs that a co-author can open: whether the runs are sound, and all their results.
 
@@ -49,52 +58,68 @@ def command(
     """
     from ...reporting.report import refuse_other_file
     from ...reporting.report import report as make
+    from ..answering import refuse_linked_figures
     from ..progress import progress
 
     path = Path(f"{out or Path(runs[0]) / 'figures' / 'report'}.html")
+    refuse_linked_figures(path.parent, out)
     refuse_other_file(path, force)
+    asked = {
+        name: value for name, value in given.items() if value is not None and (name, value) != ("accept_data", False)
+    }
     if compute:
         for run in runs:
-            _answered(run, results, limit)
+            _answered(run, results, limit, asked)
     elif limit is not None:
         raise FedscopeError(f"--limit {limit} limits what --compute measures; add --compute, or leave --limit out")
+    else:
+        refuse_given(tuple(given), "is for what --compute measures; add --compute, or leave it out")
     with progress("report") as told:
-        made = make(list(runs), title=title, results=results, progress=lambda what, done, of: told(done, of))
+        made = make(
+            list(runs),
+            title=title,
+            results=results,
+            colour_scale=colour_scale,
+            progress=lambda what, done, of: told(done, of),
+        )
     made.save(path, force=force)
     if as_json:
         said = {"results": made.results, "faults": made.faults, "broken": dict(made.broken), "files": [str(path)]}
-        click.echo(json.dumps(said))
+        say_json(said)
         return
     shown = "1 result" if made.results == 1 else f"{made.results} results"
-    click.echo(f"{path}: {shown}{'' if made.broken else ', sound'}")
+    say(f"{path}: {shown}{'' if made.broken else ', sound'}")
     for name, why in made.broken.items():
-        click.echo(f"  {name} is not sound: {why.removeprefix('No: ')}")
+        say(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
-def _answered(path: Path, results: Sequence[Path], limit: int | None) -> None:
+def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
     """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
     from ...asking.given_runs import open_run
+    from ...asking.named_code import NamedCodeError
     from ...reporting.kinds import beside
     from ...reporting.lacking import FEWER, LONG, lacking, seconds
     from ..answering import obtain
     from ..options import Output
 
     run = open_run(path, "")
-    asked, refused = lacking(run, beside(run, results), limit)
+    asked, refused = lacking(run, beside(run, results), limit, given)
     for words, why in refused.items():
-        click.echo(f"fedscope: not asked: fedscope {words}: {why}", err=True)
+        say(f"fedscope: not asked: fedscope {words}: {why}", err=True)
     if not asked:
         return
-    took, less = seconds(run, asked, limit, FEWER)
+    took, less = seconds(run, asked, limit, FEWER, given=given)
     hint = f"; --limit {FEWER} takes about {_spoken(less)}" if limit is None and took > max(LONG, 2 * less) else ""
     number = f"{len(asked)} question{'s' if len(asked) > 1 else ''}"
-    click.echo(f"{run.name}: {number}, about {_spoken(took)}{hint}", err=True)
+    say(f"{run.name}: {number}, about {_spoken(took)}{hint}", err=True)
     for one in asked:
-        click.echo(f"$ fedscope {one.words}", err=True)
+        say(f"$ fedscope {one.words}", err=True)
         try:
             obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
+        except NamedCodeError as error:
+            say(f"fedscope: not answered: {error.as_command(shlex.split(one.words))}", err=True)
         except FedscopeError as error:
-            click.echo(f"fedscope: not answered: {error}", err=True)
+            say(f"fedscope: not answered: {error}", err=True)
 
 
 def _spoken(seconds: float) -> str:

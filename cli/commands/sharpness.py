@@ -38,6 +38,7 @@ from ..options import Count, Output, output_options, rounds_option, source_optio
     metavar="STEPS",
     help="Also the spectral density, in this many steps, such as 64; needs pip install 'fedscope[hessian]'.",
 )
+@click.option("--frozen", is_flag=True, help="Count frozen parameters, too; by default only trained ones.")
 @click.option("--no-hessian", is_flag=True, help="Only rises of the loss: no eigenvalues, trace or density.")
 @source_options("train", files=True)
 @output_options

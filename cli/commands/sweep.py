@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -11,7 +10,9 @@ from typing import Any
 
 import click
 
+from ...checkpoints.errors import listed
 from ..options import Share, launcher_options
+from ..printing import say, say_json
 from ..progress import progress
 
 
@@ -120,33 +121,29 @@ def command(
             raise placed(error, Path(files[0]), stored) if files else error from None
         out = out or Path("sweeps") / (recipe or _name(files, keys))
     if seeds and seeds.strip().isdecimal() and int(seeds) > 1:
-        click.echo(
-            f"fedscope: --seeds {int(seeds)} is one seed; {int(seeds)} of them are 0..{int(seeds) - 1}", err=True
-        )
+        say(f"fedscope: --seeds {int(seeds)} is one seed; {int(seeds)} of them are 0..{int(seeds) - 1}", err=True)
     for note in plan.notes:
-        click.echo(f"fedscope: {note}", err=True)
+        say(f"fedscope: {note}", err=True)
     if dry_run:
         _dry(plan, out, Path(files[0]) if files else None, as_json)
         return
-    click.echo(f"{out}: {_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')} in all", err=True)
+    say(f"{out}: {_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')} in all", err=True)
     with progress(str(out)) as report:
         try:
             done = train_plan(plan, out, _Watcher(report, len(plan.runs)), by)
         except KeyboardInterrupt:
             more = shlex.join(["--launcher", launcher, *(word for text in job for word in ("--job", text))])
             where = f"{out} {more}" if by is not None else f"{out}"
-            click.echo(f"fedscope: go on with: fedscope sweep --resume {where}", err=True)
+            say(f"fedscope: go on with: fedscope sweep --resume {where}", err=True)
             raise
     complete, failures = done.runs, done.failures
     if as_json:
         said = {"sweep": str(out), "complete": [run.name for run in complete], "failed": dict(failures)}
-        click.echo(json.dumps({**said, "missing": list(done.missing)}))
+        say_json({**said, "missing": list(done.missing)})
     else:
-        click.echo(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
+        say(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
     if failures:
-        raise FedscopeError(
-            f"{len(failures)} of {len(plan.runs)} runs failed: {', '.join(failures)}; see {out / 'logs'}"
-        )
+        raise FedscopeError(f"{len(failures)} of {len(plan.runs)} runs failed: {listed(failures)}; see {out / 'logs'}")
 
 
 class _Watcher:
@@ -167,11 +164,11 @@ class _Watcher:
         """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
         self._done += 1
         state = "complete" if failure is None else f"failed: {failure}"
-        click.echo(f"[{self._done}/{self._count}] {name}: {state}", err=True)
+        say(f"[{self._done}/{self._count}] {name}: {state}", err=True)
 
     def note(self, sentence: str) -> None:
         """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
-        click.echo(f"fedscope: {sentence}", err=True)
+        say(f"fedscope: {sentence}", err=True)
 
 
 def _counted(count: int, what: str) -> str:
@@ -198,14 +195,14 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     commands = [shlex.join(["fedscope", *words]) for words in commands_of(plan, out, there, given)]
     if not as_json:
         for text in commands:
-            click.echo(text)
+            say(text)
     with progress("trying a few steps of each kind") as report:
         guess = estimate(plan, there, report)
     if as_json:
         said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
-        click.echo(json.dumps({**said, "seconds": guess.seconds, "bytes": guess.bytes}))
+        say_json({**said, "seconds": guess.seconds, "bytes": guess.bytes})
         return
-    click.echo(
+    say(
         f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}: about {spoken(guess.seconds)} on this "
         f"machine, from a few steps of each kind, and up to {spoken_size(guess.bytes)} on the disk"
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..options import Base, Count, Share
+from ..printing import say, say_json, say_lines
 
 
 @click.command(
@@ -39,7 +39,9 @@ from ..options import Base, Count, Share
     "--of", default="deployed", metavar="MODEL", help="Which model: deployed, global, averaged, or both side by side."
 )
 @click.option(
-    "--last", type=Count(1), default=10, show_default=True, help="Take the mean over this many last measured rounds."
+    "--last",
+    type=Count(1),
+    help="Take the mean over this many last measured rounds.  [default: a tenth of each run's, 10 at most]",
 )
 @click.option(
     "--target",
@@ -70,17 +72,17 @@ def command(
     if as_json:
         from ...checkpoints.results import plain
 
-        click.echo(json.dumps({**plain(found.findings()), "files": [str(path) for path in written]}))
+        say_json({**plain(found.findings()), "files": [str(path) for path in written]})
         return
     if commands:
         for row, own in found.commands.items():
-            click.echo(f"# {row}")
+            say(f"# {row}")
             for text in own:
-                click.echo(text)
+                say(text)
         return
-    click.echo(found.text(form))
+    say_lines(found.text(form))
     for path in written:
-        click.echo(f"  {path}")
+        say(f"  {path}")
 
 
 def _written(found: Any, base: Path, force: bool) -> list[Path]:

@@ -46,7 +46,9 @@ def command(run: Path, source: Source, output: Output, **settings: Any) -> None:
     Lemma 1: averaging weights equals averaging outputs up to O(Δ²), where Δ is the clients' greatest distance from
     their mean. It is tested over rounds, and on one round's clients drawn towards their mean.
 
-    Theorem 2: a client's variance follows the MMD between its data and all clients' data, in the neural tangent kernel.
+    Theorem 2: a client's variance is n_k/(2 λ_k) MMD² + λ_D − n_k/(2 λ_k) β_D (equation 3) in the neural tangent
+    kernel, MMD that between its data and all clients' data. The paper reads this as MMD² alone. Both are compared with
+    the variance.
 
     --split applies to Lemma 1; the kernel always uses the training data. --seed draws the subsets and the projection.
     """

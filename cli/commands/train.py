@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from ..options import Share
+from ..printing import say, say_json, say_lines
 
 #: what ``run.engine`` takes
 ENGINES = ("auto", "threads", "device", "cohort")
@@ -57,7 +57,9 @@ def _flags(function: Any) -> Any:
     epilog="Example:  fedscope train --method ima --rounds 60 --out runs/ima --set average.window=5",
 )
 @click.argument("config", required=False, type=click.Path(path_type=Path))
-@click.option("--method", metavar="NAME", help="A published method: fma, ima (default), ...")
+@click.option(
+    "--method", metavar="NAME", help="A published method: ima (default), fma (or fedavg), fedsa (or fedpake), ..."
+)
 @_flags
 @click.option(
     "--recipe", metavar="PAPER/NAME", help="A paper's set-up, without the method; fedscope recipes lists them."
@@ -166,7 +168,7 @@ def command(
     except FedscopeError as error:
         raise placed(error, config, stored) if config else error from None
     if note := setup.note(setup.notes(resolved, method, *flags_given)):
-        click.echo(f"fedscope: {note}", err=True)
+        say(f"fedscope: {note}", err=True)
     if download:
         fetch(resolved.data.name)
     out = out or Path("runs") / (recipe or "") / (method or resolved.title())
@@ -184,7 +186,7 @@ def _branched(
     address: str, method: str | None, changes: dict[str, dict[str, Any]], out: Path | None, how: dict[str, Any]
 ) -> Any:
     """A run that goes on from a round of another one."""
-    from ...checkpoints import FedscopeError, Run, parse_address
+    from ...checkpoints import FedscopeError, Run, parse_address, real_path
     from ...training import branch, branch_notes, branched_config
     from ..progress import TrainingWatcher
 
@@ -194,10 +196,10 @@ def _branched(
     run = Run.open(found.path)
     number = run.round(found.round).number
     config = branched_config(run, number, changes)
-    beside = run.path.parent if run.path.name not in ("", "..") else run.path.resolve().parent
+    beside = run.path.parent if run.path.name not in ("", "..") else real_path(run.path).parent
     target = out or beside / f"{method or config.title()}-from-{run.name}-{number}"
     for note in branch_notes(run, number, config):
-        click.echo(f"fedscope: {note}", err=True)
+        say(f"fedscope: {note}", err=True)
     with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target):
         return branch(run, number, changes, target, watcher=watcher, **how)
 
@@ -209,7 +211,7 @@ def _resumable(path: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if (path / "run.json").exists():
-            click.echo(f"fedscope: go on with: fedscope train --resume {path}", err=True)
+            say(f"fedscope: go on with: fedscope train --resume {path}", err=True)
         raise
 
 
@@ -236,7 +238,7 @@ def _profiled(profile: Any, path: Path | None) -> Iterator[None]:
             try:
                 profile.save(path)
             except FedscopeError as error:  # what ended the training is what is said at the end
-                click.echo(f"fedscope: {error}", err=True)
+                say(f"fedscope: {error}", err=True)
         raise
     if profile is not None:
         profile.save(path)
@@ -247,6 +249,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
 
     from ...checkpoints.results import plain
     from ...training import Curves
+    from ..streams import printed
 
     measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
@@ -254,10 +257,12 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     mean, deviation, count = measured.tail(name)
     last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
+    whole = printed(f"the run {run.path} is whole, with {last} of {of} rounds")
     if as_json:
         said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         said |= {"profile": profile.findings()} if profile is not None else {}
-        click.echo(json.dumps(plain(said)))
+        with whole:
+            say_json(plain(said))
         return
     which = "averaged" if "averaged" in run.round(last).models else "global"
     if without:
@@ -267,6 +272,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
     rounds = "round" if so_far == "1" else "rounds"
-    click.echo(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
-    if profile is not None:
-        click.echo(profile.summary())
+    with whole:
+        say(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
+        if profile is not None:
+            say_lines(profile.summary())

@@ -21,6 +21,7 @@ from ...landscape.drawing.paper import (
     measured_on,
     paper_style,
     shortened,
+    word_of,
 )
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import crosses, even, label_ends, label_points
@@ -269,7 +270,7 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("
     attrs: Mapping[str, Any] = results[0].attrs
     where = "outputs" if results[0].layer in ("", OUTPUT) else f"layer {results[0].layer}"
     batches = int(attrs.get("batches", 1))
-    parts = [f"{attrs.get('estimator', '')} linear CKA of {where}".strip()]
+    parts = [f"{word_of(attrs, 'estimator')} linear CKA of {where}".strip()]
     if "rounds" in drawn and batches > 1:
         parts.append(f"bars: standard error over {batches} minibatches")
     if "rounds" in drawn and len(results) > 1:

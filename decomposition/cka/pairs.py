@@ -191,7 +191,7 @@ def _positions(learnt: Task, y: Tensor, most: int, seed: int) -> Tensor | None:
     """Which positions of a minibatch's sequences are its samples, at most so many; None where samples are."""
     if not isinstance(learnt, Sequences):
         return None
-    count = learnt.count(y)
+    count = int(learnt.count(y))
     drawn = np.random.default_rng([seed, count]).permutation(count)[:most]
     return torch.from_numpy(np.sort(drawn))
 

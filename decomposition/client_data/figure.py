@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.visible_text import visible
 from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import even
@@ -110,7 +111,7 @@ def _remark(result: ClientData, shown: int) -> str:
         parts.append(f"{shown} of {clients:,} clients, evenly over their ids")
     if result.test.any():
         parts.append("without the clients' own test parts")
-    parts.append(result.title)
+    parts.append(shortened(result.title, 60))
     return "; ".join(parts)
 
 
@@ -150,7 +151,7 @@ def _draw_texts(result: ClientData, width: float, title: str | None) -> Figure:
             down = top + i * (each * LINE + gap) + LINE / 2
             sheet.text(left - 0.06, down, f"client {client}", ha="right", fontsize=SMALL)
             for j, text in enumerate(texts):
-                line = text.translate(BREAKS)
+                line = visible(text.translate(BREAKS))
                 line = line if len(line) <= room else line[: room - 1] + "\N{HORIZONTAL ELLIPSIS}"
                 # a dollar sign is a dollar sign
                 style = {"fontfamily": "DejaVu Sans Mono", "fontsize": SMALL, "parse_math": False}

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, rounds_with_clients
+from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, recorded_clients, rounds_with_clients
 
 # p is compared with 1 because every identity of the decomposition needs sum_k p_k = 1: y - WENS = sum_k p_k (y - f_k).
 P_TOLERANCE = 1e-9
@@ -224,7 +224,7 @@ def _concatenated(parts: Sequence[Weights]) -> Weights:
 def _same_question(one: Run, other: Run) -> None:
     """Refuse two runs that are not draws of one thing."""
     both = f"--draws runs: {one.path} and {other.path}"
-    if one.path.resolve() == other.path.resolve():
+    if real_path(one.path) == real_path(other.path):
         raise FedscopeError(f"{both} are one run; give each once")
     difference = one.layout.difference(other.layout)
     if difference is not None:

@@ -73,7 +73,7 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
     """What is drawn, and what stands above it, in full and where the figure is narrow."""
-    drawn = {"median_cv": ("median cv, σ/|μ|", "median cv, σ/|μ|")}
+    drawn = {"median_cv": ("median cv, σ/|μ| (log colours)", "median cv, σ/|μ| (log)")}
     if any(found.clients >= FEWEST for found in result.rounds):
         drawn["skew_rejected_share"] = ("significantly skewed (% of parameters)", "significantly skewed (%)")
     elif any(row.skew_mean_abs is not None for found in result.rounds for row in found.rows):
@@ -224,7 +224,7 @@ def _draw_cells(axes: Axes, cells: Cells, scale: float) -> Any:
     else:
         decades(axes.yaxis, numticks=6, plain=False)
     axes.yaxis.set_minor_locator(NullLocator())  # which one panel would have and another not
-    axes.set(xlabel="mean over clients, μ", ylabel="deviation, σ")
+    axes.set(xlabel="mean over clients, μ", ylabel="deviation, σ (log)")
     return image
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ...landscape.drawing.paper import BROKEN, as_page, heading, markup
+from ...landscape.drawing.web_page import BROKEN, as_page, heading, label_text, markup
 from .figure import PATHS, limits_of, round_colours, shade
 from .result import axis_words, remark
 
@@ -89,9 +88,10 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
     from plotly.subplots import make_subplots
 
     runs = result.runs
+    title = title or "Models of " + ", ".join(runs)
     rows = -(-len(runs) // ROW)
     columns = -(-len(runs) // rows)
-    titles = [escape(run) for run in runs]
+    titles = [label_text(run) for run in runs]
     figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, horizontal_spacing=0.05 / columns)
     shown: list[tuple[Point, ...]] = []
     for panel, run in enumerate(runs):
@@ -136,14 +136,14 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
         figure.update_yaxes(title_text=along, col=1)
     figure.update_layout(
         template="plotly_white",
-        title=heading(escape(title or "Models of " + ", ".join(runs)), markup(escape(remark(result)))),
+        title=heading(title, remark(result)),
         coloraxis=_round_scale(result),
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.06, "xanchor": "right", "x": 1.0},
         sliders=[_slider(result, shown)] if len(result.rounds) > 1 else [],
         margin={"l": 60, "r": 20, "t": 110, "b": 20},
         hovermode="closest",
     )
-    return as_page(figure, "embedding", _NARROW)
+    return as_page(figure, title, "embedding", _NARROW)
 
 
 def _looks() -> list[tuple[str | None, dict[str, Any]]]:
@@ -183,5 +183,5 @@ def _slider(result: Embedding, shown: Sequence[Sequence[Point]]) -> dict[str, An
 
 
 def _words(point: Point) -> str:
-    has = f"<br>classes {', '.join(map(str, point.labels))}" if point.labels else ""
-    return f"{escape(point.run)}, round {point.round}<br>{point.which.replace('-', ' ')}{has}"
+    has = f"<br>classes {label_text(', '.join(map(str, point.labels)))}" if point.labels else ""
+    return f"{label_text(point.run)}, round {point.round}<br>{label_text(point.which.replace('-', ' '))}{has}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isfinite
 
+from ..factors.fixed import is_replayed
 from ..factors.result import RunFactors
 from ..factors.rows import RoundFactors, recorded
 from .intervals import Reading, above, broken, clients_differ, difference, finite, magnitude, order, read, size
@@ -16,7 +17,6 @@ from .wording import (
     capital,
     ends,
     in_rounds,
-    is_local,
     label,
     listed,
     narrower,
@@ -35,7 +35,7 @@ def parts_of(one: RoundFactors) -> tuple[str, ...]:
     biases = ("heter_bias", "train_bias", "bias_cross") if one.split else ("bias",)
     if recorded([one]):
         return (*biases, "locality")
-    covariance = () if is_local([one]) else ("covariance",)
+    covariance = () if is_replayed([one]) else ("covariance",)
     return (*biases, "variance", *covariance, "locality")
 
 

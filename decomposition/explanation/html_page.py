@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from html import escape
 from typing import TYPE_CHECKING
 
-from ...landscape.drawing.paper import unbroken
+from ...landscape.drawing.web_page import escaped, unbroken, web_page
 from .statements import Statement
 from .text_page import SOURCE, cells, sections, title
 
@@ -51,10 +50,9 @@ th:nth-child(2), td:nth-child(2) { text-align: left; }
 
 def as_html(explanation: Explanation, png: bytes | None) -> str:
     """The statements beside the figure and the notes; printed, all numbers follow on a sheet of their own."""
-    head = escape(title(explanation))
     said = []
     for heading, statements in sections(explanation):
-        said += [f"<h2>{escape(heading)}</h2>"] if heading else []
+        said += [f"<h2>{escaped(heading)}</h2>"] if heading else []
         said += [_statement(number, one) for number, one in statements]
     notes = "\n".join(f"<li>{unbroken(note)}</li>" for note in (*explanation.notes, SOURCE))
     picture = ""
@@ -62,21 +60,12 @@ def as_html(explanation: Explanation, png: bytes | None) -> str:
         data = b64encode(png).decode("ascii")
         picture = f'<figure><img alt="The factors over rounds" src="data:image/png;base64,{data}"></figure>'
     rows = "\n".join(
-        f"<tr><td>{number}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells(reading))}</tr>"
+        f"<tr><td>{number}</td>{''.join(f'<td>{escaped(cell)}</td>' for cell in cells(reading))}</tr>"
         for number, one in enumerate(explanation.statements, start=1)
         for reading in one.readings
     )
     columns = "".join(f"<th>{name}</th>" for name in ("statement", "number", "round", "value", "low", "high"))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{head}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>{unbroken(title(explanation))}</h1>
+    body = f"""<h1>{unbroken(title(explanation))}</h1>
 <main>
 <div>
 {chr(10).join(said)}
@@ -99,10 +88,8 @@ def as_html(explanation: Explanation, png: bytes | None) -> str:
 {rows}
 </tbody>
 </table>
-</section>
-</body>
-</html>
-"""
+</section>"""
+    return web_page(title(explanation), body, style=STYLE)
 
 
 def _statement(number: int, one: Statement) -> str:
@@ -110,7 +97,7 @@ def _statement(number: int, one: Statement) -> str:
     sentence = unbroken(one.sentence).replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
     sentence = sentence.replace(" = ", "&nbsp;=&nbsp;")
     return f"""<div class="statement">
-<h3>{number}. {unbroken(one.title)}</h3> <span class="verdict {one.verdict}">{one.verdict}</span>
+<h3>{number}. {unbroken(one.title)}</h3> <span class="verdict {escaped(one.verdict)}">{escaped(one.verdict)}</span>
 <p>{sentence}{decide}</p>
 <p class="paper">Paper: {unbroken(one.paper)}</p>
 </div>"""

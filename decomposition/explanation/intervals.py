@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum, hypot, isfinite, nan, sqrt
 
+from ..factors.fixed import all_alike
 from ..factors.rows import ClientRow, RoundFactors, recorded
 
 # Of one recorded model each: draws do not enter, so all of D leaves no error.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
-
-# Below it, the draws of a client are the same model up to rounding.
-FULL_BATCHES = 1e-12
 
 
 @dataclass(frozen=True)
@@ -58,15 +56,6 @@ def read(one: RoundFactors, factor: str) -> Reading:
         return Reading(factor, one.round, row.value)
     half = hypot(quantile(one.count - 1) * over_draws if over_draws else 0.0, 1.96 * (row.stderr_samples or 0.0))
     return Reading(factor, one.round, row.value, row.value - half, row.value + half)
-
-
-def all_alike(one: RoundFactors) -> bool:
-    """Whether the draws are the same models up to rounding, as replays are where clients take full batches."""
-    try:
-        value = one.row("variance").value
-    except KeyError:
-        return False
-    return value is not None and abs(value) < FULL_BATCHES
 
 
 def clients_differ(rounds: Sequence[RoundFactors]) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from io import BytesIO
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, write_durably
 from ...checkpoints.results import Result
+from ...checkpoints.results.pictures import picture_of
 from ...checkpoints.results.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
 from .intervals import Reading
@@ -98,6 +98,8 @@ class Explanation(Result):
         Raises:
             FedscopeError: what lies there is no such result, or damaged; with ``again`` as above.
         """
+        from .claims import paper_says
+
         path = cls.paths(base)[-1]
         if not path.exists():
             if not again:
@@ -109,6 +111,8 @@ class Explanation(Result):
                 Statement(**{**one, "readings": tuple(Reading(**reading) for reading in one["readings"])})
                 for one in info["statements"]
             )
+            # what a paper says is not measured: words that were mended since are not taken from the file
+            statements = tuple(replace(one, paper=paper_says(one.claim, one.paper)) for one in statements)
             kept = cls(decomposition, statements, tuple(info["notes"]), info["early"])
             same = dict(info["attrs"]) == dict(decomposition.attrs)
         except (LookupError, TypeError, ValueError) as error:
@@ -134,9 +138,7 @@ class Explanation(Result):
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """The page with its figure."""
-        picture = BytesIO()
-        self.figure(title=title).savefig(picture, format="png", dpi=300)
-        return {"": self.as_html(picture.getvalue())}
+        return {"": self.as_html(picture_of(self.figure(title=title), dpi=300))}
 
     def summary(self) -> str:
         """The page for a terminal."""

@@ -9,12 +9,13 @@ from statistics import fmean
 
 import numpy as np
 
+from ..factors.fixed import all_alike, is_replayed
 from ..factors.rows import RoundFactors, recorded
 from ..subsets.averages import choose
-from .intervals import Reading, above, all_alike, finite, magnitude, mean_of_clients, order, read, size
+from .intervals import Reading, above, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
 from .statements import Evidence, Judgement, Verdict, throughout
-from .wording import CANNOT, NAMES, ends, in_rounds, is_local, listed, narrower, share, shown, splitting
+from .wording import CANNOT, NAMES, ends, in_rounds, listed, narrower, share, shown, splitting
 
 # What the paper calls almost zero is called small here, below this share of what it is compared with: ours.
 SMALL = 0.1
@@ -175,7 +176,7 @@ def covariance_is_small(evidence: Evidence) -> Judgement | None:
         return None
     beside = "heter_bias" if all(one.split for one in rounds) else "bias"
     words = {"bias": NAMES[beside]}
-    if is_local(rounds):
+    if is_replayed(rounds):
         sentence = (
             "It cannot be seen: the draws are replays, independent across clients, so their covariance is 0 by "
             "construction."

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from ...checkpoints.visible_text import in_markdown, visible
 from ...landscape.drawing.paper import statistics_of
+from ..factors.fixed import all_alike
 from ..factors.result import Decomposition
 from ..factors.rows import recorded
-from .intervals import Reading, all_alike, broken, clients_differ, finite, read
+from .intervals import Reading, broken, clients_differ, finite, read
 from .single_factors import SMALL
 from .statements import Evidence, Statement
 from .wording import alike, in_rounds, label, listed
@@ -59,7 +63,9 @@ def notes_on(
     samples = f"all {counts} samples of D" if whole else f"a sample of {counts} from the {result.split} split"
     yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
-        yield f"{words[0].upper()}{words[1:]}."
+        yield f"{words[0].upper()}{words[1:]}.".replace(r"\$", "$")
+    if "data_accepted" in result.attrs:
+        yield f"Data accepted (--accept-data): {visible(result.attrs['data_accepted'])}."
     kind = result.draws.partition(":")[0]
     stand_ins = [own.stand_in for own in known if own.stand_in]
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""
@@ -153,20 +159,22 @@ def as_text(explanation: Explanation, width: int) -> str:
 
 def as_markdown(explanation: Explanation, figure: str | None) -> str:
     """With a table of all numbers at the end."""
-    lines = [f"# {title(explanation)}", ""]
+    prose = partial(in_markdown, cell=False)
+    lines = [f"# {prose(title(explanation))}", ""]
     for heading, statements in sections(explanation):
-        lines += [f"## {heading}", ""] if heading else []
+        lines += [f"## {prose(heading)}", ""] if heading else []
         for number, one in statements:
-            decide = f" *{one.decide}*" if one.decide else ""
-            lines += [f"{number}. **{one.title}: {one.verdict}.** {one.sentence}{decide}", ""]
-            lines += [f"{' ' * (len(str(number)) + 2)}Paper: {one.paper}", ""]
+            decide = f" *{prose(one.decide)}*" if one.decide else ""
+            said = f"**{prose(one.title)}: {one.verdict}.** {prose(one.sentence)}"
+            lines += [f"{number}. {said}{decide}", ""]
+            lines += [f"{' ' * (len(str(number)) + 2)}Paper: {prose(one.paper)}", ""]
     if figure is not None:
-        lines += [f"![The factors over rounds]({figure})", ""]
+        lines += [f"![The factors over rounds]({quote(figure)})", ""]
     lines += ["## How to read this", ""]
-    lines += [*(f"- {note}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
+    lines += [*(f"- {prose(note)}" for note in (*explanation.notes, SOURCE)), "", "## The numbers", ""]
     lines += ["| statement | number | round | value | low | high |", "| --- | --- | --- | --- | --- | --- |"]
     for number, one in enumerate(explanation.statements, start=1):
-        lines += [f"| {number} | {' | '.join(cells(reading))} |" for reading in one.readings]
+        lines += [f"| {number} | {' | '.join(map(in_markdown, cells(reading)))} |" for reading in one.readings]
     return "\n".join(lines) + "\n"
 
 

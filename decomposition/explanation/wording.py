@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from math import floor, isfinite, log10
 from typing import TypeVar
 
+from ..factors.fixed import all_alike, is_replayed
 from ..factors.result import RunFactors
 from ..factors.rows import RoundFactors, recorded
-from .intervals import Reading, all_alike, broken
+from .intervals import Reading, broken
 
 T = TypeVar("T")
 
@@ -93,11 +94,6 @@ def ends(values: Sequence[T]) -> list[T]:
     return [values[0], values[-1]] if len(values) > 1 else list(values)
 
 
-def is_local(rounds: Sequence[RoundFactors]) -> bool:
-    """Whether draws are replays, so that the covariance is 0 by construction."""
-    return any(one.draws.partition(":")[0] == "local" for one in rounds)
-
-
 # Remedies that several claims have, and what stands instead of one.
 CHANGES = "Rounds between these would say where it changes."
 CANNOT = "More draws cannot help where values are not finite; only rounds without such values can decide it."
@@ -143,7 +139,7 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
     if fewest < 3:
         return f"R = {fewest} draws have no interval; --draws local:4 has."
     samples = "" if all(one.population for one in rounds) else ", and a greater --limit"
-    if is_local(rounds):
+    if is_replayed(rounds):
         return f"More draws, as --draws local:{2 * fewest}{samples}, would make the intervals narrower."
     return f"More runs with other seeds{samples} would make the intervals narrower."
 
@@ -151,6 +147,6 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
 def alike(rounds: Sequence[RoundFactors]) -> str:
     """Of rounds some of which have draws that are the same models: which, and what follows."""
     numbers = [one.round for one in rounds if all_alike(one)]
-    draws = "replays are all alike, because clients take full batches" if is_local(rounds) else "draws are all alike"
+    draws = "replays are all alike, because clients take full batches" if is_replayed(rounds) else "draws are all alike"
     subject = f"The {draws}" if len(numbers) == len(rounds) else f"In {in_rounds(numbers)} the {draws}"
     return f"{subject}: no interval over draws exists."

@@ -99,7 +99,8 @@ def decompose_round(
     if is_own(samples.task):
         raise FedscopeError(
             f"a decomposition of the squared error needs classes or numbers, and {samples.label} is measured with the "
-            f"task {samples.task.name}, of which fedscope knows the loss alone; give --task regression"
+            f"task {samples.task.name}, of which fedscope knows the loss alone; give --task "
+            + ("classification" if samples.task.has_classes else "regression")
         )
 
     def known(logits: Tensor) -> Tensor:

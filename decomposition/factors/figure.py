@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import CHARACTER, SIZE, SMALL, literal, new_figure, paper_style
+from ...landscape.drawing.paper import CHARACTER, SIZE, SMALL, new_figure, paper_style, shortened
 from ...landscape.drawing.sheet import Sheet
 from ...landscape.drawing.ticks import label_ends
 from .figure_panels import (
@@ -43,13 +43,15 @@ TITLE_LINE, KEY_LINE, HEADING = 0.14, 0.12, 0.16
 NARROW = 0.6
 # The widest label right of the panels; it stands 6 % of a column's width away.
 LABEL = 0.66
+# Letters of a run's name, at most.
+NAME = 90
 BOLD: dict[str, Any] = {"weight": "bold", "fontsize": SIZE}
 # What stands over the panels, in full and where the figure is narrow.
 TITLES = {
     "squared": ("factors of the loss", "factors of the loss"),
     "cross-entropy": ("factors of the cross-entropy (nats)", "cross-entropy (nats)"),
     "zero-one": ("factors of the 0-1 loss (share of samples)", "0-1 loss (share)"),
-    "small": ("the small ones, enlarged and side by side", "small ones, enlarged"),
+    "small": ("small ones; log scale, linear about 0", "small, log scale"),
     "clients": ("dots: clients; lines: p-weighted means", "dots: clients"),
     "distance": ("distance of clients to their average", "distance to average"),
     "error": ("measured test error", "test error"),
@@ -151,7 +153,7 @@ def _across(width: float, columns: int, left: float) -> tuple[float, float, floa
 
 def heading(run: RunFactors) -> str:
     """What a column is called: the run, and whether it is about its average over rounds."""
-    return literal(f"{run.run}, averaged" if run.model == "averaged" else run.run)
+    return shortened(f"{run.run}, averaged" if run.model == "averaged" else run.run, NAME)
 
 
 def _words_above(
@@ -163,7 +165,7 @@ def _words_above(
         return _wrapped(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
     names = [heading(run) for run in runs]
     if len({run.run for run in runs}) == 1:  # its name once, above all columns
-        title, names = title or literal(runs[0].run), [run.model for run in runs]
+        title, names = title or shortened(runs[0].run, NAME), [run.model for run in runs]
     over = _wrapped(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []

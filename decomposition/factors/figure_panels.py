@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL
+from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, literal
 from ...landscape.drawing.ticks import even
+from .fixed import fixed_factors, has_full_batches
 from .rows import RoundFactors, recorded
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ LOOKS = {
     "covariance": Look("covariance", ORANGE, "v"),
     "locality": Look("locality", SKY, "P"),
     "remainder": Look("remainder", SKY, "P"),
-    "fma_loss": Look("loss of FMA", BLACK, "."),
+    "fma_loss": Look("loss of the\nplain average", BLACK, "."),
 }
 # Only the bias of the squared error is a square.
 LOOKS_OF_OTHERS = {**LOOKS, "bias": Look("bias", VERMILION, "s")}
@@ -60,13 +61,15 @@ LINE: dict[str, Any] = {"linewidth": 1.0, "markersize": 3.0}
 
 
 def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]:
-    """The factors to draw, (large, small) over all these rounds; LEADING always count as large."""
+    """The factors to draw, (large, small) over all these rounds; LEADING always count as large. What is fixed by
+    construction (:func:`~fedscope.decomposition.factors.fixed.fixed_factors`) is not drawn."""
     if all(one.loss == "squared" for one in rounds):
         split = any(one.split for one in rounds)
         biases = ("heter_bias", "bias_cross", "train_bias") if split else ("bias",)
         names = [*biases, "locality", "variance", "covariance"]
     else:
         names = ["bias", "remainder", "variance"]
+    names = [name for name in names if name not in fixed_factors(rounds)]
     # of the recorded models alone nothing scatters
     names = [name for name in names if any(one.row(name).value is not None for one in rounds) or not recorded(rounds)]
     top = {
@@ -157,7 +160,9 @@ def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
     if recorded(rounds):
         return [np.nan if row.stderr_samples is None else 1.96 * row.stderr_samples for row in rows]
     return [
-        np.nan if row.stderr_draws is None else float(t.ppf(0.975, one.count - 1) * row.stderr_draws)
+        np.nan
+        if row.stderr_draws is None or has_full_batches(one)
+        else float(t.ppf(0.975, one.count - 1) * row.stderr_draws)
         for one, row in zip(rounds, rows, strict=True)
     ]
 
@@ -167,7 +172,7 @@ def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
     for number, curve in enumerate(curves):
         colour, wide = (GREY, BLACK, BLUE, VERMILION)[number % 4], 0.8 if number == 0 else 1.2
         error = [100 * value for value in curve.error]
-        ax.plot(curve.rounds, error, color=colour, linewidth=wide, label=curve.label, zorder=2 + number)
+        ax.plot(curve.rounds, error, color=colour, linewidth=wide, label=literal(curve.label), zorder=2 + number)
 
 
 def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> None:
@@ -203,4 +208,10 @@ def say_where_empty(axes: Sequence[Axes], wide: float) -> None:
 
 
 def _values(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
-    return [np.nan if (value := one.row(factor).value) is None else value for one in rounds]
+    """NaN where there is no number, and of a variance where it is 0 by construction in this round."""
+    return [
+        np.nan
+        if (value := one.row(factor).value) is None or (factor == "variance" and has_full_batches(one))
+        else value
+        for one in rounds
+    ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...landscape.drawing.paper import statistics_of
+from ...checkpoints.errors import listed
+from ...landscape.drawing.paper import accepted, literal, statistics_of
+from .fixed import fixed_factors, has_full_batches, is_replayed
 from .rows import recorded
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
         if "distance" not in panels:
             return ""
         draws = _draws(result.draws, rounds, squared=False)
-        return f"Draws {result.draws}: {draws}. Distances are means over draws; {_bars(rounds)}."
+        return f"Draws {literal(result.draws)}: {draws}. Distances are means over draws; {_bars(rounds)}."
     parts = [_loss(result.loss, rounds, _samples(result, rounds))]
     if result.split != "train" and any(one.split for one in rounds):
         parts.append("Own: label among the client's.")
@@ -41,10 +43,13 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
         parts.append("Averaged: the average over rounds, whose clients are those of all rounds in it.")
     if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(f"{words[0].upper()}{words[1:]}.")
+    if accepted(result.attrs):
+        parts.append("Data accepted: unlike what was recorded.")
     draws = _draws(result.draws, rounds, squared=result.loss == "squared")
     unbiased = all(one.independent for one in rounds) and result.loss == "squared"
     kind = "Unbiased estimates" if unbiased else "Plug-in estimates"
-    return " ".join([*parts, f"Draws {result.draws}: {draws}.", f"{kind}; {_bars(rounds)}."])
+    said = f"Draws {literal(result.draws)}: {draws}.{_single(rounds)}"
+    return " ".join([*parts, said, f"{kind}; {_bars(rounds)}."])
 
 
 def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
@@ -57,7 +62,7 @@ def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
     if all(one.population for one in rounds):
         return f"all {counts} samples of D"
     own = "" if recorded(rounds) else "; its own error is not in the bars"
-    return f"a sample of {counts} from the {result.split} split{own}"
+    return f"a sample of {counts} from the {literal(result.split)} split{own}"
 
 
 def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
@@ -65,10 +70,10 @@ def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
         name, centre = OTHER_LOSSES[loss]
         return (
             f"Bias + variance = the clients' mean {name} on {samples}. Bias: loss of f̂, {centre}, differences between "
-            "clients included. Remainder: loss of the averaged model (FMA) minus this mean; below 0, averaging weights "
+            "clients included. Remainder: loss of the plain average minus this mean; below 0, averaging weights "
             "beats the clients."
         )
-    outputs = " and ".join(sorted({one.outputs for one in rounds}))
+    outputs = " and ".join(sorted({literal(one.outputs) for one in rounds}))
     return f"Squared error of {outputs} on {samples}."
 
 
@@ -77,10 +82,10 @@ def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
     count = " or ".join(map(str, sorted({one.count for one in rounds})))
     match draws.partition(":")[0]:
         case "local":
-            covariance = "the covariance is 0 by construction and " if squared else ""
+            covariance = "the covariance is 0 by construction (not drawn) and " if squared else ""
             return (
                 "replays of local training from the recorded start, independent across clients, so "
-                f"{covariance}how the start itself varies is not seen"
+                f"{covariance}how the start itself varies is not seen{_full_batches(rounds)}"
             )
         case "rounds":
             return "the last rounds of one cohort; drift counts as variance and draws are dependent"
@@ -93,10 +98,29 @@ def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
     return f"{count} of every client"
 
 
+def _full_batches(rounds: Sequence[RoundFactors]) -> str:
+    """That replays are all alike, and what follows."""
+    alike = [str(one.round) for one in rounds if has_full_batches(one)]
+    if not alike:
+        return ""
+    where = "" if len(alike) == len(rounds) else f" in round{'s' if len(alike) > 1 else ''} {listed(alike, 6)}"
+    return f"; clients take full batches{where}, so replays are alike, the variance is 0 (not drawn) and has no bars"
+
+
+def _single(rounds: Sequence[RoundFactors]) -> str:
+    """What is 0 because the average of one client is the client."""
+    names = [name for name in ("covariance", "locality", "remainder") if name in fixed_factors(rounds)]
+    if is_replayed(rounds) and "covariance" in names:
+        names.remove("covariance")
+    return f" One client is its own average: {' and '.join(names)} 0 by construction, not drawn." if names else ""
+
+
 def _bars(rounds: Sequence[RoundFactors]) -> str:
     if recorded(rounds):
         known = any(row.stderr_samples is not None for one in rounds for row in one.rows)
         return "bars 95\N{NO-BREAK SPACE}% over samples" if known else "no bars, because nothing is drawn"
+    if all(has_full_batches(one) for one in rounds):
+        return "no bars over draws that are alike"
     freedom = sorted({one.count - 1 for one in rounds if any(row.stderr_draws is not None for row in one.rows)})
     if freedom:
         return f"bars 95\N{NO-BREAK SPACE}% over draws, t on {' or '.join(map(str, freedom))} degrees of freedom"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept, Table, TableResult, number
 from ..cohort.draws import RECORDED
+from .fixed import fixed_factors
 from .rows import FactorRow, RoundFactors
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class RunFactors:
         rest = ("variance", "covariance", "locality") if last.loss == "squared" else ("variance", "remainder")
         # of the recorded models alone some do not exist
         known = [factor for factor in rest if last.draws != RECORDED or last.row(factor).value is not None]
-        parts = [bias, *(f"{factor} {shown(factor)}" for factor in known)]
+        fixed = fixed_factors([last])
+        parts = [bias, *(f"{factor} {shown(factor)}{' (0 by construction)' * (factor in fixed)}" for factor in known)]
         closure = last.row("closure_error").value or 0.0
         which = "" if self.model == "global" else f", {self.model}"
         return (

@@ -47,9 +47,9 @@ class Mark:
 
 def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
     """The first run's models, and the global ones of the others; models with the same values in every panel are one
-    mark, ``FMA = global``."""
+    mark, ``plain average = global``."""
     first, *others = runs
-    words = {"start": "start", "fma": "FMA", "global": "global", "averaged": "averaged"}
+    words = {"start": "start", "fma": "plain average", "global": "global", "averaged": "averaged"}
     if others:
         words |= {"global": f"global of {shortened(first.run, 20)}"}
     found = [(words[which], values) for which, values in first.models.items()]
@@ -215,7 +215,7 @@ def _words_of(summary: Summary) -> str:
         return no_density(summary)
     said = [] if summary.skewness is None else [f"skew {summary.skewness:+.2f}"]
     if summary.fma_to_mode is not None:
-        said.append(f"FMA {summary.fma_to_mode:+.2f} σ")
+        said.append(f"average {summary.fma_to_mode:+.2f} σ")
     return "; ".join(said).replace("-", "−")
 
 

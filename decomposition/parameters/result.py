@@ -116,7 +116,10 @@ class Parameters(TableResult):
         missed = [abs(one.fma_to_mode) for one in self.summaries if one.fma_to_mode is not None]
         if missed:
             clients = len(first.client_ids)
-            words += f"FMA misses the mode of {what} by {span(missed)} standard deviations of the {clients} clients"
+            words += (
+                f"the plain average misses the mode of {what} by {span(missed)} standard deviations of the {clients} "
+            )
+            words += "clients"
             for run in self.runs[1:]:
                 theirs = [one.to_mode.get(f"{run.run}/global") for one in self.summaries]
                 finite = [abs(distance) for distance in theirs if distance is not None]

@@ -65,7 +65,8 @@ class Summary:
             return "the same in all clients"
         parts = [] if self.skewness is None else [f"skewness {self.skewness:.2f}"]
         parts += [] if self.cv is None else [f"cv {self.cv:.2g}"]
-        parts.append(no_density(self) if self.fma_to_mode is None else f"FMA {self.fma_to_mode:.2f} σ from the mode")
+        far = self.fma_to_mode
+        parts.append(no_density(self) if far is None else f"plain average {far:.2f} σ from the mode")
         return ", ".join(parts)
 
 
@@ -73,7 +74,7 @@ def no_density(one: Summary) -> str:
     """Why clients that differ have none, or why plain averaging has no place in it."""
     if not one.finite:
         return "no density: not finite in some client"
-    return "no density: differences beyond what float64 squares" if one.mode is None else "FMA not finite"
+    return "no density: differences beyond what float64 squares" if one.mode is None else "plain average not finite"
 
 
 def summarise(names: Sequence[str], runs: Sequence[RunValues]) -> tuple[Summary, ...]:
@@ -126,7 +127,7 @@ class Reference(Kept):
 
     Attributes:
         sampled: how many parameters of a seeded sample, in proportion to the layers, have a density.
-        sample: quartiles (25 %, median, 75 %) of |FMA − mode|/σ over them; None where none has one.
+        sample: quartiles (25 %, median, 75 %) of |plain average − mode|/σ over them; None where none has one.
         gaussian: the same of 500 cohorts of as many independent Gaussian values as there are clients, whose true mean
             is their mode: what the estimate of a mode from so few values costs. None for fewer than two.
         seed: of both draws.

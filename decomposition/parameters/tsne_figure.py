@@ -108,7 +108,7 @@ def _bar(axes: Axes, dots: Any, colour: str, names: list[str]) -> None:
     if colour == "layer":
         colour_bar(axes, dots, f"layer, in order ({len(names)})", 6, steps=None, integer=True, labelpad=2)
     else:
-        label = "skewness" if colour == "skewness" else r"cv = $\sigma/|\mu|$"
+        label = "skewness" if colour == "skewness" else r"cv = $\sigma/|\mu|$ (log)"
         colour_bar(axes, dots, label, labelpad=2, extend="both" if colour == "dispersion" else "neither")
 
 

@@ -17,6 +17,7 @@ from ...landscape.drawing.paper import (
     paper_style,
     shortened,
     statistics_of,
+    word_of,
 )
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from ...landscape.drawing.ticks import even
@@ -62,9 +63,8 @@ def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -
     m = np.array([row.m for row in one.sizes])
     scale = 100 if one.measure == "error" else 1
     mean = scale * np.array([getattr(row, f"{one.measure}_mean") for row in one.sizes])
-    # the only average of its size lies where the band ends
-    known = [(getattr(row, f"{one.measure}_std"), row.exhaustive) for row in one.sizes]
-    std = scale * np.array([0.0 if spread is None and whole else spread for spread, whole in known], dtype=float)
+    # the only average of its size has none, and a band that narrows to it would be drawn as if measured
+    std = scale * np.array([getattr(row, f"{one.measure}_std") for row in one.sizes], dtype=float)
     axes.plot(m, mean, markersize=3, clip_on=False, zorder=3, **look)
     if band:
         axes.fill_between(m, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=1)
@@ -77,7 +77,7 @@ def _finish(axes: Axes, result: Subsets) -> None:
     even(axes.yaxis, 5, quarters=True)
     axes.set_xlabel("clients in the average, $m$")
     losses = all(one.measure == "loss" for one in result.rounds if one.sizes)
-    axes.set_ylabel(f"{result.attrs.get('split', '')} {'loss' if losses else 'error (%)'}".strip())
+    axes.set_ylabel(f"{word_of(result.attrs, 'split')} {'loss' if losses else 'error (%)'}".strip())
 
 
 def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -131,7 +131,7 @@ def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
     when = f"round {rounds[0]}: " if len(rounds) == 1 else ""
     parts = [f"{when}means over up to {most} subsets of the cohort, {how}"]
     if bands and any(row.error_std is not None for one in drawn for row in one.sizes):
-        parts.append("bands: ±1 standard deviation over subsets")
+        parts.append("bands: ±1 standard deviation over subsets, where there are several")
     if "data" in result.attrs:
         parts.append(measured_on(result.attrs))
     parts.append(statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))))

@@ -96,6 +96,7 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: fl
     if drawn.size and drawn.max() > 20 * drawn.min():
         # it begins below the least share, whose bar would have no length otherwise
         (axes.set_xscale if named else axes.set_yscale)("log")
+        axis.set_label_text(f"{axis.get_label_text()}, log")
         (axes.set_xlim if named else axes.set_ylim)(drawn.min() / 2, 1.6 * drawn.max())
         decades(axis, numticks=max(2, min(6, int(long / 0.3))))
     else:

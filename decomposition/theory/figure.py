@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...landscape.drawing.heat_maps import colour_bar
-from ...landscape.drawing.paper import GREY, SMALL, SURFACE, measured_on, paper_style
+from ...landscape.drawing.paper import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
-from .theorem2 import VARIANCES
+from .theorem2 import PREDICTIONS, VARIANCES, Correlation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +25,21 @@ if TYPE_CHECKING:
 
 # Inches. Below this width the lower panels stand one above the other.
 NARROW = 3.0
-LEFT, RIGHT, BETWEEN = 0.55, 0.1, 0.52
-GAPS, VARIANCE, TITLE, LABELS, BAR = 1.6, 1.1, 0.3, 0.36, 0.07
+LEFT, RIGHT, BETWEEN = 0.55, 0.1, 0.14
+GAPS, VARIANCE, TITLE, LABELS, BAR = 1.6, 0.9, 0.3, 0.36, 0.07
+# Below a panel with a quantity and its unit in lines of their own.
+TWO_LINES = 0.46
 # Right of the colour bar, for its numbers.
 NUMBERS = 0.28
 
 NAMES = {"gp_variance": "GP variance", "replay_variance": "replay variance"}
 MARKS = dict(zip(VARIANCES, ("o", "s"), strict=True))
+#: what a variance is drawn against: its name, its unit, and what the paper has to do with it
+AGAINST = {
+    "equation_3": ("equation 3", "K", "the theorem"),
+    "mmd2": ("MMD² alone", "K²", "paper's reading"),
+    "predicted": ("first term alone", "K", "neither of them"),
+}
 # Of the colour map: its yellow end does not read on white.
 USED = 0.88
 
@@ -76,17 +86,22 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
 
     Above: the gap against Δ², both logarithmic; discs are rounds, coloured from the first to the last, the dashed line
     is fitted to them, squares are the shrunk clients of a round. Below, where Theorem 2 was asked for: each client's
-    variance against what the theorem predicts, of the Gaussian process (dashes: its upper bound) and over replays.
+    variance, of the Gaussian process (dashes: its upper bound) and over replays, against equation 3, which is the
+    theorem, MMD² alone, which is the paper's reading of it, and the first term alone, which is neither.
     """
-    shown = [name for name in VARIANCES if any(getattr(one, name) is not None for one in result.bounds)]
+    shown, against = (
+        [name for name in names if any(getattr(one, name) is not None for one in result.bounds)]
+        for names in (VARIANCES, PREDICTIONS)
+    )
     colours = Colours.of(result)
     with paper_style(width):
         legend = _legend_of(result)
         remark = wrapped(_remark(result), width - 0.16, 0.87)
-        columns = 1 if width < NARROW or len(shown) == 1 else 2
-        rows = -(-len(shown) // columns)
+        columns = 1 if width < NARROW else max(1, len(against))
+        panels = [(name, prediction) for name in shown for prediction in against]
+        high = TITLE + VARIANCE + TWO_LINES
         top = EDGE + (0.2 if title else 0.02) + LINE * len(legend) + 0.05
-        height = top + GAPS + LABELS + rows * (TITLE + VARIANCE + LABELS) + 0.06 + LINE * len(remark) + EDGE
+        height = top + GAPS + LABELS + len(panels) // columns * high + 0.06 + LINE * len(remark) + EDGE
         sheet = Sheet(width, height, title)
         bar = BAR + NUMBERS + 0.06 if colours.several else 0.0
         wide = width - LEFT - RIGHT - bar
@@ -100,10 +115,14 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
             sheet.key(begin, at, {"color": GREY, "marker": mark, "markersize": 3.2, "markerfacecolor": inside})
             sheet.text(begin + 0.1, at, words.replace("-", "−"), fontsize=SMALL)
         each = (width - LEFT - RIGHT - BETWEEN * (columns - 1)) / columns
-        for i, name in enumerate(shown):
+        for i, (name, prediction) in enumerate(panels):
             row, column = divmod(i, columns)
-            panel = top + GAPS + LABELS + row * (TITLE + VARIANCE + LABELS) + TITLE
-            _draw_variance(sheet.axes(LEFT + column * (each + BETWEEN), panel, each, VARIANCE), result, name, colours)
+            panel = top + GAPS + LABELS + row * high + TITLE
+            axes = sheet.axes(LEFT + column * (each + BETWEEN), panel, each, VARIANCE)
+            _draw_variance(axes, result, name, prediction, colours)
+            if column:
+                axes.set_ylabel("")
+                axes.tick_params(labelleft=False)
         return sheet.finished(remark, 0.08)
 
 
@@ -125,8 +144,8 @@ def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float
     ``inches`` of the axes decide on how many numbers they have.
     """
     rounds = [gap for gap in result.rounds if gap.counts]
-    axes.set_xlabel("Δ² (squared L2 distance)", labelpad=1)
-    axes.set_ylabel(f"gap ({result.attrs.get('outputs', 'outputs')})")
+    axes.set_xlabel("Δ² (squared L2 distance), log", labelpad=1)
+    axes.set_ylabel(f"gap ({word_of(result.attrs, 'outputs', 'outputs')}), log")
     shrunk = {number: [gap for gap in path if gap.counts] for number, path in result.shrunk.items()}
     if not rounds and not any(shrunk.values()):
         axes.set(xticks=[], yticks=[])
@@ -150,35 +169,44 @@ def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float
         _logarithmic(axis, int(room))
 
 
-def _draw_variance(axes: Axes, result: Theory, variance: str, colours: Colours) -> None:
-    """Each client's variance against its prediction, of the Gaussian process with its upper bound as a dash; the
+def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, colours: Colours) -> None:
+    """Each client's variance against a prediction, of the Gaussian process with its upper bound as a dash; the
     correlation of every round where they are few."""
-    unit = "units of K" if variance == "gp_variance" else f"{result.attrs.get('outputs', 'outputs')}²"
+    unit = "K" if variance == "gp_variance" else f"{word_of(result.attrs, 'outputs', 'outputs')}²"
+    quantity, x_unit, role = AGAINST[prediction]
     drawn = [client for client in result.bounds if getattr(client, variance) is not None]
-    across, x_unit = _scaled([client.predicted for client in drawn], "units of K")
     bounded = drawn if variance == "gp_variance" else []
+    # of all, so that the panels of a row have one scale
     scaled, y_unit = _scaled(
         [*(getattr(client, variance) for client in drawn), *(client.bound for client in bounded)], unit
     )
-    up, bounds = scaled[: len(drawn)], scaled[len(drawn) :]
-    for client, x, y in zip(bounded, across, bounds, strict=False):
+    there = [getattr(client, prediction) is not None for client in drawn]
+    across, x_unit = _scaled([getattr(client, prediction) for client in _where(there, drawn)], x_unit)
+    for client, x, y in zip(_where(there, bounded), across, _where(there, scaled[len(drawn) :]), strict=False):
         axes.plot(x, y, "_", color=colours(client.round), markersize=4.5, markeredgewidth=0.9, label="_bound")
     look: dict[str, Any] = {"markersize": 3.4, "markeredgecolor": "white", "markeredgewidth": 0.3}
-    for client, x, y in zip(drawn, across, up, strict=True):
+    for client, x, y in zip(_where(there, drawn), across, _where(there, scaled[: len(drawn)]), strict=True):
         axes.plot(x, y, MARKS[variance], color=colours(client.round), **look)
-    lines = [NAMES[variance]]
-    correlations = [correlation for correlation in result.correlations if correlation.variance == variance]
-    if len(correlations) == 1:
-        lines.append(f"r = {correlations[0].pearson:.2f}, n = {correlations[0].clients}")
-    elif correlations:
-        every = [correlation.pearson for correlation in correlations]
-        lines.append(f"r = {min(every):.2f} to {max(every):.2f}")
+    lines = [role]
+    found = [one for one in result.correlations if (one.variance, one.prediction) == (variance, prediction)]
+    if found:
+        every = [f"{one.pearson:.2f}" for one in (min(found, key=_pearson), max(found, key=_pearson))]
+        lines.append(("r = " if len(found) == 1 else "r ") + " to ".join(dict.fromkeys(every)))
     axes.set_title("\n".join(lines).replace("-", "−"), fontsize=SMALL, loc="left", pad=3)
-    axes.set_xlabel(f"predicted ({x_unit})", fontsize=SMALL, labelpad=1)
-    axes.set_ylabel(y_unit, fontsize=SMALL, labelpad=2)
+    axes.set_xlabel(f"{quantity}\n({x_unit})", fontsize=SMALL, labelpad=1)
+    axes.set_ylabel(f"{NAMES[variance]}\n({y_unit})", fontsize=SMALL, labelpad=2)
     axes.margins(0.1)
-    even(axes.xaxis, 4)
+    even(axes.xaxis, 3)
     even(axes.yaxis, 4)
+
+
+def _pearson(one: Correlation) -> float:
+    return one.pearson
+
+
+def _where(there: Sequence[bool], values: Sequence[Any] | np.ndarray) -> list[Any]:
+    """Of the clients that have what is drawn."""
+    return list(compress(values, there))
 
 
 def _scaled(values: list[float], unit: str) -> tuple[np.ndarray, str]:
@@ -205,8 +233,8 @@ def _remark(result: Theory) -> str:
         dimension, size = result.attrs.get("dimension"), result.attrs.get("parameters")
         projected = f", gradients in {dimension:,} dimensions" if dimension and size and dimension < size else ""
         parts.append(
-            f"below: a client each; K: neural tangent kernel{projected}; predicted: n/(2λ) MMD², λ the mean of K's "
-            "diagonal; dashes: upper bound by K's greatest eigenvalue; Theorem 2 is about the variance of "
-            "kernel-regime solutions (GP: Gaussian process), not of replays"
+            f"below: a client each; K: neural tangent kernel{projected}; equation 3: n/(2λ) MMD² (its first term) + "
+            "λ_D − n/(2λ) β_D, λ the mean of K's diagonal; dashes: upper bound by K's greatest eigenvalue; Theorem 2 "
+            "is about the variance of kernel-regime solutions (GP: Gaussian process), not of replays"
         )
     return "; ".join(parts)

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
+from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
-from .theorem2 import VARIANCES, ClientBound, Correlation, correlate
+from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
+#: what a variance is compared with, and what the paper has to do with it
+ROLES = {
+    "equation_3": "equation 3 (the theorem)",
+    "mmd2": "MMD² alone (the paper's reading)",
+    "predicted": "the first term alone (neither)",
+}
 GAP = tuple(field.name for field in fields(Gap) if field.name not in ("round", "shrink"))
 BOUND = tuple(field.name for field in fields(ClientBound) if field.name not in ("round", "client"))
 
@@ -35,7 +42,8 @@ class Theory(TableResult):
 
     ``gaps`` as recorded, one a round, and of some rounds also with shrunk clients; ``bounds``, the clients of the
     rounds of Theorem 2. ``attrs`` is the provenance: split, data, outputs, draws, dimension, ridge, seed, device,
-    versions.
+    versions; of a run of FedSWA or FedMoSWA also ``fedswa``, the ``steps`` of its clients, fewest and most, and its
+    ``rounds``.
 
     >>> from fedscope.decomposition.theory.result import Gap, Theory
     >>> theory = Theory("fma", tuple(Gap(t, 1.0, 0.1 * t**2, t, t, 1.0) for t in (1, 2, 3)))
@@ -46,7 +54,10 @@ class Theory(TableResult):
     command = "theory"
     suffixes = (".theory.csv", ".theory.json")
     format = "fedscope-theory"
-    version = 2  # ``predicted`` has the diagonal of the kernel, where version 1 had its greatest eigenvalue
+    # ``predicted`` has the diagonal of the kernel, where version 1 had its greatest eigenvalue; version 2 had neither
+    # equation 3 nor its λ_D and β_D
+    version = 3
+    older = (2,)
     tables = (
         Table(
             ".theory.csv",
@@ -86,13 +97,30 @@ class Theory(TableResult):
 
     @cached_property  # counting the orders of nine clients takes a second
     def correlations(self) -> tuple[Correlation, ...]:
-        """Of the prediction with each variance, for every round of Theorem 2; those that exist."""
-        every = (correlate(bounds, name) for bounds in self.by_round.values() for name in VARIANCES)
+        """Of each variance with equation 3, MMD² alone and the first term alone, for every round of Theorem 2; those
+        that exist."""
+        every = (
+            correlate(bounds, variance, prediction)
+            for bounds in self.by_round.values()
+            for variance in VARIANCES
+            for prediction in PREDICTIONS
+        )
         return tuple(one for one in every if one is not None)
 
-    def correlation(self, round: int, variance: str) -> Correlation | None:
+    def correlation(self, round: int, variance: str, prediction: str = "predicted") -> Correlation | None:
         """One of them."""
-        return next((one for one in self.correlations if (one.round, one.variance) == (round, variance)), None)
+        asked = round, variance, prediction
+        return next((one for one in self.correlations if (one.round, one.variance, one.prediction) == asked), None)
+
+    @property
+    def fedswa(self) -> dict[str, Any] | None:
+        """Of a run of FedSWA or FedMoSWA the fewest and the most ``steps`` of a client in a round, its ``rounds``, and
+        the factor c̃ of each (:func:`~fedscope.decomposition.theory.fedswa.bound_factor`); None of other runs."""
+        counted = self.attrs.get("fedswa")
+        if counted is None:
+            return None
+        steps, rounds = [int(one) for one in counted["steps"]], int(counted["rounds"])
+        return {"steps": steps, "rounds": rounds, "factors": [bound_factor(one, rounds) for one in steps]}
 
     def values(self) -> Iterator[Value]:
         """Round, ε, client, quantity and value of everything measured and derived. What is derived from several rows
@@ -113,10 +141,14 @@ class Theory(TableResult):
             if fit is not None:
                 yield round_, None, None, "shrink_slope", fit.value
                 yield round_, None, None, "shrink_slope_last", steps[-1]
+        if (known := self.fedswa) is not None:
+            for name, factor in zip(("fewest", "most"), known["factors"], strict=True):
+                yield None, None, None, f"fedswa_factor_{name}_steps", factor
         for one in self.correlations:
             for name in ("clients", "pearson", "low", "high", "spearman", "spearman_p"):
                 kind = f"pearson_{name}" if name in ("low", "high") else name
-                yield one.round, None, None, f"{one.variance}_{kind}", getattr(one, name)
+                with_ = "" if one.prediction == "predicted" else f"{one.prediction}_"
+                yield one.round, None, None, f"{one.variance}_{with_}{kind}", getattr(one, name)
 
     def rows(self) -> list[Any]:
         """BASE.theory.csv: tidy, one value a row, empty where it does not exist."""
@@ -147,14 +179,15 @@ class Theory(TableResult):
         )
 
     def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The gap against Δ², above the variances against their prediction; ``width`` in inches."""
+        """The gap against Δ², above the variances against equation 3, MMD² alone and its first term; ``width`` in
+        inches."""
         from .figure import draw_theory
 
         return draw_theory(self, width, title)
 
     def summary(self) -> str:
-        """A line of Lemma 1, with slopes, and one a round of Theorem 2, with correlations and their numbers of
-        clients."""
+        """A line of Lemma 1, with slopes, and one a round and variance of Theorem 2, with correlations and their
+        numbers of clients."""
         slope, counting = self.slope, [one for one in self.rounds if one.counts]
         if slope is None:
             first = f"gaps of {len(counting)} rounds, and a slope over rounds needs three with different Δ"
@@ -172,27 +205,36 @@ class Theory(TableResult):
         lines = [f"{self.run}, Lemma 1: " + "; ".join(parts)]
         for round_, bounds in self.by_round.items():
             measured = [name for name in NAMES if all(getattr(one, name) is not None for one in bounds)]
-            lines.append(
-                f"{self.run}@{round_}, Theorem 2, {len(bounds)} clients: prediction and "
-                + "; and ".join(self._against(round_, name) for name in measured)
-                + _bounded(bounds)
-            )
+            for i, name in enumerate(measured):
+                whose = f"{len(bounds)} clients, {_sizes(bounds)}, " if i == 0 else ""
+                lines.append(
+                    f"{self.run}@{round_}, Theorem 2, {whose}{NAMES[name]} variance "
+                    + self._against(round_, name)
+                    + (_bounded(bounds) if name == "gp_variance" else "")
+                )
+        if (known := self.fedswa) is not None:
+            lines.append(f"{self.run}, {said_of_bound((known['steps'][0], known['steps'][-1]), known['rounds'])}")
         return "\n".join(lines)
 
     def _against(self, round_: int, variance: str) -> str:
-        """How the prediction orders the clients of a round, compared with one of their variances."""
-        found, name = self.correlation(round_, variance), NAMES[variance]
-        if found is None:
-            bounds = self.by_round[round_]
-            broken = [one.client for one in bounds if not isfinite(getattr(one, variance) * one.predicted)]
-            if broken:
-                whose = f"client{'s' if len(broken) > 1 else ''} {listed(broken)}"
-                return f"{name} variance have no correlation: they are not finite for {whose}"
-            return f"{name} variance have no correlation (4 clients or more with different numbers have one)"
-        return (
-            f"{name} variance r = {found.pearson:.2f} [{found.low:.2f}, {found.high:.2f}], ranks {found.spearman:.2f} "
-            f"(p = {found.spearman_p:.2g})"
-        )
+        """How equation 3, its reading and its first term order the clients of a round, compared with one of their
+        variances."""
+        bounds = self.by_round[round_]
+        broken = [one.client for one in bounds if not isfinite(getattr(one, variance) * one.predicted)]
+        if broken:
+            whose = f"client{'s' if len(broken) > 1 else ''} {listed(broken)}"
+            return f"has no correlation: it, or equation 3, is not finite for {whose}"
+        parts = []
+        for prediction, role in ROLES.items():
+            found = self.correlation(round_, variance, prediction)
+            if found is not None:
+                parts.append(
+                    f"with {role} r = {found.pearson:.2f} [{found.low:.2f}, {found.high:.2f}], ranks "
+                    f"{found.spearman:.2f} (p = {found.spearman_p:.2g})"
+                )
+            elif any(getattr(one, prediction) is None for one in bounds):
+                parts.append(f"with {role}: not in this result, which an older fedscope made (--force computes it)")
+        return ", ".join(parts) if parts else "has no correlation (4 clients or more with different numbers have one)"
 
     def findings(self) -> dict[str, Any]:
         """All of it."""
@@ -203,7 +245,14 @@ class Theory(TableResult):
             "gaps": [{**asdict(one), "ratio": one.ratio} for one in self.gaps],
             "clients": [asdict(one) for one in self.bounds],
             "correlations": [asdict(one) for one in self.correlations],
+            **({} if self.fedswa is None else {"fedswa": self.fedswa}),
         }
+
+
+def _sizes(bounds: Sequence[ClientBound]) -> str:
+    """How many samples the clients have in the kernel: where these differ, equation 3 and its first term do."""
+    least, most = (pick(one.samples for one in bounds) for pick in (min, max))
+    return f"n_k {least}" if least == most else f"n_k {least} to {most}"
 
 
 def _bounded(bounds: Sequence[ClientBound]) -> str:
@@ -211,6 +260,4 @@ def _bounded(bounds: Sequence[ClientBound]) -> str:
     ratios = [one.bound / one.gp_variance for one in bounds if one.gp_variance > 0 and isfinite(one.bound)]
     if not ratios:
         return ""
-    return (
-        f"; the upper bound of the Gaussian-process variance is {min(ratios):.2g} to {max(ratios):.2g} times as large"
-    )
+    return f"; the upper bound of this variance is {min(ratios):.2g} to {max(ratios):.2g} times as large"

@@ -15,6 +15,7 @@ from ...checkpoints import FedscopeError, Layout, Weights
 from ...landscape.evaluation.compatibility import refuse_shapeless
 from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
 from ...landscape.evaluation.replica import FlatModule
+from ...landscape.evaluation.trained import trained_parameters
 
 # Samples a worker takes at a time: often enough to say how far it is.
 CHUNK = 16
@@ -39,7 +40,8 @@ def tangent_kernel(
     square: 4 % at m = 1024. All outputs share S, and all errors depend on each other. The projected kernel is a kernel
     itself, positive semi-definite, of which every bound holds exactly. With m ≥ P nothing is projected.
 
-    Evaluation mode, float64; projected gradients are kept in float32.
+    Gradients are in the parameters that the module trains (``requires_grad``; all where it marks none), because the
+    others do not move. Evaluation mode, float64; projected gradients are kept in float32.
 
     Args:
         module: the architecture; its own parameters are not used and not changed.
@@ -110,13 +112,15 @@ class _Gradients(FlatModule):
         self, module: nn.Module, model: Weights, sketch: tuple[Tensor, Tensor] | None, dimension: int, compute: Compute
     ) -> None:
         super().__init__(module, compute)
+        trained = trained_parameters(module)
         self.module.eval().requires_grad_(True)
         self.load(model.parameters, model.buffers)
         self._sketch = None if sketch is None else tuple(part.to(self.device) for part in sketch)
         self._dimension = dimension
         own: dict[str, Any] = dict(self.module.named_parameters(remove_duplicate=False))
         # by parameter, so that one with two names counts once
-        self._places = {own[name]: where for name, where in self.layout.slices.items()}
+        places = self.layout.slices
+        self._places = {own[name]: places[name] for name in places if trained is None or name in trained}
 
     def of(self, sample: Tensor) -> Tensor:
         """The projected gradients of all outputs, float32 [C, m] on the CPU."""

@@ -1,12 +1,13 @@
-"""Theorem 2: the variance of a client, the discrepancy between its data and everybody's that it follows, and whether
-that orders the clients as their variances do."""
+"""Theorem 2: the variance of a client, equation 3 that gives it, the discrepancy between data sets to which the paper
+reads that down, and whether these order the clients as their variances do."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,11 @@ from ..cohort.membership import Members
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
 RIDGE = 1e-6
-#: the variances that the prediction is compared with
+#: the variances that a prediction is compared with
 VARIANCES = ("gp_variance", "replay_variance")
+#: what a variance is compared with: the theorem, the paper's reading of it, and the theorem's first term, which is
+#: neither
+PREDICTIONS = ("equation_3", "mmd2", "predicted")
 # Up to so many clients every order of them is counted (9! = 362,880); the t approximation is far off for fewer.
 COUNTED = 9
 
@@ -28,10 +32,12 @@ class ClientBound(Kept):
     """One client of a round in Theorem 2; K is the kernel, D the samples it was taken on.
 
     `samples` n_k, those of D that are the client's; `diagonal` λ_k of the paper, the mean of K(x, x) over D_k;
-    `eigenvalue` the greatest of K_kk; `mmd2` MMD²(D, D_k) under K²; `predicted` n_k/(2 λ_k) · MMD² with the diagonal;
-    `gp_variance` E_D V_k and `bound` its upper bound, which has the eigenvalue; the last three in units of K.
-    `replay_variance` is E_D of the variance of the client's outputs over replays of its local training, in squared
-    units of the outputs, None where there are none.
+    `eigenvalue` the greatest of K_kk; `mmd2` MMD²(D, D_k) under K²; `predicted` n_k/(2 λ_k) · MMD² with the diagonal,
+    the first term of equation 3; `gp_variance` E_D V_k and `bound` its upper bound, which has the eigenvalue; the last
+    three in units of K. `replay_variance` is E_D of the variance of the client's outputs over replays of its local
+    training, in squared units of the outputs, None where there are none. `lambda_d` and `beta_d` are λ_D and β_D, the
+    same for all clients of a round, and `equation_3` is all three terms, in units of K; None in files of version 2,
+    which had the first term alone.
     """
 
     round: int
@@ -44,6 +50,9 @@ class ClientBound(Kept):
     gp_variance: float
     bound: float
     replay_variance: float | None = None
+    lambda_d: float | None = None
+    beta_d: float | None = None
+    equation_3: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,10 +85,21 @@ def client_bounds(
 
         V_k(x) = K(x,x) − K(x,X_k) (K_kk + σ²I)⁻¹ K(X_k,x).
 
-    The theorem says that V_k follows n_k/(2 λ_k) MMD²(D, D_k) (`predicted`), with λ_k the common diagonal K(x, x) of
-    the kernel on D_k, here its mean, and the discrepancy in the reproducing-kernel space of the *squared* kernel,
+    The theorem (equation 3 of the paper) says, up to O(ε),
 
-        MMD²(D, D_k) = E_{D,D} K² + E_{k,k} K² − 2 E_{D,k} K².
+        E_D V_k = n_k/(2 λ_k) MMD²(D, D_k) + λ_D − n_k/(2 λ_k) β_D        (`equation_3`)
+
+    with λ_k the common diagonal K(x, x) of the kernel on D_k, here its mean, λ_D = E_D K(x, x) (`lambda_d`),
+    β_D = E_{i≠j} K²(x_i, x_j) over D (`beta_d`), and the discrepancy in the reproducing-kernel space of the *squared*
+    kernel,
+
+        MMD²(D, D_k) = E_{D,D} K² + E_{k,k} K² − 2 E_{D,k} K²        (`mmd2`).
+
+    The paper reads it as a statement on MMD² alone, because λ_D and β_D depend on D only. n_k/(2 λ_k) depends on the
+    client: where clients differ in n_k the third term is no constant, and the first term (`predicted`) alone is neither
+    the theorem nor its reading. Where K_kk is λ_k times the identity (and σ² = 0), equation 3 is above E_D V_k by
+    n_k/(2 λ_k) [E_{D,D} K² + E_{k,k} K² − β_D] (ours). In a trained network K_kk is far from that, and `equation_3` may
+    lie far from the variance, even below 0. Compare the order of the clients.
 
     For any kernel, with μ_k the greatest eigenvalue of K_kk, (K_kk + σ²I)⁻¹ ⪰ I/(μ_k + σ²), so that
     V_k(x) ≤ K(x,x) − Σ_i K(x,x_i)²/(μ_k + σ²), and because E_D Σ_i K(x,x_i)² = n_k E_{D,k} K²,
@@ -87,8 +107,8 @@ def client_bounds(
         E_D V_k ≤ E_D K(x,x) − n_k/(2(μ_k + σ²)) [E_{D,D} K² + E_{k,k} K² − MMD²]        (`bound`)
 
     in which MMD² has the factor n_k/(2 μ_k). μ_k ≥ λ_k, often by far, and equal only where K_kk is a multiple of
-    the identity. The prediction orders clients as V_k does only as far as the other terms (μ_k and E_{k,k} K² depend
-    on the client too) are alike; the bound holds for every client and any kernel, and is ours.
+    the identity. μ_k and E_{k,k} K² depend on the client too, so that MMD² alone orders clients as V_k does only as far
+    as these are alike. The bound holds for every client and any kernel, and is ours.
 
     Args:
         kernel: K over the samples of D, float64 [n, n], symmetric and positive semi-definite.
@@ -100,8 +120,8 @@ def client_bounds(
     Raises:
         FedscopeError: members that do not fit the kernel; a client without a sample in D.
 
-    Source: Zhou et al., Theorem 2; with K² where the paper writes K, which its algebra needs. The bound by the greatest
-    eigenvalue is ours.
+    Source: Zhou et al., Theorem 2, equation 3; with MMD² under K², which its algebra needs, where the paper has it
+    under K. The bound by the greatest eigenvalue is ours.
 
     >>> kernel = np.array([[1.0, 0.5], [0.5, 1.0]])
     >>> (one,) = client_bounds(kernel, np.array([[True, False]]), np.array([7]), round=1, ridge=0.0)
@@ -109,6 +129,8 @@ def client_bounds(
     (1.0, 0.375, 0.375)
     >>> one.bound  # equal: a single sample has a single eigenvalue
     0.375
+    >>> one.lambda_d, one.beta_d, one.equation_3  # 0.375/2 + 1 − 0.25/2
+    (1.0, 0.25, 1.0625)
     """
     if kernel.shape != (members.shape[1],) * 2 or len(members) != len(client_ids):
         raise FedscopeError(
@@ -118,6 +140,9 @@ def client_bounds(
     prior = float(np.diag(kernel).mean())
     squared = kernel**2
     of_all = float(squared.mean())
+    n = len(kernel)
+    # the mean over the pairs of different samples; a single sample has none
+    between = float((squared.sum() - np.trace(squared)) / (n * (n - 1))) if n > 1 else 0.0
     rows = []
     for client, own in zip(client_ids, members, strict=True):
         n_k = int(own.sum())
@@ -128,6 +153,7 @@ def client_bounds(
         diagonal = float(np.diag(kernel)[own].mean())
         mmd = mmd2(squared, own)
         within = float(squared[np.ix_(own, own)].mean())
+        factor = n_k / (2 * diagonal)
         rows.append(
             ClientBound(
                 round=round,
@@ -136,9 +162,12 @@ def client_bounds(
                 diagonal=diagonal,
                 eigenvalue=greatest,
                 mmd2=mmd,
-                predicted=n_k / (2 * diagonal) * mmd,
+                predicted=factor * mmd,
                 gp_variance=float(variance.mean()),
                 bound=prior - n_k / (2 * (greatest + ridge * prior)) * (of_all + within - mmd),
+                lambda_d=prior,
+                beta_d=between,
+                equation_3=factor * mmd + prior - factor * between,
             )
         )
     return tuple(rows)
@@ -192,11 +221,14 @@ def posterior_variance(kernel: np.ndarray, own: np.ndarray, ridge: float) -> np.
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of `predicted` with the `variance` of that name over the `clients` of a round.
+    """Of the `variance` of that name with the `prediction` of that name, over the `clients` of a round.
 
-    `pearson` r with its 95 % interval `low`, `high` (Fisher's z, which takes the clients for independent and both
-    quantities for normal), and Spearman's rank correlation with its two-sided p-value `spearman_p`: the share of all
-    orders of the clients, counted up to nine clients, from ten on by the t approximation, but not below 2/n!.
+    `pearson` r with its 95 % interval `low`, `high` (Fisher's z), and Spearman's rank correlation with its two-sided
+    p-value `spearman_p`: the share of all orders of the clients, counted up to nine clients, from ten on by the t
+    approximation, but not below 2/n!.
+
+    Fisher's z takes the clients for independent and both quantities for normal. The clients of a round share D, and one
+    with few samples may be far out, so the interval is a guide and no test: of ten clients r = 0.5 has −0.19 to 0.86.
     """
 
     round: int
@@ -207,13 +239,14 @@ class Correlation:
     high: float
     spearman: float
     spearman_p: float
+    prediction: str = "predicted"
 
 
-def correlate(bounds: Sequence[ClientBound], variance: str) -> Correlation | None:
+def correlate(bounds: Sequence[ClientBound], variance: str, prediction: str = "predicted") -> Correlation | None:
     """The correlation over the clients of one round; None where it does not exist.
 
     That is for fewer than four clients (Fisher's z has the standard error 1/√(n − 3), so there is no interval), for
-    clients without that variance, for values that are not finite, or all the same.
+    clients without that variance or prediction, for values that are not finite, or all the same.
 
     >>> bounds = [ClientBound(1, k, 9, 1.0, 2.0, 1.0, float(k), k**2 + 1.0, 99.0) for k in range(5)]
     >>> both = correlate(bounds, "gp_variance")
@@ -224,32 +257,34 @@ def correlate(bounds: Sequence[ClientBound], variance: str) -> Correlation | Non
     """
     from scipy.stats import pearsonr
 
-    measured = [getattr(one, variance) for one in bounds]
-    if len(measured) < 4 or any(value is None for value in measured):
+    predicted, measured = ([getattr(one, name) for one in bounds] for name in (prediction, variance))
+    if len(measured) < 4 or None in measured or None in predicted:
         return None
-    x, y = np.array([one.predicted for one in bounds]), np.array(measured, dtype=np.float64)
+    x, y = np.array(predicted, dtype=np.float64), np.array(measured, dtype=np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     linear = pearsonr(x, y)
     interval = linear.confidence_interval(0.95)
-    numbers = linear.statistic, interval.low, interval.high, *_of_ranks(x, y)
-    return Correlation(bounds[0].round, variance, len(x), *map(float, numbers))
+    spearman, spearman_p = _of_ranks(x, y)
+    r, low, high = float(linear.statistic), float(interval.low), float(interval.high)
+    return Correlation(bounds[0].round, variance, len(x), r, low, high, spearman, spearman_p, prediction)
 
 
 def _of_ranks(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
     """Spearman's correlation and its p-value."""
-    from scipy.stats import permutation_test, rankdata, spearmanr
+    from scipy.stats import rankdata, spearmanr
 
     ranked, n = spearmanr(x, y), len(x)
     if n > COUNTED:
         return float(ranked.statistic), max(float(ranked.pvalue), 2 / math.factorial(n))
     of_x, of_y = rankdata(x), rankdata(y)
+    # The correlation up to constants; sums of products of ranks are exact, so equal ones are equal.
+    alike, every = float(of_x @ of_y), of_x[_orders(n)] @ of_y
+    one_sided = min(int((every <= alike).sum()), int((every >= alike).sum()))
+    return float(ranked.statistic), min(1.0, 2 * one_sided / len(every))
 
-    def alike(own: npt.NDArray[np.float64], axis: int = -1) -> Any:
-        # The correlation up to constants; sums of products of ranks are exact, so equal ones are equal.
-        return (own * of_y).sum(axis)
 
-    # As many resamples as there are orders: each is taken once.
-    every = math.factorial(n)
-    counted = permutation_test((of_x,), alike, permutation_type="pairings", n_resamples=every, vectorized=True)
-    return float(ranked.statistic), float(counted.pvalue)
+@cache
+def _orders(n: int) -> npt.NDArray[np.int8]:
+    """All orders of n clients, [n!, n]."""
+    return np.array(list(permutations(range(n))), dtype=np.int8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import Any
@@ -43,6 +43,7 @@ class Derivatives:
         module: the architecture; its own parameters are not used and not changed.
         samples: the data, and what is learnt.
         compute: in float32 whatever its precision.
+        trained: names of the parameters that derivatives are taken in; they are 0 in all others. None: all.
 
     >>> import numpy as np, torch
     >>> from fedscope.checkpoints import Layout
@@ -57,13 +58,15 @@ class Derivatives:
     [[0.25, -0.25]]
     """
 
-    def __init__(self, module: nn.Module, samples: Samples, *, compute: Compute = CPU) -> None:
+    def __init__(
+        self, module: nn.Module, samples: Samples, *, compute: Compute = CPU, trained: Collection[str] | None = None
+    ) -> None:
         self.compute = compute.exact
         self.device = self.compute.device
         self.batch = min(BATCH, default_batch(module, samples, self.device))
-        self._module = module
+        self._module, self._trained = module, trained
         self._task, self._count = samples.task, samples.task.count(samples.y)
-        first = _Differentiable(module, self._task, self.compute)
+        first = _Differentiable(module, self._task, self.compute, trained)
         self.layout = first.layout
         self._idle = [first]
         self._x = first.prepare(samples.x)
@@ -96,7 +99,7 @@ class Derivatives:
         """Rows [K, P + 1], the loss last, that ``ask`` yields batch by batch, summed and divided by n."""
 
         def make() -> _Differentiable:
-            return _Differentiable(self._module, self._task, self.compute)
+            return _Differentiable(self._module, self._task, self.compute, self._trained)
 
         def task(share: range, own: _Differentiable, stop: Event) -> np.ndarray:
             own.load(parameters, model.buffers)
@@ -120,15 +123,17 @@ class Derivatives:
 
 
 class _Differentiable(FlatModule):
-    """A worker's own copy in evaluation mode, which takes derivatives in all its parameters."""
+    """A worker's own copy in evaluation mode, which takes derivatives in all its parameters, or in those named."""
 
-    def __init__(self, module: nn.Module, learnt: Task, compute: Compute) -> None:
+    def __init__(self, module: nn.Module, learnt: Task, compute: Compute, trained: Collection[str] | None) -> None:
         super().__init__(module, compute)
         self._task = learnt
-        self.module.eval().requires_grad_(True)
+        self.module.eval().requires_grad_(False)
         own: dict[str, Any] = dict(self.module.named_parameters(remove_duplicate=False))
+        places = self.layout.slices
+        wanted = [name for name in places if trained is None or name in trained]
         # by parameter, so that one with two names counts once
-        self._places = {own[name]: where for name, where in self.layout.slices.items()}
+        self._places = {own[name].requires_grad_(): places[name] for name in wanted}
 
     def loss_and_gradient(self, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
         loss = self._loss(x, y)

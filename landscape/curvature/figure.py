@@ -87,7 +87,9 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
                 axes.set_yticks(range(len(labels)), shown)
         if spectra:
             axes = sheet.axes(LEFT, top + body + 0.06 + TITLE, width - LEFT - RIGHT, DENSITY)
-            axes.set_title(f"spectral density{f' (1/{nats})' if nats else ''}", fontsize=SMALL, loc="left", pad=3)
+            axes.set_title(
+                f"spectral density{f' (1/{nats})' if nats else ''}, log scale", fontsize=SMALL, loc="left", pad=3
+            )
             _densities(axes, spectra, result)
         return sheet.finished(remark, 0.08)
 
@@ -186,7 +188,7 @@ def _scale(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
     """Whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
     finite = values[np.isfinite(values)]
     if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
-        return True, 1.0, nats
+        return True, 1.0, f"{nats}, log" if nats else "log"
     power = power_of_ten(values, 3)
     return False, 10.0**power, rf"$10^{{{power}}}$ {nats}".strip() if power else nats
 
@@ -216,6 +218,9 @@ def _remark(result: Sharpness, over_rounds: bool) -> str:
         parts.append("bars: standard error over draws")
     if over_rounds and _kinds_of(result.models) == ["global", "averaged"]:
         parts.append("squares: averaged models")
+    if result.attrs.get("frozen_parameters"):
+        words = "with" if result.attrs.get("frozen") == "counted" else "without"
+        parts.append(f"{words} {result.attrs['frozen_parameters']:,} frozen parameters")
     broken = sum(measure.value is not None and not math.isfinite(measure.value) for measure in measures)
     if broken:
         parts.append(f"{broken} numbers not finite (crosses)")

@@ -31,6 +31,10 @@ SHORTEST = 1e-2
 class Ball:
     """All w + ε with ‖ε‖ ≤ ``radius``, or with ``relative`` ‖T⁻¹ε‖ ≤ ``radius``.
 
+    Attributes:
+        moved: which of the parameters ε moves, bool [P]; None: all. The others have ε = 0.
+        label: what the model is called in sentences.
+
     Raises:
         FedscopeError: a radius that is not a positive number; a relative one about a model whose filters are all 0.
     """
@@ -38,18 +42,22 @@ class Ball:
     model: Weights
     radius: float
     relative: bool = False
+    moved: np.ndarray | None = None
+    label: str = "the model"
 
     def __post_init__(self) -> None:
         if not 0 < self.radius < np.inf:
             raise FedscopeError(f"a radius of {self.radius:g} is not a ball about a model; give a positive number")
         if self.relative and not self.scale.any():
+            among = "" if self.moved is None else " among its trained parameters"
             raise FedscopeError(
-                "the model has no filter that is not 0, so nothing is relative to one; give a radius in weight space"
+                f"{self.label} has no filter that is not 0{among}, so nothing is relative to one; give a radius in "
+                "weight space"
             )
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """The diagonal of T, float64 [P]; ones where the ball is not relative.
+        """The diagonal of T, float64 [P]; ones where the ball is not relative. 0 where nothing is moved.
 
         >>> import torch
         >>> from fedscope.checkpoints import Layout
@@ -59,7 +67,7 @@ class Ball:
         """
         layout = self.model.layout
         if not self.relative:
-            return np.ones(layout.size)
+            return np.ones(layout.size) if self.moved is None else self.moved.astype(np.float64)
         scale = np.zeros(layout.size)
         for entry in layout.parameters:
             if len(entry.shape) < 2:
@@ -67,7 +75,12 @@ class Ball:
             where = layout.slices[entry.name]
             rows = self.model.parameters[where].astype(np.float64).reshape(entry.shape[0], -1)
             scale[where] = np.repeat(np.linalg.norm(rows, axis=1), rows.shape[1])
-        return scale
+        return scale if self.moved is None else np.where(self.moved, scale, 0.0)
+
+    @property
+    def dimensions(self) -> int:
+        """How many parameters are moved."""
+        return self.model.layout.size if self.moved is None else int(self.moved.sum())
 
     def at(self, u: np.ndarray) -> np.ndarray:
         """The parameters w + ρ T u, float64 [P], of a point u [P] of the unit ball."""
@@ -115,7 +128,7 @@ def mean_rise(ball: Ball, evaluator: Evaluator, *, draws: int = 10, seed: int = 
 
     Each direction is taken with both signs, which cancels the gradient's part of the rise and its scatter. Draws are
     uniform in the ball, because the worst case is taken over the same; in many dimensions that is its sphere. Twice
-    differentiable losses rise by ρ² tr(H) / (2 (P + 2)) as ρ → 0.
+    differentiable losses rise by ρ² tr(H) / (2 (P + 2)) as ρ → 0, with P the parameters that are moved.
 
     In a relative ball, directions are Gaussian with every filter as long as the model's (Li et al. 2018), scaled to
     ‖T⁻¹ε‖ = ρ: with F filters that are not 0, each is moved by ρ/√F of its length.
@@ -153,12 +166,14 @@ def _offset(ball: Ball, seed: int, number: int) -> Callable[[], np.ndarray]:
 
     def make() -> np.ndarray:
         direction = gaussian_direction(layout, seed, DRAWS + number)
+        if ball.moved is not None:
+            direction = np.where(ball.moved, direction, 0.0)
         if ball.relative:
             moved = filter_normalised(direction, ball.model)
             with np.errstate(divide="ignore", invalid="ignore"):
                 length = np.linalg.norm(np.where(ball.scale > 0, moved / ball.scale, 0.0))
             return np.asarray(moved * (ball.radius / length))
-        share = np.random.default_rng([seed, DRAWS + number, 1]).uniform() ** (1 / layout.size)
+        share = np.random.default_rng([seed, DRAWS + number, 1]).uniform() ** (1 / ball.dimensions)
         return np.asarray(_unit(direction) * (ball.radius * share))
 
     return make

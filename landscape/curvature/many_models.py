@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Model, Partial
+from ...checkpoints import FedscopeError, Layout, Model, Partial
 from ..evaluation.compatibility import fits_module
 from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.measured_once import Progress, fingerprint, provenance_of
 from ..evaluation.samples import Samples
+from ..evaluation.trained import frozen_count, trained_parameters
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
 from .one_model import About, Asked, measured, parts_of, remembered
@@ -37,6 +38,7 @@ def sharpness(
     steps: int = 20,
     seed: int = 0,
     hessian: bool = True,
+    frozen: bool = False,
     compute: Compute = CPU,
     progress: Progress | None = None,
     partial: Path | None = None,
@@ -48,6 +50,10 @@ def sharpness(
     model's filters: ``filter_mean``, ``filter_worst_case`` (:mod:`~fedscope.landscape.curvature.flatness`). Of the
     Hessian: its largest eigenvalues, the smallest one, trace, spectral density
     (:mod:`~fedscope.landscape.curvature.hessian`). All in float32.
+
+    All are over the parameters that the module trains, those with ``requires_grad``: the Hessian is the block of them,
+    as PyHessian's (Yao et al., "PyHessian: Neural Networks Through the Lens of the Hessian", 2020), ε moves them alone,
+    and the gradient has no other entries. A module that marks none as trained says nothing, and all of them count.
 
     A model whose loss is NaN or infinite has NaN for the rest.
 
@@ -65,6 +71,7 @@ def sharpness(
         steps: gradients of one ascent.
         seed: of all directions, probes and starts, which are the same for every model.
         hessian: whether to ask for the Hessian at all.
+        frozen: whether frozen parameters count, too.
         progress: told the forward passes done and in all, as far as they can be known.
         partial: where finished parts are kept; with other radii or draws, models or samples they are not used.
         provenance: goes into ``attrs``.
@@ -79,24 +86,33 @@ def sharpness(
     if hessian and density:
         require_curvlinops()
     evaluator = Evaluator(module, samples, compute=compute)
-    derivatives = Derivatives(module, samples, compute=compute)
+    trained = None if frozen else trained_parameters(module)
+    derivatives = Derivatives(module, samples, compute=compute, trained=trained)
     fits_module(evaluator.layout, models)
-    size = evaluator.layout.size
+    moved = None if trained is None else _places_of(trained, evaluator.layout)
+    size = evaluator.layout.size if moved is None else int(moved.sum())
     if hessian and not top <= size:
         raise FedscopeError(f"--top {top} eigenvalues of a model of {size} parameters do not exist; give 1 to {size}")
     empty = tuple(_curvature(model, {}) for model in models)
-    attrs = {**asdict(asked), "parameters": size, **provenance_of(evaluator, samples, models, provenance)}
+    attrs = {
+        **asdict(asked),
+        "parameters": size,
+        **frozen_settings(module, frozen),
+        **provenance_of(evaluator, samples, models, provenance),
+    }
     Sharpness(empty, attrs)  # refuses names that are not unique, before anything is computed
 
     parts = parts_of(asked)
     question = fingerprint("sharpness", module, evaluator, [model.weights for model in models], **asdict(asked))
+    if trained is not None:
+        question["trained"] = sorted(trained)
     # by model, so that asking for more of them goes on with those that are done
     digests = question.pop("models")
     meter = _Meter(progress, sum(part.passes for part in parts) * len(models))
     curvatures = []
     with Partial(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
-            about = About(model.weights, asked, evaluator, derivatives, meter.tick)
+            about = About(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
             values = {}
             for part in parts:
                 key = f"{digest}:{part.name}"
@@ -110,6 +126,19 @@ def sharpness(
                 meter.finish()
             curvatures.append(_curvature(model, values))
     return Sharpness(tuple(curvatures), attrs)
+
+
+def frozen_settings(module: nn.Module, frozen: bool) -> dict[str, Any]:
+    """What a result says of frozen parameters: how many there are, and whether they count; nothing without any."""
+    count = frozen_count(module)
+    return {"frozen_parameters": count, "frozen": "counted" if frozen else "left out"} if count else {}
+
+
+def _places_of(trained: Collection[str], layout: Layout) -> np.ndarray:
+    moved = np.zeros(layout.size, dtype=bool)
+    for name, where in layout.slices.items():
+        moved[where] = name in trained
+    return moved
 
 
 class _Meter:

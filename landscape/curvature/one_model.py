@@ -57,18 +57,30 @@ class Asked:
 
 @dataclass
 class About:
-    """One model while it is measured: ``known`` grows by each part's measures, ``tick`` counts forward passes."""
+    """One model while it is measured: ``known`` grows by each part's measures, ``tick`` counts forward passes.
+
+    Attributes:
+        moved: which parameters are trained, bool [P]; None: all.
+        label: what the model is called in sentences.
+    """
 
     w: Weights
     asked: Asked
     evaluator: Evaluator
     derivatives: Derivatives
+    moved: np.ndarray | None
     tick: Callable[[int], None]
+    label: str = "the model"
     known: dict[str, Measure] = field(default_factory=dict)
 
     def ball(self, relative: bool) -> Ball:
         """The ball that rises are asked for in."""
-        return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative)
+        return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative, self.moved, self.label)
+
+    @property
+    def size(self) -> int:
+        """P, or as many of it as are trained: the Hessian is [size, size]."""
+        return self.w.layout.size if self.moved is None else int(self.moved.sum())
 
     def slope(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Loss and gradient."""
@@ -77,12 +89,24 @@ class About:
         return answer
 
     def product(self, vectors: np.ndarray) -> np.ndarray:
-        """H v for rows v, as many together as share their passes."""
+        """H v for rows v [K, size], as many together as share their passes."""
         parts = []
         for first in range(0, len(vectors), TOGETHER):
-            parts.append(self.derivatives.products(self.w, vectors[first : first + TOGETHER]))
-            self.tick(PRODUCT * len(parts[-1]))
+            rows = vectors[first : first + TOGETHER]
+            parts.append(self._cut(self.derivatives.products(self.w, self._whole(rows))))
+            self.tick(PRODUCT * len(rows))
         return np.concatenate(parts)
+
+    def _whole(self, rows: np.ndarray) -> np.ndarray:
+        """Rows [K, size] as [K, P], 0 where nothing is trained."""
+        if self.moved is None:
+            return rows
+        whole = np.zeros((len(rows), len(self.moved)))
+        whole[:, self.moved] = rows
+        return whole
+
+    def _cut(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self.moved is None else rows[:, self.moved]
 
 
 @dataclass(frozen=True)
@@ -168,21 +192,21 @@ def _mean(name: str, relative: bool, about: About) -> list[Measure]:
 
 def _eigenvalues(about: About) -> list[Measure]:
     asked = about.asked
-    found = eigenvalues(about.product, about.w.layout.size, asked.top, asked.seed)
+    found = eigenvalues(about.product, about.size, asked.top, asked.seed)
     measures = [Measure(f"eigenvalue_{i}", one.value, None, one.residual) for i, one in enumerate(found, start=1)]
     return [*measures, *(Measure(f"eigenvalue_{i}", None) for i in range(len(found) + 1, asked.top + 1))]
 
 
 def _most_negative(about: About) -> list[Measure]:
     largest = about.known["eigenvalue_1"].value
-    size, seed = about.w.layout.size, about.asked.seed
+    size, seed = about.size, about.asked.seed
     found = () if largest is None else most_negative(about.product, size, largest, seed)
     measures = [Measure("eigenvalue_min", smallest.value, None, smallest.residual) for smallest in found]
     return measures or [Measure("eigenvalue_min", None)]
 
 
 def _trace(about: About) -> list[Measure]:
-    value, stderr = trace(about.product, about.w.layout.size, about.asked.probes, about.asked.seed)
+    value, stderr = trace(about.product, about.size, about.asked.probes, about.asked.seed)
     return [Measure("trace", value, None, stderr if about.asked.probes > 1 else None)]
 
 
@@ -190,7 +214,5 @@ def _density(about: About) -> tuple[list[float], list[float]] | None:
     low, high = about.known["eigenvalue_min"].value, about.known["eigenvalue_1"].value
     if low is None or high is None or not math.isfinite(high - low):
         return None
-    grid, density = spectral_density(
-        about.product, about.w.layout.size, (low, high), about.asked.density, about.asked.seed
-    )
+    grid, density = spectral_density(about.product, about.size, (low, high), about.asked.density, about.asked.seed)
     return grid.tolist(), density.tolist()

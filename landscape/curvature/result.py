@@ -186,8 +186,21 @@ class Sharpness(TableResult):
         return draw_sharpness(self, width, title)
 
     def summary(self) -> str:
-        """Every model's measures in words."""
-        return "\n".join(model.sentence() for model in self.models)
+        """Every model's measures in words, and what frozen parameters do to them."""
+        return "\n".join([*(model.sentence() for model in self.models), *([self.frozen] if self.frozen else [])])
+
+    @property
+    def frozen(self) -> str:
+        """Whether frozen parameters count, in words; "" where the module has none."""
+        count = self.attrs.get("frozen_parameters")
+        if not count:
+            return ""
+        if self.attrs.get("frozen") == "counted":
+            return f"all over every parameter, the {count:,} frozen ones too"
+        return (
+            f"all over the {self.attrs['parameters']:,} parameters that are trained, without the {count:,} frozen ones "
+            "(--frozen counts them)"
+        )
 
     def findings(self) -> dict[str, Any]:
         """Every model's measures by name."""

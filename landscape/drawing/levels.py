@@ -1,4 +1,4 @@
-"""The levels of a surface's colour scale: logarithmic in the excess over the least value."""
+"""The levels of a surface's colour scale: logarithmic in the excess over the least value, or evenly spaced."""
 
 from __future__ import annotations
 
@@ -26,6 +26,46 @@ def levels(values: np.ndarray, least: float, *, fewest: int = FEWEST, step: floa
     end = max(end, 2 * start)
     bands = int(np.clip(np.log(end / start) / np.log(RATIO), fewest, MOST))
     return np.concatenate([[least], least + np.geomspace(start, end, bands)]), top > end * (1 + 1e-9)
+
+
+def even_levels(values: np.ndarray, least: float, *, step: float = 0.0) -> tuple[np.ndarray, bool]:
+    """Evenly spaced edges of bands for finite ``values`` [n], at round numbers from one at ``least`` or below, and
+    whether some values lie above the last one. They end where :func:`levels` do, and are not thinner than ``step``.
+
+    >>> edges, above = even_levels(np.linspace(0.0067, 0.0151, 50), 0.0067)
+    >>> edges[[0, 1, -1]].round(6).tolist(), above
+    ([0.0065, 0.007, 0.0155], False)
+    """
+    excess = values - least
+    top = float(excess.max())
+    end = min(top, 20 * float(np.quantile(excess, 0.9))) or top
+    end = max(end, 1e-9, 1e-6 * abs(least))
+    unit = _unit(max(end / BANDS, step))
+    first = math.floor(least / unit + 1e-9)
+    last = max(first + 2, math.ceil((least + end) / unit - 1e-9))
+    edges = np.array([float(f"{k * unit:.15g}") for k in range(first, last + 1)])
+    edges[0] = min(edges[0], least)
+    return edges, top > end * (1 + 1e-9)
+
+
+def _unit(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below a number.
+
+    >>> _unit(0.03), _unit(1.0), _unit(0.0006)
+    (0.05, 1.0, 0.001)
+    """
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(float(f"{k * power:.15g}") for k in (1, 2, 5, 10) if k * power >= least * (1 - 1e-9))
+
+
+def evenly_within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
+    """Evenly spaced edges of bands from ``low`` to ``high``; no band is thinner than ``step``, or there are two.
+
+    >>> evenly_within(0.0, 2.0)[[0, 1, -1]].tolist(), evenly_within(0.0, 1.0, step=0.3).size
+    ([0.0, 0.1, 2.0], 4)
+    """
+    bands = BANDS if step <= 0 else int(np.clip((high - low) / step, 2, BANDS))
+    return np.linspace(low, high, bands + 1)
 
 
 def within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
@@ -74,6 +114,16 @@ def _roundest(low: float, value: float, high: float) -> float:
         if found:
             return min(found, key=lambda number: abs(number - value))
     return value
+
+
+def even_depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Where values lie between evenly spaced levels, counted in levels.
+
+    >>> even_depth(np.array([1.0, 2.0, 7.0]), np.array([1.0, 3.0, 5.0])).tolist()
+    [0.0, 0.5, 3.0]
+    """
+    found = (values - edges[0]) / (edges[-1] - edges[0]) * (len(edges) - 1)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:

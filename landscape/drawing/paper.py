@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from html import escape
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import write_durably
+from ...checkpoints.results.pictures import picture_of, quiet
+from ...checkpoints.visible_text import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +84,7 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
     ticks = {"major.width": 0.6, "major.size": 2.5, "minor.width": 0.4, "minor.size": 1.5, "major.pad": 2.0}
     for axis in ("xtick", "ytick"):
         settings |= {f"{axis}.labelsize": SMALL, **{f"{axis}.{name}": value for name, value in ticks.items()}}
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), quiet():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(settings)
         yield
@@ -125,67 +125,12 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
         for extension in formats:
             path = Path(f"{base}.{extension}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            drawn = BytesIO()  # a disk that is full breaks matplotlib's writers in ways of their own
-            figure.savefig(drawn, format=extension, dpi=DPI, metadata=unsaid.get(extension))
+            # a disk that is full breaks matplotlib's writers in ways of their own
+            drawn = picture_of(figure, extension, dpi=DPI, metadata=unsaid.get(extension))
             with write_durably(path) as temporary:
-                temporary.write_bytes(drawn.getvalue())
+                temporary.write_bytes(drawn)
             written.append(path)
     return tuple(written)
-
-
-#: of scripts that lay pages out for narrow windows: words in lines of so many letters, as plotly takes them
-BROKEN = r"""
-const broken = (words, letters) =>
-  words.match(new RegExp(`.{1,${letters}}(?= |$)|\\S+`, "g")).map((line) => line.trim()).join("<br>");
-"""
-
-# the gutter: plotly measures the width before a bar to scroll with takes some of it
-_PAGE = "<style>html { scrollbar-gutter: stable; } body { margin: 0; font-family: system-ui, sans-serif; }</style>\n"
-
-
-def as_page(figure: Any, name: str, narrow: str = "") -> str:
-    """A plotly figure, or what is in one, as a page with plotly.js inside, the same text for the same figure.
-
-    Args:
-        narrow: a script that lays it out for a narrow window, run once it is drawn.
-    """
-    from plotly.io import to_html
-
-    # a fixed name in place of a random one keeps the page the same
-    html: str = to_html(
-        figure,
-        include_plotlyjs=True,
-        full_html=True,
-        div_id=name,
-        default_height="92vh",
-        config={"displaylogo": False, "responsive": True},
-        post_script=narrow or None,
-        validate=False,
-    )
-    text = figure["layout"]["title"]["text"]  # escaped already, with a line of remarks
-    title = text.partition("<br>")[0]
-    head = f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n{_PAGE}'
-    # of the first tags alone: plotly.js says such words, too
-    return html.replace("<html>", '<html lang="en">', 1).replace("</head>", f"{head}</head>", 1)
-
-
-def apart(page: str) -> tuple[str, str, bytes]:
-    """A page that takes plotly.js from a file beside it, that file's name, and what is in it; a page without it as it
-    is, with nothing beside it.
-
-    >>> apart("<p>words</p>")
-    ('<p>words</p>', '', b'')
-    """
-    if "Plotly.newPlot" not in page:
-        return page, "", b""
-    from plotly.offline import get_plotlyjs, get_plotlyjs_version
-
-    library, name = str(get_plotlyjs()), f"plotly-{get_plotlyjs_version()}.min.js"
-    before, found, after = page.partition(library)
-    begin = "<script>"
-    if not found or not before.endswith(begin):
-        return page, "", b""
-    return f'{before.removesuffix(begin)}<script src="{name}">{after}', name, library.encode()
 
 
 def laid_out(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,45 +152,42 @@ def _white_paper() -> dict[str, Any]:
     return white
 
 
-def heading(title: str, remark: str) -> dict[str, str]:
-    """A page's title with its remark below, as plotly takes it."""
-    return {"text": f"{title}<br><sup>{remark}</sup>"}
+def clipped(label: str, length: int) -> str:
+    """``label``, or its start and end where it is longer than ``length`` characters.
 
-
-def unbroken(words: str) -> str:
-    """Words as they stand in a page, where no line ends inside an option or a number.
-
-    >>> unbroken("p < 1e-05 with --draws")
-    'p &lt; <span style="white-space:nowrap">1e-05</span> with <span style="white-space:nowrap">--draws</span>'
-    """
-    whole = r'<span style="white-space:nowrap">\g<0></span>'
-    return re.sub(r"(?<![\w-])--\w[\w-]*|[\d.]+e-\d+", whole, escape(words))
-
-
-def markup(words: str) -> str:
-    """What matplotlib writes as mathematics, in a page's words."""
-    return words.replace("$L_2$", "L<sub>2</sub>")
-
-
-def shortened(label: str, length: int) -> str:
-    """``label``, or its start and end where it is longer than ``length`` characters; its dollars are no mathematics.
-
-    >>> shortened("runs/cifar/ima-long-name@40/client-17", 21)
+    >>> clipped("runs/cifar/ima-long-name@40/client-17", 21)
     'runs/cifa…0/client-17'
     """
+    label = visible(label)
     if len(label) > length:
         tail = length * 11 // 21
         label = f"{label[: length - tail - 1]}…{label[-tail:]}"
-    return literal(label)
+    return label
+
+
+def shortened(label: str, length: int) -> str:
+    """The same for matplotlib: see :func:`literal`."""
+    return literal(clipped(label, length))
 
 
 def literal(label: str) -> str:
-    """``label`` as matplotlib writes it, whose dollars it takes for mathematics.
+    """``label`` such that matplotlib writes just that: it takes dollars for mathematics, leaves a legend's entry out
+    whose label begins with _, and breaks lines at control characters.
 
-    >>> literal("lr$0.1$")
-    'lr\\\\$0.1\\\\$'
+    >>> literal("lr$0.1$"), literal("_a") == "\N{ZERO WIDTH NON-JOINER}_a"
+    ('lr\\\\$0.1\\\\$', True)
     """
-    return re.sub(r"(?<!\\)\$", r"\\$", label)
+    label = re.sub(r"(?<!\\)\$", r"\\$", visible(label))
+    return f"\N{ZERO WIDTH NON-JOINER}{label}" if label.startswith("_") else label
+
+
+def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
+    """What a result says of itself in a few words, such as its ``split``, for matplotlib.
+
+    >>> word_of({"split": "test"}, "split"), word_of({}, "split")
+    ('test', '')
+    """
+    return shortened(str(attrs.get(name, default)).strip(), 60)
 
 
 def measured_on(attrs: Mapping[str, Any]) -> str:
@@ -257,9 +199,18 @@ def measured_on(attrs: Mapping[str, Any]) -> str:
     "digits train, client 3's 29 samples"
     """
     kind, colon, place = str(attrs["data"]).partition(":")
-    name = Path(place).stem if colon else kind
+    name = shortened(Path(place).stem if colon else kind, 60)
     whose = f"client {attrs['client']}'s " if "client" in attrs else ""
-    return f"{name} {attrs.get('split', '')}, {whose}{attrs.get('samples', 0):,} samples"
+    return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples{accepted(attrs)}"
+
+
+def accepted(attrs: Mapping[str, Any]) -> str:
+    """What a caption says of data that were accepted though a recorded run says other ones; nothing of others.
+
+    >>> accepted({"data_accepted": "ima: ..."}), accepted({})
+    (' (accepted: unlike what was recorded)', '')
+    """
+    return " (accepted: unlike what was recorded)" if attrs.get("data_accepted") else ""
 
 
 def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
@@ -273,7 +224,7 @@ def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
     if policy == "averaged":
         return "normalization statistics averaged as the weights are"
     if policy == "re-estimate":
-        split = f"{attrs['calibration_split']} " if "calibration_split" in attrs else ""
+        split = f"{word_of(attrs, 'calibration_split')} " if "calibration_split" in attrs else ""
         return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
     if policy == "keep":
         return f"normalization statistics of {shortened(str(attrs.get('statistics_of', 'one model')), 40)}"

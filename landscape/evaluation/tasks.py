@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,9 +24,9 @@ class Task:
 
     The mean over samples that is evaluated, differentiated and minimised is
 
-        L = Σ_j c_j loss_j / Σ_j c_j,  error = Σ_j c_j error_j / Σ_j c_j
+        L = Σ_j c_j loss_j / Σ_j c_j,  error = Σ_j e_j error_j / Σ_j e_j
 
-    with c_j = 1 unless :meth:`weights` says otherwise.
+    with c_j = 1 unless :meth:`weights` says otherwise, and e_j = c_j unless :meth:`error_weights` does.
 
     Attributes:
         name: in provenance and sentences; of a class that does not say it the class's own.
@@ -55,10 +56,17 @@ class Task:
         """c [n], how much each sample counts in a mean; None where all count alike."""
         return None
 
-    def count(self, y: Tensor) -> int:
-        """Σ_j c_j: the number of samples, or of what is averaged over in them."""
-        weights = self.weights(y)
-        return len(y) if weights is None else int(weights.sum())
+    def error_weights(self, y: Tensor) -> Tensor | None:
+        """e [n], how much each sample counts in a mean of errors: as in one of losses."""
+        return self.weights(y)
+
+    def count(self, y: Tensor) -> int | float:
+        """Σ_j c_j: the number of samples, of what is averaged over in them, or the sum of their weights."""
+        return _counted(self.weights(y), y)
+
+    def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
+        """The task for a data set's targets [n, ...] as they were given, and the targets as it counts them."""
+        return self, y
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Literal["mean", "sum"]) -> Tensor:
         """Σ_j c_j loss_j of a batch, or its mean; what is minimised and differentiated."""
@@ -122,20 +130,35 @@ class Tally:
         self.task = task
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.error: Tensor | None = torch.zeros((), dtype=torch.float64, device=device)
-        self.n = 0
+        self.n: int | float = 0
+        self.counted: int | float = 0
 
     def add(self, outputs: Tensor, y: Tensor) -> None:
         """Take in a batch of outputs and targets."""
         outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
         weights = self.task.weights(y)
         self.loss += _summed(self.task.loss(outputs, y), weights)
+        self.n += _counted(weights, y)
         error = self.task.error(outputs, y)
-        self.error = None if self.error is None or error is None else self.error + _summed(error, weights)
-        self.n += self.task.count(y)
+        if error is None or self.error is None:
+            self.error = None
+            return
+        shares = self.task.error_weights(y)
+        self.error = self.error + _summed(error, shares)
+        self.counted += _counted(shares, y)
 
     def means(self) -> tuple[float, float]:
-        """Mean loss, and mean error; NaN where the task has none."""
-        return float(self.loss) / self.n, float("nan") if self.error is None else float(self.error) / self.n
+        """Mean loss, and mean error; NaN where the task has none, or where nothing counts."""
+        nothing = float("nan")
+        loss = float(self.loss) / self.n if self.n else nothing
+        return loss, float(self.error) / self.counted if self.error is not None and self.counted else nothing
+
+
+def _counted(weights: Tensor | None, y: Tensor) -> int | float:
+    """Σ_j c_j, exact where weights are whole numbers."""
+    if weights is None:
+        return len(y)
+    return float(weights.double().sum()) if weights.is_floating_point() else int(weights.sum())
 
 
 def _summed(values: Tensor, weights: Tensor | None) -> Tensor:

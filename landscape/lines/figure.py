@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..drawing.heat_maps import colour_bar, name_cells, signed_heat_map
-from ..drawing.paper import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of
+from ..drawing.paper import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of, word_of
 from ..drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ..drawing.ticks import crosses, decades, even
 from .result import connectivity
@@ -66,7 +66,7 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
     Violet cells: the mean of the two is better than they are on average; orange ones: a barrier.
     """
     labels, _, middles = connectivity(line)
-    names = [label.rpartition("client-")[2] or label for label in labels]
+    names = [shortened(label.rpartition("client-")[2] or label, 24) for label in labels]
     with paper_style(width):
         left = max(NAMES, max(map(len, names)) * CHARACTER + 0.24)
         side = width - left - GAP - BAR - NUMBERS
@@ -104,8 +104,9 @@ def _curves(axes: Axes, line: Line, name: str) -> None:
         even(axes.yaxis, 5, quarters=True)
     even(axes.xaxis, 5, quarters=True)
     axes.set_xlim(line.beta[0], line.beta[-1])
-    split = str(line.attrs.get("split", "")).strip()
-    axes.set_ylabel(f"{split} {f'loss{_nats(line)}' if name == 'loss' else 'error (%)'}".strip())
+    split = word_of(line.attrs, "split")
+    log = ", log" if axes.get_yscale() == "log" else ""
+    axes.set_ylabel(f"{split} {f'loss{_nats(line)}' if name == 'loss' else 'error (%)'}{log}".strip())
 
 
 def _nats(line: Line) -> str:

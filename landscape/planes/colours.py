@@ -8,6 +8,8 @@ from math import isfinite
 from ...checkpoints import FedscopeError, nearest
 from ..drawing.paper import SURFACE
 
+#: what colours, and heights of pages, follow: the logarithm of the excess over the least value, or the value
+SCALES = ("log", "linear")
 #: which panels of a figure share a colour scale: all, those of a row (a run, a set of samples), or none
 SHARED = ("figure", "row", "panel")
 
@@ -20,9 +22,12 @@ class Colours:
         cmap: one of matplotlib's colour maps, ``viridis``, ``cividis``, ``magma``.
         loss_limits: the ends of the loss's scale in nats; None: those of what is drawn.
         error_limits: the same of the error, in per cent.
+        colour_scale: ``log``, by which bands grow with the distance to the least value, so that the floor of a valley
+            with high walls is seen; or ``linear``, by which all bands are alike, so that a ridge on top is seen. Pages
+            have it as the surface's height, too.
 
     Raises:
-        FedscopeError: no such colour map; limits that do not rise or are not finite.
+        FedscopeError: no such colour map or scale; limits that do not rise or are not finite.
 
     Equal limits give equal scales in different figures. Values beyond them have the colour at that end, and the colour
     bar an arrow there.
@@ -34,8 +39,14 @@ class Colours:
     cmap: str = SURFACE
     loss_limits: tuple[float, float] | None = None
     error_limits: tuple[float, float] | None = None
+    colour_scale: str = SCALES[0]
 
     def __post_init__(self) -> None:
+        if self.colour_scale not in SCALES:
+            raise FedscopeError(
+                f"--colour-scale {self.colour_scale} is no scale of colours"
+                f"{nearest(str(self.colour_scale), SCALES) or f'; give {SCALES[0]} or {SCALES[1]}'}"
+            )
         for option, limits in (("--loss-limits", self.loss_limits), ("--error-limits", self.error_limits)):
             if limits is not None and not _is_scale(*limits):
                 raise FedscopeError(

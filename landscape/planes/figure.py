@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..drawing.paper import SMALL, paper_style, shortened
+from ..drawing.paper import CHARACTER, SMALL, literal, paper_style, shortened
 from ..drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
 from .basins import basin_of
 from .colours import Colours
@@ -140,7 +140,9 @@ def draw_panels(
         top = EDGE + (0.16 if title else 0)
         for name, row, heads, own in strips:
             if name:
-                sheet.text(margin, top + 0.08, name, weight="bold")
+                sheet.text(
+                    margin, top + 0.08, shortened(name, int((width - margin) / (1.2 * CHARACTER))), weight="bold"
+                )
                 top += 0.17
             told = _heads(heads, int((size + gap) / 0.066))
             _strip(sheet, (margin, top), row, told, own, size, gap, each=scale == "panel")
@@ -210,7 +212,7 @@ def _heads(titles: Sequence[str], length: int) -> list[str]:
 
 
 def _cut(title: str, length: int) -> str:
-    return title if len(title) <= length else f"{title[: length - 1]}…"
+    return literal(title if len(title) <= length else f"{title[: length - 1]}…")
 
 
 def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,11 @@ def along_trajectory(models: Sequence[Model]) -> Span:
 
 
 def random_directions(model: Model, seed: int = 0) -> Span:
-    """The plane through one model in two random Gaussian directions, filter-normalised, then made orthogonal.
+    """The plane through one model in two random Gaussian directions, both filter-normalised, and orthogonal.
+
+    The second is made orthogonal to the first within each filter, so that both keep ‖d_f‖ = ‖w_f‖ and ⟨u, v⟩ is a sum
+    of zeros: a change of scale between layers that leaves the function as it is leaves the surface as it is. A filter
+    of a single entry has no second direction and moves along the first axis alone.
 
     The default range is once the length of the first direction to either side, the unit of Li et al., NeurIPS 2018.
 
@@ -115,19 +120,28 @@ def random_directions(model: Model, seed: int = 0) -> Span:
     """
     w = model.weights
     refuse_broken(model.label, w.parameters, "no direction starts there")
-    u, v = (filter_normalised(gaussian_direction(w.layout, seed, i), w) for i in (0, 1))
+    first, second = (gaussian_direction(w.layout, seed, i) for i in (0, 1))
+    u, drawn = filter_normalised(first, w), filter_normalised(second, w)
+    v = filter_normalised(_orthogonal_in_filters(second, first, w), w)
     u_length, v_length = norm(u), norm(v)
-    if not min(u_length, v_length) > 0:
+    if not u_length > 0:
         raise FedscopeError(
             f"{model.label} has no filter that is not zero, so directions cannot be normalised by its filters; "
             "take a trained model"
         )
-    cosine = dot(u, v) / (u_length * v_length)
+    if not v_length > 0:
+        raise FedscopeError(
+            f"{model.label} has no filter of two entries that is not zero, so there is no second direction in its "
+            "filters; draw `fedscope line` through it and another model"
+        )
+    cosine = dot(u, drawn) / (u_length * norm(drawn))
     u /= u_length
-    for _ in range(2):
-        v -= dot(v, u) * u
-    v /= norm(v)
-    about = {"direction_lengths": [u_length, v_length], "directions_cosine": cosine, "directions_seed": seed}
+    v /= v_length
+    about = {
+        "direction_lengths": [u_length, v_length],
+        "directions_cosine": cosine,
+        "directions_seed": seed,
+    }
     return _along(Axes(w.parameters, u, v), model, "random", ((model, "origin"),), about, reach=u_length)
 
 
@@ -209,14 +223,38 @@ def filter_normalised(direction: np.ndarray, model: Weights) -> np.ndarray:
     [5.0, 0.0, 0.0, -2.0, 0.0, 0.0]
     """
     scaled = np.zeros(model.layout.size)
-    for entry in model.layout.parameters:
-        shape, where = entry.shape, model.layout.slices[entry.name]
-        if len(shape) < 2:
-            continue
-        own = model.parameters[where].reshape(shape[0], -1).astype(np.float64)
-        rows = direction[where].reshape(shape[0], -1)
+    for shape, where in _filters(model.layout):
+        own = model.parameters[where].reshape(shape).astype(np.float64)
+        rows = direction[where].reshape(shape)
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(length > 0, np.linalg.norm(own, axis=1, keepdims=True) / length, 0.0)
         scaled[where] = (rows * factor).ravel()
     return scaled
+
+
+def _orthogonal_in_filters(direction: np.ndarray, first: np.ndarray, model: Weights) -> np.ndarray:
+    """The direction less, in each filter, what lies along the first one there, float64 [P]; 0 in a filter of one entry.
+
+    >>> import torch
+    >>> layout = Layout.of(torch.nn.Linear(2, 1, bias=False))
+    >>> _orthogonal_in_filters(np.array([3.0, 4.0]), np.array([0.0, 2.0]), Weights(layout, np.ones(2), {})).tolist()
+    [3.0, 0.0]
+    """
+    rest = np.zeros(model.layout.size)
+    for shape, where in _filters(model.layout):
+        if shape[1] < 2:
+            continue
+        rows, along = direction[where].reshape(shape), first[where].reshape(shape)
+        unit = along / np.linalg.norm(along, axis=1, keepdims=True)
+        for _ in range(2):  # once more removes what rounding left
+            rows = rows - (rows * unit).sum(axis=1, keepdims=True) * unit
+        rest[where] = rows.ravel()
+    return rest
+
+
+def _filters(layout: Layout) -> Iterator[tuple[tuple[int, int], slice]]:
+    """(filters, entries of one) and place of every parameter that has filters."""
+    for entry in layout.parameters:
+        if len(entry.shape) > 1:
+            yield (entry.shape[0], prod(entry.shape[1:])), layout.slices[entry.name]

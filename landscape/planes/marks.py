@@ -229,7 +229,11 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
         numbers.setdefault(model.label, set()).add(_numbers(model))
     for plane in planes:
         count = len(plane.anchors)
-        own = ", ".join(model.label for model in plane.anchors) if plane.span == "surface" else "the three models"
+        own = (
+            shortened(", ".join(model.label for model in plane.anchors), 60)
+            if plane.span == "surface"
+            else "the three models"
+        )
         roles = {
             "anchor": own if told_apart(plane) else f"the {count} clients",
             "mean": "their mean",

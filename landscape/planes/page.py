@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing.levels import depth
-from ..drawing.paper import BROKEN, SURFACE, as_page, heading, laid_out, markup, shortened
+from ..drawing.paper import SURFACE, clipped, laid_out
+from ..drawing.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
 from .colours import Colours
 from .marks import is_owner, looks, paths, told_apart
@@ -68,20 +68,21 @@ if (narrow.matches) lay();
 
 def draw_page(plane: Plane, title: str | None = None, colours: Colours | None = None) -> str:
     """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
-    return as_page(page_figure(plane, title, colours), "plane", _NARROW)
+    return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", _NARROW)
 
 
 def page_figure(plane: Plane, title: str | None = None, colours: Colours | None = None) -> dict[str, Any]:
     """What is in the page's plotly figure.
 
-    Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure; pointing at
-    the surface tells coordinates, loss and error. Points that are not finite are holes.
+    Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure, or the loss
+    itself (``colour_scale``); the axis and the colour bar say which. Pointing at the surface tells coordinates, loss
+    and error. Points that are not finite are holes.
     """
     from plotly import graph_objects as go
 
     scale = scale_of([plane], "loss", colours)
     # flat below a limit of the user's own, and a hole where not finite
-    heights = depth(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan), scale.edges)
+    heights = scale.height(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan))
     at = spaced(len(scale.edges), max(1, len(scale.edges) // 8))
     shades = {
         "colorscale": _shades(scale.cmap),
@@ -89,7 +90,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
         "cmax": float(len(scale.edges) - 1),
     }
     texts = distinct([scale.edges[i] for i in at])
-    levels = {"title": {"text": scale.label}, "tickvals": at, "ticktext": texts}
+    levels = {"title": {"text": f"{markup(scale.label)}<br>{scale.short_kind}"}, "tickvals": at, "ticktext": texts}
     known = np.isfinite(plane.error).any()
     error = "<br>error %{customdata[1]:.1f} %" if known else ""
     told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
@@ -114,7 +115,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
     numbered = {id(model): str(i) for i, model in enumerate(plane.anchors, 1)} if told_apart(plane) else {}
     for models, look, name, line in _groups(plane):
         number = numbered.get(id(models[0]), "")
-        over = [_above(plane, heights, scale.edges, model) for model in models]
+        over = [_above(plane, heights, scale, model) for model in models]
         marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
         common: dict[str, Any] = {
             "x": [model.a for model in models],
@@ -142,7 +143,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
             "name": f"minimum of the surface: loss {basin.loss:#.3g}",
             "hovertemplate": "%{fullData.name}<extra></extra>",
         }
-        low = float(depth(np.array([max(basin.loss, scale.edges[0])]), scale.edges)[0])
+        low = float(scale.height(np.array([max(basin.loss, scale.edges[0])]))[0])
         cross: dict[str, Any] = {"color": "black", "line": {"color": "white", "width": 1}, "symbol": "cross"}
         solid = {**cross, "size": 6}
         traces.append(go.Scatter3d(z=[low + 0.3], marker=solid, showlegend=False, scene="scene", **at_minimum))
@@ -158,7 +159,10 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
             "xaxis": {"title": {"text": f"a{unit}", "font": {"size": 12}}, **small},
             "yaxis": {"title": {"text": f"b{unit}", "font": {"size": 12}}, **small},
             "zaxis": {
-                "title": {"text": f"loss{' (nats)' if '(nats)' in scale.label else ''}", "font": {"size": 12}},
+                "title": {
+                    "text": f"loss{' (nats)' if '(nats)' in scale.label else ''},<br>{scale.short_kind}",
+                    "font": {"size": 12},
+                },
                 # not the lowest, which stands where the numbers of a do
                 "tickvals": at[1::2],
                 "ticktext": texts[1::2],
@@ -189,7 +193,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
 
 def _title(plane: Plane) -> str:
     """What the plane is of."""
-    names = [shortened(model.label, 40) for model in plane.anchors]
+    names = [clipped(model.label, 40) for model in plane.anchors]
     if plane.span == "clients":
         rounds = list(dict.fromkeys(model.label.rpartition("/")[0] for model in plane.anchors))
         return f"Loss near the {len(names)} clients of {', '.join(rounds)}"
@@ -198,7 +202,7 @@ def _title(plane: Plane) -> str:
     if len(names) == 3:
         return f"Loss on the plane through {names[0]}, {names[1]} and {names[2]}"
     origin = next((model.label for model in plane.models if model.role == "origin"), "")
-    return f"Loss around {shortened(origin, 40)}" if origin else "Loss on the plane"
+    return f"Loss around {clipped(origin, 40)}" if origin else "Loss on the plane"
 
 
 def _shades(cmap: str) -> str | list[list[Any]]:
@@ -211,9 +215,9 @@ def _shades(cmap: str) -> str | list[list[Any]]:
     return [[i / 32, to_hex(matplotlib.colormaps[cmap](i / 32))] for i in range(33)]
 
 
-def _above(plane: Plane, heights: np.ndarray, edges: np.ndarray, model: PlaneModel) -> float:
+def _above(plane: Plane, heights: np.ndarray, scale: Scale, model: PlaneModel) -> float:
     """Over the surface, which would hide a model beside the plane that is better than its projection."""
-    return float(np.nanmax([*depth(np.array([model.loss]), edges), _below(plane, heights, model), 0.0])) + 0.6
+    return float(np.nanmax([*scale.height(np.array([model.loss])), _below(plane, heights, model), 0.0])) + 0.6
 
 
 def _below(plane: Plane, heights: np.ndarray, model: PlaneModel) -> float:
@@ -246,13 +250,15 @@ def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], st
             groups.append(([model], look, owns + _words(model), None))
     for models, colour in paths(plane):
         dot = {"marker": "o", "color": colour, "markeredgecolor": colour}
-        groups.append((models, dot, f"{models[0].label} to {models[-1].label}", colour))
+        ends = f"{models[0].label} to {models[-1].label}"
+        groups.append((models, dot, label_text(ends), colour))
     return groups
 
 
 def _words(model: PlaneModel) -> str:
+    label = label_text(model.label)
     if np.isnan([model.loss, model.error]).all():
-        return model.label
+        return label
     off = f", {model.off_plane:.2g} off the plane" if model.off_plane > 1e-3 else ""
     error = "" if np.isnan(model.error) else f", error {100 * model.error:.1f} %"
-    return f"{model.label}: loss {model.loss:#.3g}{error}{off}"
+    return f"{label}: loss {model.loss:#.3g}{error}{off}"

@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...checkpoints import FedscopeWarning
+from ...checkpoints import FedscopeError, FedscopeWarning
+from ...checkpoints.errors import DiskFullError
+from ...checkpoints.own_files import refuse_strange
 
 if TYPE_CHECKING:
     from .result import Plane
@@ -41,10 +43,13 @@ class Preview:
             return
         try:
             self._draw(plane)
-        except OSError as error:
+        except DiskFullError:
+            raise
+        except (OSError, FedscopeError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{self.path} ")
             self._next = float("inf")
             warnings.warn(
-                f"{self.path} cannot be written ({error.strerror}), so there is no preview; going on without",
+                f"{self.path} cannot be written ({why}), so there is no preview; going on without",
                 FedscopeWarning,
                 stacklevel=2,
             )
@@ -69,5 +74,6 @@ def previewed(base: Path | None) -> Iterator[Preview | None]:
         return
     preview = Preview(base)
     yield preview
-    with suppress(OSError):  # what is in the way is not ours
+    with suppress(OSError, FedscopeError):  # what is in the way is not ours
+        refuse_strange(preview.path, "a picture", replaced=True)
         preview.path.unlink()

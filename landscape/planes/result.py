@@ -195,7 +195,7 @@ class Plane(ArrayResult):
         Args:
             width: in inches.
             title: above it.
-            colours: ``cmap``, ``loss_limits`` and ``error_limits``; see
+            colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
                 :class:`~fedscope.landscape.planes.colours.Colours`.
         """
         from .colours import Colours

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..drawing import heat_maps
-from ..drawing.levels import FEWEST, levels, rounded, within
-from ..drawing.paper import CHARACTER, SMALL, SURFACE
+from ..drawing.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, rounded, within
+from ..drawing.paper import CHARACTER, SMALL, SURFACE, word_of
 from .colours import Colours
 from .surface import quantity
 
@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 
     from .result import Plane
 
-#: inches that the label of a colour bar takes beside its numbers
-BAR_LABEL = 0.19
+#: inches that the label of a colour bar, of two lines, takes beside its numbers
+BAR_LABEL = 0.32
+#: the mean width of a letter of that label, in inches
+LETTER = 0.065
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """One colour scale: bands between ``edges``, whose distance from the lowest one grows by about the same factor.
+    """One colour scale: bands between ``edges``, whose distance from the lowest one grows by about the same factor, or
+    that are evenly spaced.
 
     Attributes:
         edges: in the quantity's units, rising.
         below, above: values beyond the first or the last edge exist, and share the colour at that end.
         label: of the colour bar.
         cmap: its colours.
+        base: of a logarithmic scale above what it is, ``the minimum`` or a limit of the user's own; "" of a linear one.
     """
 
     edges: np.ndarray
@@ -40,6 +44,31 @@ class Scale:
     label: str
     below: bool = False
     cmap: str = SURFACE
+    base: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What a colour bar and an axis of heights say of the scale."""
+        return f"log scale above {self.base}" if self.base else "linear scale"
+
+    @property
+    def short_kind(self) -> str:
+        """The same where there is less room."""
+        return f"log above {self.base.removeprefix('the ')}" if self.base else "linear"
+
+    def label_within(self, height: float) -> str:
+        """The label of a colour bar so many inches high: what is measured, and below it by which scale."""
+        words = [
+            self.kind,
+            self.short_kind,
+            self.short_kind.replace("minimum", "min."),
+            self.kind.partition(" above")[0],
+        ]
+        return f"{self.label}\n{next((kind for kind in words if len(kind) * LETTER <= height), words[-1])}"
+
+    def height(self, values: np.ndarray) -> np.ndarray:
+        """Where values lie between the edges, counted in edges; beyond them it goes on."""
+        return depth(values, self.edges) if self.base else even_depth(values, self.edges)
 
     @property
     def extend(self) -> Literal["neither", "min", "max", "both"]:
@@ -50,7 +79,8 @@ class Scale:
 
 
 def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None) -> Scale:
-    """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them.
+    """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them, or
+    evenly spaced where the user wants them so.
 
     Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
     :func:`levels`. Limits of the user's own are taken in place of both ends.
@@ -61,23 +91,27 @@ def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None)
     grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])
     models = np.array([unit * getattr(model, name) for plane in planes for model in plane.models])
     grid = grid[np.isfinite(grid)]
-    splits = {str(plane.attrs.get("split", "")).strip() for plane in planes}
+    splits = {word_of(plane.attrs, "split") for plane in planes}
     split = splits.pop() if len(splits) == 1 else ""
     nats = " (nats)" if all(plane.attrs.get("loss_units", "nat") == "nat" for plane in planes) else ""
     label = f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip()
     # an error moves in steps of one sample; bands finer than half of one would draw the stairs, not the surface
     step = 50.0 / max(int(plane.attrs.get("samples", 0) or 10**9) for plane in planes) if name == "error" else 0.0
-    limits = colours.limits(name)
+    limits, linear = colours.limits(name), colours.colour_scale == "linear"
+    base = "" if linear else "the minimum" if limits is None else f"{limits[0]:g}"
     if limits is not None:
-        edges = rounded(within(*limits, step=step), last=True)
+        edges = evenly_within(*limits, step=step) if linear else rounded(within(*limits, step=step), last=True)
         below, above = bool((grid < limits[0]).any()), bool((grid > limits[1]).any())
-        return Scale(edges, above, label, below, colours.cmap)
+        return Scale(edges, above, label, below, colours.cmap, base)
     if not grid.size:
-        return Scale(np.array([0.0, 1.0]), False, label, cmap=colours.cmap)
+        return Scale(np.array([0.0, 1.0]), False, label, cmap=colours.cmap, base=base)
     least = float(min(grid.min(), np.min(models[np.isfinite(models)], initial=np.inf)))
+    if linear:
+        edges, above = even_levels(grid, least, step=step)
+        return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap)
     edges, above = levels(grid, least, fewest=FEWEST if name == "loss" else 3, step=step)
     edges = rounded(edges)
-    return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap)
+    return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap, base=base)
 
 
 def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
@@ -98,12 +132,12 @@ def spaced(count: int, every: int) -> list[int]:
 
 def bar_room(scales: Iterable[Scale], height: float) -> float:
     """Inches that a colour bar's labels and its own label need at its right."""
-    return 0.26 + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
+    return 0.07 + BAR_LABEL + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
 
 
 def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float, labelled: bool = True) -> None:
     """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
-    bar = heat_maps.colour_bar(axes, mappable, scale.label if labelled else "", extend=scale.extend)
+    bar = heat_maps.colour_bar(axes, mappable, scale.label_within(height) if labelled else "", extend=scale.extend)
     at, texts = bar_labels(scale, height)
     bar.set_ticks(at, labels=texts, minor=False)
     bar.ax.minorticks_off()

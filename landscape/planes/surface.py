@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing.paper import CHARACTER, measured_on, shortened, statistics_of
+from ..drawing.paper import CHARACTER, accepted, measured_on, shortened, statistics_of, word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def is_metric(plane: Plane) -> bool:
 def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
     """What stands at the a and the b axis, the longest words first, with the share that a principal component shows."""
     if not is_metric(plane):
-        first, second = ([f"{name} ({plane.attrs['units']})", name] for name in "xy")
+        first, second = ([f"{name} ({word_of(plane.attrs, 'units')})", name] for name in "xy")
         return first, second
     shares = plane.attrs.get("explained")
     if not shares:
@@ -108,7 +108,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     if "data" in first.attrs:
         parts.append(_data_words(planes))
     elif "file" in first.attrs:
-        parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({first.attrs['program']})")
+        parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
     told = list(dict.fromkeys(statistics_of(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
         told = ["normalization statistics of one model a plane"]
@@ -141,7 +141,8 @@ def _data_words(planes: Sequence[Plane]) -> str:
     if len(sizes) == len(planes) and len({plane.attrs["client"] for plane in planes}) > 1:
         least, most = f"{min(sizes):,}", f"{max(sizes):,}"
         each = least if least == most else f"{least} to {most}"
-        return f"{measured_on(planes[0].attrs).rpartition(', ')[0]}, each client's own {each} samples"
+        name = measured_on(planes[0].attrs).rpartition(", ")[0]
+        return f"{name}, each client's own {each} samples{accepted(planes[0].attrs)}"
     return " and ".join(dict.fromkeys(measured_on(plane.attrs) for plane in planes if "data" in plane.attrs))
 
 

@@ -276,6 +276,12 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
     }
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
     assert "statements below:" in words
+    assert "log above minimum" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    linear = report(runs / "two", colour_scale="linear").html
+    assert re.search(r"\(nats\),(<br>|\\u003cbr\\u003e)linear", linear)
+    assert "log above minimum" not in linear
+    with pytest.raises(FedscopeError, match="--colour-scale lin is no scale of colours"):
+        report(runs / "two", colour_scale="lin")
     assert lacking(run, beside(run)) == ([], {})
 
 
@@ -286,13 +292,13 @@ def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
 
     first = Run.open(runs / "one").round(1)
     clients = {int(k): first.client(int(k)).arrays() for k in first.client_ids}
-    with Recorder(tmp_path / "loop", source="a loop") as recorder:
+    with Recorder(tmp_path / "loop", source="a loop", method="FedX") as recorder:
         recorder.round(start=first.read("start").arrays(), clients=clients, global_=first.read("global").arrays())
     assert fedscope(["report", str(tmp_path / "loop"), "--compute", "--out", str(tmp_path / "page")]) == 0
     said = capsys.readouterr().err
     assert "names neither architecture nor data; give --model and --data" in said
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
-    assert "recorded by a loop" in words
+    assert "FedX, recorded by a loop" in words
     assert "Not known: the clients' models were not measured while it was trained." in words
     assert "Nothing was measured on test data while it was trained." in words
     assert "none: another program trained this run" in words
@@ -320,9 +326,16 @@ def net():
     )
     with Recorder(tmp_path / "loop", source="a loop", model="reported_net:net", data="digits") as recorder:
         recorder.round(start=first.read("start").arrays(), clients=clients, global_=first.read("global").arrays())
-    assert fedscope(["report", str(tmp_path / "loop"), "--compute", "--out", str(tmp_path / "page")]) == 0
+    words = ["report", str(tmp_path / "loop"), "--compute", "--out", str(tmp_path / "page")]
+    assert fedscope(words) == 0
     said = capsys.readouterr()
-    assert f"$ fedscope explain {tmp_path / 'loop'} --draws none --split test" in said.err
+    asked = f"fedscope subsets {tmp_path / 'loop'} --rounds 1"
+    assert f"$ {asked}" in said.err
+    assert f"not answered: {tmp_path / 'loop'} names model reported_net:net, and no code" in said.err
+    assert f"{asked} --model reported_net:net" in said.err
+    assert fedscope([*words, "--model", "reported_net:net"]) == 0
+    said = capsys.readouterr()
+    assert f"$ fedscope explain {tmp_path / 'loop'} --draws none --split test --model reported_net:net" in said.err
     assert "not answered" not in said.err
     assert "5 results, sound" in said.out
 

@@ -95,6 +95,36 @@ def test_write_durably_syncs_the_file_then_renames_then_syncs_the_folder(tmp_pat
     assert done[1:] == ["rename", str(tmp_path)]
 
 
+def test_folders_that_cannot_be_synced_are_done_without_and_files_are_not(tmp_path, monkeypatch):
+    """As of some network file systems."""
+
+    def refuse(descriptor):
+        if os.path.isdir(f"/proc/self/fd/{descriptor}") == folders:  # noqa: PTH112
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    folders = True
+    with write_durably(tmp_path / "a") as temporary:
+        temporary.write_text("whole")
+    assert (tmp_path / "a").read_text() == "whole"
+    folders = False
+    with pytest.raises(OSError, match="Invalid argument"), write_durably(tmp_path / "b"):
+        pass
+    assert not (tmp_path / "b").exists()
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path, monkeypatch):
+    """And not the temporary one, which is gone by then."""
+
+    def refuse(temporary, path):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(temporary), None, str(path))
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(PermissionError) as refused, write_durably(tmp_path / "a"):
+        pass
+    assert (refused.value.filename, refused.value.filename2) == (str(tmp_path / "a"), None)
+
+
 def test_a_second_writer_is_refused_by_name(tmp_path):
     with (
         WriterLock(tmp_path),

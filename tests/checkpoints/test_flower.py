@@ -19,6 +19,7 @@ import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.checkpoints.round_checks import check_round
 from fedscope.checkpoints.sketches import sketch
+from fedscope.training.run_names import both_seeds, method_of
 
 Arrays = dict[str, np.ndarray]
 #: partitions by node, as numbers that Flower draws
@@ -242,6 +243,17 @@ def test_what_clients_sent_is_recorded_before_a_strategy_empties_it(
 
 
 @pytest.mark.usefixtures("quiet")
+def test_a_run_goes_under_its_strategy_or_the_method_that_is_said(tmp_path: Path) -> None:
+    play(fedscope.record(Emptying(), tmp_path / "by-strategy"), cohort)
+    play(fedscope.record(Emptying(), tmp_path / "said", method="FedX", seed=2, settings={"lr": 0.1}), cohort)
+    named = [
+        (method_of(run), both_seeds(run)[0]) for run in map(Run.open, (tmp_path / "by-strategy", tmp_path / "said"))
+    ]
+    assert named == [("Flower (Emptying)", None), ("FedX", 2)]
+    assert Run.open(tmp_path / "said").info["settings"] == {"lr": 0.1}
+
+
+@pytest.mark.usefixtures("quiet")
 def test_sketches_of_all_and_the_models_of_a_few(tmp_path: Path) -> None:
     for name, kept in {"all": {}, "few": {"keep": "sample:1", "sketch": 32}}.items():
         play(fedscope.record(Emptying(), tmp_path / name, **kept), cohort)
@@ -331,6 +343,20 @@ def test_unnamed_arrays_take_their_names_from_the_model(tmp_path: Path) -> None:
         run = Run.open(tmp_path / name)
         assert [entry.name for entry in run.layout.entries] == expected
         assert next(iter(run.round(1).client(1).arrays().values())).tobytes() == model(2)["a.weight"].tobytes()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_data_are_kept_and_code_is_named_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = np.ones((5, 3), np.float32), np.zeros(5, int)
+    about: dict[str, Any] = {"data": test, "standardise": False, "model": "task:Net"}
+    fedscope.record(Emptying(), tmp_path / "kept", **about).start(
+        grid=cohort, initial_arrays=arrays(model(0)), num_rounds=1
+    )
+    run = Run.open(tmp_path / "kept")
+    assert run.info["data"]["standardise"] is False
+    np.testing.assert_array_equal(np.load(run.path / "recorded-data.npz")["x_test"], test[0])
+    said = capsys.readouterr().out
+    assert said.endswith(f"fedscope subsets {tmp_path / 'kept'} --model task:Net\n")
 
 
 @pytest.mark.usefixtures("quiet")

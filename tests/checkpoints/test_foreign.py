@@ -206,7 +206,10 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, endi
 def test_what_cannot_be_written_is_said_with_the_reason_and_leaves_nothing(tmp_path: Path, ending: str) -> None:
     weights = Weights(LAYOUT, np.ones(LAYOUT.size, np.float32), {e.name: np.ones(e.shape) for e in LAYOUT.buffers})
     (tmp_path / f"taken{ending}").mkdir()
-    with pytest.raises(FedscopeError, match=rf"taken{ending} cannot be written \(Is a directory\); give another place"):
+    with pytest.raises(
+        FedscopeError,
+        match=rf"taken{ending} is a folder, not a file that can be replaced; remove it, or write elsewhere",
+    ):
         write_file(tmp_path / f"taken{ending}", weights)
     with pytest.raises(FedscopeError, match=rf"net{ending} cannot be written \(No such file or directory\)"):
         write_file(tmp_path / "nowhere" / f"net{ending}", weights)

@@ -381,8 +381,8 @@ def test_a_run_is_gone_on_with_as_what_it_was(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x_test=y + 1)
     with pytest.raises(FedscopeError, match=r"x\.npz has changed since the run was recorded"):
         Recorder(tmp_path / "filed", data=f"npz:{tmp_path}/x.npz", resume=True)
-    with pytest.raises(FedscopeError, match="data was given as tuple, but a run keeps their name; give digits, npz:P"):
-        Recorder(tmp_path / "other", data=(y, y))  # type: ignore[arg-type]
+    with pytest.raises(FedscopeError, match=r"data was given as tuple, and has x_test of shape \[3\]; give a row"):
+        Recorder(tmp_path / "other", data=(y, y))
     with pytest.raises(FedscopeError, match="partition= names no client"):
         Recorder(tmp_path / "other", partition={}, labels=y)
 

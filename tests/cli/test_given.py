@@ -171,7 +171,7 @@ def test_a_recorded_file_that_has_changed_is_refused_unless_it_is_given(
         ("decompose bare/r GIVEN", "give --draws none --split test, the recorded models alone, or --draws rounds:4 "),
         ("explain elsewhere/r GIVEN", "whose training cannot be replayed; give --draws none, the recorded models"),
         ("decompose elsewhere/r GIVEN --draws rounds:9", "a later round, fewer draws, or --draws none"),
-        ("decompose elsewhere/r GIVEN --draws runs", "keeps no settings, so it is not known to differ only in its see"),
+        ("decompose elsewhere/r GIVEN --draws runs", "keeps no config.toml, so it is not known to differ only in its"),
         ("forgetting bare/r GIVEN", "so no data are a client's own; give partition= and labels= to the Recorder"),
         ("subsets own/r --data npz:other.npz", "--data npz:other.npz is not the data that own/r was trained on; leave"),
         ("forgetting elsewhere/r --model nets_elsewhere:small --data npz:other.npz", "but the train split of npz:othe"),
@@ -216,11 +216,12 @@ def test_another_code_of_the_same_layers_is_another_result(here: Path, capsys: p
         ("model", "nets_elsewhere:small(3)"),
         ("model", "named.r.evil:make"),
         ("model", "pip:main"),
+        ("model", "nets_elsewhere:small"),
         ("data", "subprocess:getoutput('touch harm')"),
         ("data", "os.path:join"),
     ],
 )
-def test_code_that_a_runs_file_names_is_not_called_with_arguments(
+def test_code_that_a_runs_file_names_is_never_called(
     here: Path, capsys: pytest.CaptureFixture[str], key: str, name: str
 ) -> None:
     shutil.copytree("bare/r", "named/r")

@@ -364,6 +364,18 @@ def test_updates_of_files_need_a_start(here: Path, capsys: pytest.CaptureFixture
     )
 
 
+def test_what_made_the_models_is_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for k in (0, 1):
+        put(f"{k}.pt", small(k))
+    assert run(["import", "0.pt", "1.pt", "--method", "soup of two", "--seed", "7", "--out", "told"]) == 0
+    capsys.readouterr()
+    row = answered(capsys, "ls", "told")
+    assert (row["method"], row["seed"]) == ("soup of two", 7)
+    quietly(["0.pt", "1.pt"], "settings", method="soup", settings={"lr": 0.1})
+    assert Run.open("settings").info["settings"] == {"lr": 0.1}
+    assert refused(capsys, "import", "0.pt", "1.pt", "--method", "", "--out", "none").startswith("fedscope: method=''")
+
+
 def test_ls_lists_and_verifies_such_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = {row["run"]: row for row in answered(capsys, "ls")}
     assert [rows[name]["method"] for name in ("plain", "soup", "two")] == ["fedscope import"] * 3

@@ -64,7 +64,7 @@ def test_the_most_skewed_of_a_round_in_a_table_and_a_figure(runs: Path, said: An
         expected = {f"client-{k}": whole.parameters[i, column] for i, k in enumerate(round_.client_ids)}
         expected |= {which: round_.read(which).parameters[column] for which in ("start", "global", "averaged")}
         assert own == {"fma": fma[column], **expected}
-    assert words.startswith("ima, round 4: FMA misses the mode of the 4 most skewed of 1,210 parameters by ")
+    assert words.startswith("ima, round 4: the plain average misses the mode of the 4 most skewed of 1,210 parameters")
     assert "sampled parameters by " in words
     assert made.attrs["run"][0]["path"] == "runs/ima"
     assert made.attrs["top"] == 4

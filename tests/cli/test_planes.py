@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from strange_places import LINK, put, untouched
 
 import fedscope
 from fedscope import Plane, Planes, Run
@@ -210,17 +211,18 @@ def test_a_preview_shows_while_it_is_measured_and_goes(
     assert not Path("x.preview.png").exists()
 
 
+@pytest.mark.parametrize("kind", [LINK, "a folder"])
 def test_a_preview_that_cannot_be_written_is_said_once(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr("fedscope.landscape.planes.preview.EVERY", 0.0)
-    Path("x.preview.png").mkdir()
-    Path("x.preview.png/in-the-way").touch()
+    put(kind, Path("x.preview.png"), Path("victim").absolute())
     assert run(["plane", "runs/ima@last", "--random", "--grid", "9", "--limit", "60", "--out", "x"]) == 0
     told = capsys.readouterr()
     assert told.err.count("x.preview.png cannot be written") == 1
     assert "so there is no preview; going on without" in told.err
     assert Path("x.nc").exists()
+    assert untouched(kind, Path("x.preview.png"), Path("victim").absolute())
 
 
 def test_a_figure_of_another_question_leaves_the_first_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -408,3 +410,9 @@ def test_colours_change_the_figure_and_no_number(here: Path, capsys: pytest.Capt
     assert {**after, "files": 0} == {**before, "files": 0}
     changed = {path.suffix for path in here.glob("x*") if path.read_bytes() != kept[path.name]}
     assert changed == {".png", ".pdf", ".html"}, "colours are drawing alone"
+    pages = list(here.glob("x*.html"))
+    assert all("log above 0" in page.read_text(encoding="utf-8") for page in pages)
+    linear = asked(capsys, *words, "--redraw", "--colour-scale", "linear")
+    assert {**linear, "files": 0} == {**before, "files": 0}
+    assert all("(nats),\\u003cbr\\u003elinear" in page.read_text(encoding="utf-8") for page in pages), "heights, too"
+    assert all(path.read_bytes() == kept[path.name] for path in here.glob("x*.nc"))

@@ -194,7 +194,7 @@ def test_a_run_of_another_program_is_aggregated_again_and_a_soup_names_its_clien
         "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
     )
     words = ["--server", "fedswa", "--server", "greedy", "--set", "server.split=test", "--json"]
-    theirs = json.loads(said(capsys, "runs/own@1", *words, "--out", "theirs"))
+    theirs = json.loads(said(capsys, "runs/own@1", *words, "--model", "nets:small", "--out", "theirs"))
     ours = json.loads(said(capsys, "runs/fma@2", *words, "--out", "ours"))
     assert theirs["rows"] == ours["rows"]
     assert [row["model"] for row in ours["rows"]][:2] == ["recorded", "fma"]

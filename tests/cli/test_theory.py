@@ -56,9 +56,10 @@ def test_a_run_gives_a_table_and_a_figure(runs: Path, said: Callable[..., str]) 
     assert found is not None
     assert f"gap against Δ² over 4 rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (dependent" in lines[0]
     assert "clients of round 4 shrunk 64-fold" in lines[0]
-    assert lines[1].startswith("fma@4, Theorem 2, 4 clients: prediction and Gaussian-process variance r = ")
-    assert f"; and replay variance r = {found.pearson:.2f} [" in lines[1]
-    assert lines[2:] == ["  t.theory.csv", "  t.theory.json", "  t.pdf", "  t.png"]
+    assert lines[1].startswith("fma@4, Theorem 2, 4 clients, n_k 10, Gaussian-process variance with equation 3 (the ")
+    assert lines[2].startswith("fma@4, Theorem 2, replay variance with equation 3 (the theorem) r = ")
+    assert f"with the first term alone (neither) r = {found.pearson:.2f} [" in lines[2]
+    assert lines[3:] == ["  t.theory.csv", "  t.theory.json", "  t.pdf", "  t.png"]
     assert [one.round for one in made.rounds] == [1, 2, 3, 4]
     assert [one.shrink for one in made.shrunk[4]] == [2.0**-i for i in range(7)]
     assert (made.attrs["samples"], made.attrs["kernel_samples"], made.attrs["draws"]) == (60, 80, "local:4")
@@ -105,7 +106,9 @@ def test_the_clients_are_those_of_the_theorem(runs: Path, said: Callable[..., st
 def test_without_replays_and_with_several_rounds(runs: Path, said: Callable[..., str]) -> None:
     words = ["runs/fma", *QUICK, "--draws", "none", "--rounds", "1,2", "--kernel", "1,4", "--shrink", "1,2"]
     out = json.loads(said(*words, "--json", "--out", "t"))
-    assert [(one["round"], one["variance"]) for one in out["correlations"]] == [(1, "gp_variance"), (4, "gp_variance")]
+    assert [(one["round"], one["variance"], one["prediction"]) for one in out["correlations"]] == [
+        (number, "gp_variance", name) for number in (1, 4) for name in ("equation_3", "mmd2", "predicted")
+    ]
     assert {one["replay_variance"] for one in out["clients"]} == {None}
     assert sorted(Theory.load("t").shrunk) == [1, 2]
 
@@ -154,6 +157,35 @@ def test_the_function_says_the_same(runs: Path, capsys: pytest.CaptureFixture[st
     assert made.attrs == Theory.load("t").attrs
     with pytest.raises(FedscopeError, match=r"--outputs logit is none of probabilities, logits; did you mean"):
         theory("runs/fma", outputs="logit")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("methods", [("--client", "fedswa"), ("--server", "fedswa"), ("--method", "fedmoswa")])
+def test_a_run_of_fedswa_says_its_factor(
+    tmp_path: Path, said: Callable[..., str], recorded: Callable[..., Path], methods: tuple[str, str]
+) -> None:
+    small = [
+        "--clients",
+        "5",
+        "--partition",
+        "dirichlet:0.3",
+        "--batch",
+        "7",
+        "--epochs",
+        "2",
+        "--rounds",
+        "3",
+        "--participation",
+        "1",
+    ]
+    recorded(tmp_path / "fedswa", *methods, *small, "--set", "model.hidden=[16]")
+    line = said(
+        f"{tmp_path}/fedswa@1,2", "--kernel", "none", "--shrink", "none", "--out", f"{tmp_path}/t"
+    ).splitlines()[1]
+    sizes = [len(own) for own in Run.open(tmp_path / "fedswa").partition.clients]
+    few, many = (2 * -(-size // 7) for size in (min(sizes), max(sizes)))
+    assert few < many
+    factors = [f"{1 + (2 + 1 / (steps * 2)) ** (steps - 1) / 2:.3g}" for steps in (few, many)]
+    assert f"is {factors[0]} to {factors[1]} for K = {few} to {many} and T = 2 (known from notes" in line
 
 
 def test_a_run_of_another_program(runs: Path, said: Callable[..., str]) -> None:

@@ -25,7 +25,12 @@ RUNS = {
 def test_a_run_is_its_windows_over_its_last_rounds(runs: Path, said: Callable[..., str]) -> None:
     words = said("runs/fma")
     base = "runs/fma/figures/wima-test-last-10"
-    assert words.splitlines()[1:] == [f"  {base}.{end}" for end in ("wima.csv", "wima.json", "pdf", "png")]
+    steps = (
+        "fma@12, the mean of a window as the server's steps with a rate that falls from 1 to 1/W (the paper's equation "
+    )
+    assert words.splitlines()[1].startswith(f"{steps}7): the same to ")
+    assert words.splitlines()[1].endswith(" (W = 5, 10)")
+    assert words.splitlines()[2:] == [f"  {base}.{end}" for end in ("wima.csv", "wima.json", "pdf", "png")]
     found = WindowMeans.load(base)
     assert [one.round for one in found.rounds] == list(range(3, 13))
     assert [row.window for row in found.rounds[0].rows] == [1, 5, 10]

@@ -427,7 +427,7 @@ def test_the_figure_draws_and_names_what_is_decomposed(loss, width):
     run = over_rounds(loss)
     figure, note = drawn(run, loss=loss, width=width)
     lines = {line.get_label(): line for ax in figure.axes for line in ax.lines}
-    shown = {"bias": "bias", "variance": "variance", "remainder": "remainder", "fma_loss": "loss of FMA"}
+    shown = {"bias": "bias", "variance": "variance", "remainder": "remainder", "fma_loss": "loss of the\nplain average"}
     for factor, label in shown.items():
         assert lines[label].get_ydata().tolist() == [one.row(factor).value for one in run.rounds]
     large, small = group_factors(run.rounds)

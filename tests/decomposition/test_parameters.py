@@ -450,11 +450,11 @@ def test_models_of_equal_values_are_one_mark(tmp_path: Path) -> None:
     one = values(
         [0.0, 1.0], [1.0, 2.0], start=[0.1, 0.2], fma=[0.5, 1.5], **{"global": [0.5, 1.5]}, averaged=[0.5, 1.0]
     )
-    assert [mark.label for mark in marks_of([one])] == ["start", "FMA = global", "averaged"]
+    assert [mark.label for mark in marks_of([one])] == ["start", "plain average = global", "averaged"]
     same = values([], [], run="b", **{"global": [0.5, 1.5]})
     other = values([], [], run="c", start=[0.0, 0.0], fma=[0.0, 0.0], **{"global": [0.5, 1.6]})
     marks = marks_of([one, same, other])
-    labels = ["start", "FMA = global of toy = global of b", "averaged", "global of c"]
+    labels = ["start", "plain average = global of toy = global of b", "averaged", "global of c"]
     assert [mark.label for mark in marks] == labels
     looks = [(mark.look["color"], str(mark.look["linestyle"]), mark.look["marker"]) for mark in marks]
     assert len({look[1:] for look in looks}) == len({look[0] for look in looks}) == 4  # told apart in grey too
@@ -518,13 +518,13 @@ def test_sentences_have_the_numbers(tmp_path: Path) -> None:
     first, *rest = words.splitlines()
     span = f"{found[0]:.2f} to {found[-1]:.2f}"
     assert first == (
-        f"toy, round 7: FMA misses the mode of the 3 most skewed of 291 parameters by {span} "
+        f"toy, round 7: the plain average misses the mode of the 3 most skewed of 291 parameters by {span} "
         f"standard deviations of the 10 clients, other's global by {theirs[0]:.2f} to {theirs[-1]:.2f}; "
         "of 5 sampled parameters by 0.20 (median, quartiles 0.10 and 0.30), of Gaussian values, which have no skew, by "
         "0.25 (median, quartiles 0.15 and 0.35)"
     )
     one = made.summaries[0]
-    numbers = f"skewness {one.skewness:.2f}, cv {one.cv:.2g}, FMA {one.fma_to_mode:.2f} σ from the mode"
+    numbers = f"skewness {one.skewness:.2f}, cv {one.cv:.2g}, plain average {one.fma_to_mode:.2f} σ from the mode"
     assert rest[0] == f"  b.bias[49]: {numbers}"
     assert "rounds began from different models" in rest[-1]
     branched = replace(made, attrs={**made.attrs, "same_start": True}).summary()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -176,8 +177,12 @@ def test_the_figure_says_what_it_shows_and_what_it_cannot():
     said = words(figure)
     note = " ".join(text.get_text() for text in reversed(figure.texts))
     assert "digits, two shards" in said
-    for label in ("heterog.\nbias", "training bias", "cross term", "variance", "covariance", "locality", "loss of FMA"):
+    loss = "loss of the\nplain average"  # whatever the method: of the clients of SCAFFOLD it is no FMA's
+    for label in ("heterog.\nbias", "training bias", "cross term", "variance", "locality", loss):
         assert label in said
+    labels = {line.get_label() for ax in figure.axes for line in ax.lines}
+    assert "covariance" not in labels, "0 by construction is no finding"
+    assert "FMA" not in " ".join([*said, note])
     for fact in ("local:4", "covariance is 0 by construction", "all 1,437 samples", "t on 3 degrees", "Unbiased"):
         assert fact in note, note
 
@@ -215,7 +220,8 @@ def test_the_figure_draws_the_numbers():
     lines = {line.get_label(): line for ax in figure.axes for line in ax.lines}
     np.testing.assert_array_equal(lines["locality"].get_xdata(), ROUNDS)
     np.testing.assert_array_equal(lines["locality"].get_ydata(), MEASUREMENTS["locality"])
-    np.testing.assert_array_equal(lines["covariance"].get_ydata(), MEASUREMENTS["covariance"])
+    assert "covariance" not in lines
+    assert result().runs[0].rounds[-1].row("covariance").value == MEASUREMENTS["covariance"][-1], "the table keeps it"
     half = t.ppf(0.975, 3) * (0.02 * MEASUREMENTS["locality"][-1] * -1 + 2e-6)
     bars = next(bar for ax in figure.axes for bar in ax.containers if bar.lines[0] is lines["locality"])
     (segments,) = bars.lines[2]
@@ -364,8 +370,62 @@ def test_a_run_that_diverged_says_so_in_its_panels(width):
 def test_small_factors_get_a_panel_of_their_own():
     large, small = group_factors(plausible().rounds)
     assert large == ["heter_bias", "bias_cross", "locality"]
-    assert small == ["train_bias", "variance", "covariance"]
-    assert group_factors(plausible(split=False).rounds) == (["bias", "locality"], ["variance", "covariance"])
+    assert small == ["train_bias", "variance"]
+    assert group_factors(plausible(split=False).rounds) == (["bias", "locality"], ["variance"])
+
+
+def drawn_from(run: RunFactors, draws: str, **more: object) -> RunFactors:
+    """The same numbers as of other draws."""
+    return replace(run, rounds=tuple(replace(one, draws=draws, **more) for one in run.rounds))
+
+
+def with_value(run: RunFactors, factor: str, values: Sequence[float]) -> RunFactors:
+    rounds = (
+        replace(one, rows=tuple(replace(row, value=value) if row.factor == factor else row for row in one.rows))
+        for one, value in zip(run.rounds, values, strict=True)
+    )
+    return replace(run, rounds=tuple(rounds))
+
+
+def lines_of(run: RunFactors, draws: str) -> tuple[dict[str, np.ndarray], str]:
+    figure = result(run, draws=draws).figure()
+    note = " ".join(text.get_text() for text in reversed(figure.texts))
+    return {line.get_label(): line.get_ydata() for ax in figure.axes for line in ax.lines}, note
+
+
+@pytest.mark.parametrize(("draws", "is_drawn"), [("local:4", False), ("local:16", False), ("runs", True)])
+def test_a_covariance_is_drawn_where_it_is_measured(draws, is_drawn):
+    lines, note = lines_of(drawn_from(plausible(), draws), draws)
+    assert ("covariance" in lines) is is_drawn
+    assert ("the covariance is 0 by construction (not drawn)" in note) is not is_drawn
+    if is_drawn:
+        np.testing.assert_array_equal(lines["covariance"], MEASUREMENTS["covariance"])
+    said = drawn_from(plausible(), draws).summary()
+    assert ("(0 by construction)" in said) is not is_drawn
+
+
+def test_a_variance_of_full_batches_is_not_drawn_as_measured():
+    alike = with_value(plausible(), "variance", [3e-16] * len(ROUNDS))
+    lines, note = lines_of(alike, "local:4")
+    assert "variance" not in lines
+    assert "clients take full batches, so replays are alike, the variance is 0 (not drawn) and has no bars" in note
+    assert "no bars over draws that are alike" in note
+    some = with_value(plausible(), "variance", [3e-16, *MEASUREMENTS["variance"][1:]])
+    lines, note = lines_of(some, "local:4")
+    np.testing.assert_array_equal(lines["variance"].astype(float), [np.nan, *MEASUREMENTS["variance"][1:]])
+    assert f"clients take full batches in round {ROUNDS[0]}, so" in note
+    # other seeds whose models are alike are a finding
+    assert "variance" in lines_of(drawn_from(alike, "runs"), "runs")[0]
+
+
+def test_what_one_client_has_by_construction_is_not_drawn():
+    single = replace(plausible(), rounds=tuple(replace(one, clients=one.clients[:1]) for one in plausible().rounds))
+    lines, note = lines_of(drawn_from(single, "runs"), "runs")
+    assert not {"covariance", "locality"} & set(lines)
+    assert "One client is its own average: covariance and locality 0 by construction, not drawn." in note
+    both, note = lines_of(plausible(), "local:4")
+    assert "locality" in both
+    assert "One client" not in note
 
 
 def test_a_result_without_rounds_draws_nothing():

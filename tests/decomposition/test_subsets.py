@@ -283,7 +283,8 @@ def test_the_figure_draws_the_numbers() -> None:
     at_2 = band[band[:, 0] == 2][:, 1]
     np.testing.assert_allclose([at_2.min(), at_2.max()], [40, 50])  # 45 ± 10 / 2
     at_10 = band[band[:, 0] == 10][:, 1]
-    np.testing.assert_allclose(at_10, 13)  # one average of all
+    assert not at_10.size, "of the one average of all there is no deviation to draw, and 0 is none"
+    assert band[:, 0].max() == 9
     assert axes.get_ylim()[0] == 0
     assert axes.get_ylabel() == "test error (%)"
     said = words(figure)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights
 from fedscope.decomposition import CohortDraws
 from fedscope.decomposition.cohort.membership import by_client, kernel_rows, refuse_outside
+from fedscope.decomposition.theory.fedswa import bound_factor, said_of_bound
 from fedscope.decomposition.theory.lemma1 import Gap, fit_slope, local_slopes
 from fedscope.decomposition.theory.outputs import locality_gaps, replay_variances
 from fedscope.decomposition.theory.result import Theory
@@ -272,6 +276,59 @@ def test_the_rows_of_a_round() -> None:
         assert row.bound == pytest.approx(expected, rel=1e-10)
 
 
+def unequal(n: int, count: int, seed: int) -> np.ndarray:
+    """Whose each of n samples is: clients of different sizes, each with one at least, and some samples of nobody."""
+    draw = np.random.default_rng(seed)
+    whose = np.concatenate([np.arange(count), draw.integers(-1, count, n - count) // 2])
+    return draw.permutation(whose) == np.arange(count)[:, None]
+
+
+def equation_3(kernel: np.ndarray, own: np.ndarray) -> tuple[float, float, float, float]:
+    """λ_D, β_D, the first term and all three, from their definitions: sums over samples and pairs of samples."""
+    every, mine = range(len(kernel)), np.flatnonzero(own)
+    lambda_d = sum(kernel[i, i] for i in every) / len(kernel)
+    pairs = list(itertools.permutations(every, 2))
+    beta_d = sum(kernel[i, j] ** 2 for i, j in pairs) / len(pairs)
+    means = [
+        sum(kernel[i, j] ** 2 for i in a for j in b) / (len(a) * len(b))
+        for a, b in ((every, every), (mine, mine), (every, mine))
+    ]
+    factor = len(mine) / 2 / (sum(kernel[i, i] for i in mine) / len(mine))
+    first = factor * (means[0] + means[1] - 2 * means[2])
+    return lambda_d, beta_d, first, first + lambda_d - factor * beta_d
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 40))
+def test_equation_3_has_its_three_terms(seed: int, count: int, dimension: int) -> None:
+    x = features(15, dimension, seed)
+    members = unequal(15, count, seed)
+    for row, own in zip(client_bounds(x @ x.T, members, np.arange(count), round=1, ridge=0.1), members, strict=True):
+        lambda_d, beta_d, first, whole = equation_3(x @ x.T, own)
+        assert row.lambda_d == pytest.approx(lambda_d, rel=1e-9)
+        assert row.beta_d == pytest.approx(beta_d, rel=1e-9)
+        # the terms cancel, so that their rounding is one of the greatest
+        assert row.predicted == pytest.approx(first, rel=1e-9, abs=1e-9 * beta_d)
+        assert row.equation_3 == pytest.approx(whole, rel=1e-9, abs=1e-9 * row.samples / row.diagonal * beta_d)
+
+
+def test_on_orthogonal_clients_equation_3_is_off_by_what_the_docstring_says() -> None:
+    """K_kk = λ_k I: E_D V_k = λ_D − n_k/λ_k E_{D,k} K², which the algebra takes to equation 3 and this."""
+    basis = np.linalg.qr(np.random.default_rng(4).normal(size=(12, 12)))[0]
+    x = np.concatenate([math.sqrt(1 + k) * np.roll(basis, k, axis=0)[: 3 + 2 * k] for k in range(3)])
+    members = np.repeat(np.arange(3), [3, 5, 7]) == np.arange(3)[:, None]
+    squared = (x @ x.T) ** 2
+    for k, row in enumerate(client_bounds(x @ x.T, members, np.arange(3), round=1, ridge=0.0)):
+        own = members[k]
+        assert (row.diagonal, row.eigenvalue) == pytest.approx((1 + k, 1 + k))
+        left_out = squared.mean() + squared[np.ix_(own, own)].mean() - row.beta_d
+        assert row.equation_3 - row.gp_variance == pytest.approx(row.samples / (2 * (1 + k)) * left_out, rel=1e-9)
+
+
+def test_a_single_sample_has_no_pairs() -> None:
+    (row,) = client_bounds(np.array([[2.0]]), np.ones((1, 1), bool), np.array([0]), round=1)
+    assert (row.lambda_d, row.beta_d, row.mmd2, row.equation_3) == (2.0, 0.0, 0.0, 2.0)
+
+
 @given(st.integers(0, 10**6), st.sampled_from([1e-8, 1e-3, 0.3]), st.integers(2, 40), st.integers(1, 9))
 def test_the_bound_holds_for_every_client(seed: int, ridge: float, dimension: int, count: int) -> None:
     x = features(30, dimension, seed) * np.random.default_rng(seed + 1).gamma(1, size=(30, 1))
@@ -356,6 +413,38 @@ class Half(nn.Module):
         return torch.tanh(self.used(x))
 
 
+def test_theorem_2_of_a_small_network_is_that_of_its_jacobian() -> None:
+    """Kernel, terms, variances and correlations, by torch.func, numpy and scipy alone, for clients of unequal sizes."""
+    from scipy.stats import pearsonr, spearmanr
+
+    module, x = network(nn.Tanh()), samples(28, 4).x
+    model, members = at(module), unequal(28, 6, 3)
+    assert len(set(members.sum(axis=1))) > 3
+    kernel = tangent_kernel(module, x, model, dimension=10**6, compute=Compute(workers=1))
+    made = Theory("small", bounds=client_bounds(kernel, members, np.arange(6), round=1, ridge=1e-3))
+    truth = exact(module, x)
+    ridge = 1e-3 * np.diag(truth).mean()
+    predicted: dict[str, list[float]] = {"equation_3": [], "mmd2": [], "predicted": []}
+    variances = []
+    for own in members:
+        *_, first, whole = equation_3(truth, own)
+        factor = own.sum() / 2 / np.diag(truth)[own].mean()
+        for name, value in zip(predicted, (whole, first / factor, first), strict=True):
+            predicted[name].append(value)
+        gain = np.linalg.solve(truth[np.ix_(own, own)] + ridge * np.eye(own.sum()), truth[own])
+        variances.append(np.mean(np.diag(truth) - np.sum(truth[own] * gain, axis=0)))
+    for name, values in predicted.items():
+        # gradients are kept in single precision, and the variances are what is left of sums 1e3 times as large
+        assert [getattr(row, name) for row in made.bounds] == pytest.approx(values, rel=1e-4)
+        found = made.correlation(1, "gp_variance", name)
+        assert found is not None
+        expected = pearsonr(values, variances)
+        assert found.pearson == pytest.approx(expected.statistic, abs=1e-3)
+        assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-3)
+        assert found.spearman == pytest.approx(spearmanr(values, variances).statistic)
+    assert [row.gp_variance for row in made.bounds] == pytest.approx(variances, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -374,6 +463,19 @@ def test_without_a_projection_the_kernel_is_exact(make: Callable[[], nn.Module])
     # gradients are kept in single precision
     assert kernel == pytest.approx(exact(module, x), rel=1e-5, abs=1e-5)
     assert reported == [16, 32, 37]
+
+
+def test_the_kernel_is_of_the_parameters_that_are_trained() -> None:
+    """Of a linear head f = W h + b on a frozen body, ⟨∇f_c(x), ∇f_c(x')⟩ = ⟨h(x), h(x')⟩ + 1 for each output."""
+    module, x = network(nn.Tanh()), samples(9, 4).x
+    model = at(module)
+    *body, head = module
+    assert isinstance(head, nn.Linear)
+    for layer in body:
+        layer.requires_grad_(False)
+    features = nn.Sequential(*body)(x).double().detach().numpy()
+    kernel = tangent_kernel(module, x, model, dimension=10**6)
+    assert kernel == pytest.approx(features @ features.T + 1, rel=1e-5)
 
 
 def test_the_projected_kernel_is_unbiased_and_as_far_off_as_is_said() -> None:
@@ -489,7 +591,10 @@ def test_the_variance_over_replays_is_unbiased_and_of_every_client() -> None:
 
 def bounds(count: int, round_: int = 1, seed: int = 0) -> tuple[ClientBound, ...]:
     draw = np.random.default_rng(seed)
-    return tuple(ClientBound(round_, 3 * k, 20, *draw.gamma(2, size=6).tolist(), 0.1 * k**2) for k in range(count))
+    return tuple(
+        ClientBound(round_, 3 * k, 20 + k, *draw.gamma(2, size=6).tolist(), 0.1 * k**2, 2.0, 3.0, draw.normal())
+        for k in range(count)
+    )
 
 
 def test_correlations_are_numpys_and_those_of_ranks() -> None:
@@ -503,6 +608,13 @@ def test_correlations_are_numpys_and_those_of_ranks() -> None:
     half = 1.959964 / math.sqrt(9 - 3)
     assert found.low == pytest.approx(math.tanh(math.atanh(found.pearson) - half), rel=1e-5)
     assert found.high == pytest.approx(math.tanh(math.atanh(found.pearson) + half), rel=1e-5)
+    assert found == correlate(rows, "gp_variance", "predicted")
+    for name in ("equation_3", "mmd2"):
+        other = correlate(rows, "replay_variance", name)
+        assert other is not None
+        assert (other.variance, other.prediction) == ("replay_variance", name)
+        pair = [getattr(row, name) for row in rows], [row.replay_variance for row in rows]
+        assert other.pearson == pytest.approx(np.corrcoef(*pair)[0, 1])
 
 
 @pytest.mark.parametrize(
@@ -545,6 +657,7 @@ def test_correlations_that_do_not_exist_are_none() -> None:
     assert correlate(bounds(3), "gp_variance") is None
     assert correlate([replace(row, replay_variance=None) for row in bounds(6)], "replay_variance") is None
     assert correlate([replace(row, predicted=1.0) for row in bounds(6)], "gp_variance") is None
+    assert correlate([replace(row, equation_3=None) for row in bounds(6)], "gp_variance", "equation_3") is None
     assert correlate([replace(row, gp_variance=math.nan) for row in bounds(6)], "gp_variance") is None
 
 
@@ -577,6 +690,30 @@ def test_a_result_survives_its_files(tmp_path: Path) -> None:
     assert f"fma,8,,,shrink_slope_last,{local_slopes(made.shrunk[8])[-1]}\n" in text
 
 
+def test_files_that_had_the_first_term_alone_are_still_read(tmp_path: Path) -> None:
+    made = result()
+    made.save(tmp_path / "r")
+    table, head = tmp_path / "r.theory.csv", tmp_path / "r.theory.json"
+    new = ("lambda_d", "beta_d", "equation_3", "gp_variance_mmd2", "gp_variance_equation", "replay_variance_mmd2")
+    lines = table.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.split(",")[4].startswith((*new, "replay_variance_equation"))]
+    assert len(lines) - len(kept) == 3 * 14 + 2 * 2 * 2 * 6  # columns of clients; rounds, variances, others, numbers
+    table.write_text("".join(kept))
+    info = json.loads(head.read_text())
+    head.write_text(json.dumps({**info, "version": 2, "rows": len(kept) - 1}))
+    read = Theory.load(tmp_path / "r")
+    without = {"lambda_d": None, "beta_d": None, "equation_3": None}
+    assert read.bounds == tuple(replace(row, **without) for row in made.bounds)
+    assert read.correlation(8, "gp_variance") == made.correlation(8, "gp_variance")
+    assert read.correlation(8, "gp_variance", "equation_3") is None
+    assert "equation 3 (the theorem): not in this result, which an older fedscope made (--f" in read.summary()
+    titles = [axes.get_title(loc="left").split("\n")[0] for axes in read.figure().axes[2:]]
+    assert titles == ["paper's reading", "neither of them"] * 2
+    head.write_text(json.dumps({**info, "version": 1}))
+    with pytest.raises(FedscopeError, match=r"has version 1, but this fedscope reads version 3; compute it again"):
+        Theory.load(tmp_path / "r")
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -602,21 +739,30 @@ def test_a_table_that_is_not_whole_is_refused(tmp_path: Path, spoil: Callable[[s
 
 def test_the_words_have_slopes_correlations_and_numbers_of_clients() -> None:
     first, *others = result().summary().splitlines()
-    slope, found = result().slope, result().correlation(8, "gp_variance")
+    slope = result().slope
     assert slope is not None
-    assert found is not None
     assert first.startswith(f"fma, Lemma 1: gap against Δ² over 8 rounds, slope {slope.value:.2f} ± {slope.stderr:.2f}")
     steps = local_slopes(result().shrunk[8])
     assert first.endswith(f"clients of round 8 shrunk 64-fold, slope {steps[0]:.2f} at first, 1.01 at the end")
     assert first.count("shrunk") == 1
-    assert len(others) == 2
-    assert (
-        f"fma@8, Theorem 2, 7 clients: prediction and Gaussian-process variance r = {found.pearson:.2f} [" in others[1]
-    )
+    assert [line.partition(" with ")[0] for line in others] == [
+        f"fma@{number}, Theorem 2, {words}"
+        for number in (1, 8)
+        for words in ("7 clients, n_k 20 to 26, Gaussian-process variance", "replay variance")
+    ]
+    for name, role in (
+        ("equation_3", "equation 3 (the theorem)"),
+        ("mmd2", "MMD² alone (the paper's reading)"),
+        ("predicted", "the first term alone (neither)"),
+    ):
+        one = result().correlation(8, "gp_variance", name)
+        assert one is not None
+        assert f"with {role} r = {one.pearson:.2f} [{one.low:.2f}, {one.high:.2f}], ranks" in others[2]
     few = Theory("fma", (*result().gaps[:2], Gap(9, 1.0, 0.0, 0.0, 0.0, 1.0)), bounds(3))
     words = few.summary()
     assert "gaps of 2 rounds, and a slope over rounds needs three with different Δ, 1 left out (clients al" in words
-    assert "Gaussian-process variance have no correlation (4 clients or more" in words
+    assert "Gaussian-process variance has no correlation (4 clients or more" in words
+    assert "n_k 9, G" in Theory("fma", bounds=tuple(replace(row, samples=9) for row in bounds(5))).summary()
 
 
 def test_rounds_that_diverged_are_not_called_alike() -> None:
@@ -637,34 +783,55 @@ def test_rounds_that_diverged_are_not_called_alike() -> None:
 @pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
 def test_figures_hold_what_is_written_in_them(width: float) -> None:
     figure = result().figure(width, "A title")
-    assert len(figure.axes) == 4  # gaps, their bar, two variances
+    assert len(figure.axes) == 8  # gaps, their bar, two variances against three quantities
     assert_apart(assert_inside(figure, width))
+
+
+def test_variances_are_drawn_against_the_theorem_its_reading_and_its_first_term() -> None:
+    made = replace(result(), bounds=bounds(7, 8))
+    axes = made.figure().axes[2:]
+    names = ["equation_3", "mmd2", "predicted"]
+    titles = ["the theorem", "paper's reading", "neither of them"]
+    quantities = ["equation 3\n(K)", "MMD² alone\n(K²)", "first term alone\n(K)"]
+    for i, (variance, marker) in enumerate((("gp_variance", "o"), ("replay_variance", "s"))):
+        for one, name, title, quantity in zip(axes[3 * i : 3 * i + 3], names, titles, quantities, strict=True):
+            found = made.correlation(8, variance, name)
+            assert found is not None
+            assert one.get_title(loc="left") == f"{title}\nr = {found.pearson:.2f}".replace("-", "−")
+            assert re.sub(r"\$.*\$ ", "", one.get_xlabel()) == quantity
+            discs = [line for line in one.lines if line.get_marker() == marker]
+            for pick, key in (("get_xdata", name), ("get_ydata", variance)):
+                drawn, values = ([getattr(d, pick)()[0] for d in discs], [getattr(row, key) for row in made.bounds])
+                # but for a power of ten, which the label names
+                scale = 10.0 ** round(math.log10(abs(values[-1] / drawn[-1])))
+                assert drawn == pytest.approx([value / scale for value in values])
+    assert {one.get_ylim() for one in axes[:3]} == {axes[0].get_ylim()}
 
 
 def test_the_bound_is_a_line_of_its_own() -> None:
     made = replace(result(), bounds=bounds(7, 8))
-    axes = {one.get_title(loc="left").split("\n")[0]: one for one in made.figure().axes}
-    dashes = [line for line in axes["GP variance"].lines if line.get_marker() == "_"]
-    discs = [line for line in axes["GP variance"].lines if line.get_marker() == "o"]
+    axes = made.figure().axes[2:]
+    dashes = [line for line in axes[2].lines if line.get_marker() == "_"]
+    discs = [line for line in axes[2].lines if line.get_marker() == "o"]
     ratios = [row.bound / row.gp_variance for row in made.bounds]
     for dash, disc, row, ratio in zip(dashes, discs, made.bounds, ratios, strict=True):
         assert dash.get_xdata()[0] == disc.get_xdata()[0]
         assert disc.get_xdata()[0] == pytest.approx(row.predicted)
         assert dash.get_ydata()[0] / disc.get_ydata()[0] == pytest.approx(ratio)
-    assert not any(line.get_marker() == "_" for line in axes["replay variance"].lines)
+    assert not any(line.get_marker() == "_" for one in axes[3:] for line in one.lines)
     words = " ".join(text.get_text() for text in made.figure().texts)
     assert "λ the mean of K's diagonal; dashes: upper bound by K's greatest eigenvalue" in words
-    said = f"the upper bound of the Gaussian-process variance is {min(ratios):.2g} to {max(ratios):.2g} times as large"
-    assert made.summary().endswith(said)
+    said = f"the upper bound of this variance is {min(ratios):.2g} to {max(ratios):.2g} times as large"
+    assert said in made.summary()
 
 
 def test_figures_of_less_are_drawn_too() -> None:
     one = [replace(row, replay_variance=None) for row in result().bounds if row.round == 8]
     assert len(replace(result(), bounds=()).figure().axes) == 2
-    gp = replace(result(), bounds=tuple(one)).figure().axes[-1]
-    found = result().correlation(8, "gp_variance")
-    assert found is not None
-    assert gp.get_title(loc="left") == f"GP variance\nr = {found.pearson:.2f}, n = 7".replace("-", "−")
+    assert len(replace(result(), bounds=tuple(one)).figure().axes) == 5
+    found = [one.pearson for one in result().correlations if one.prediction == "equation_3"][::2]
+    several = result().figure().axes[2].get_title(loc="left")
+    assert several == f"the theorem\nr {min(found):.2f} to {max(found):.2f}".replace("-", "−")
     nothing = Theory("x", (Gap(1, 1.0, 0.0, 0.0, 0.0, 1.0),)).figure()
     assert [text.get_text() for text in nothing.axes[0].texts] == ["no gap above rounding"]
 
@@ -689,6 +856,36 @@ def test_clients_without_a_finite_variance_are_named_instead_of_asking_for_more_
     number, bounds_ = next(iter(made.by_round.items()))
     broken = [replace(row, replay_variance=math.nan) if row is bounds_[1] else row for row in bounds_]
     rest = [row for row in made.bounds if row.round != number]
-    line = next(line for line in replace(made, bounds=(*broken, *rest)).summary().splitlines() if f"@{number}" in line)
-    assert f"replay variance have no correlation: they are not finite for client {bounds_[1].client}" in line
-    assert "Gaussian-process variance r = " in line
+    lines = [line for line in replace(made, bounds=(*broken, *rest)).summary().splitlines() if f"@{number}" in line]
+    whose = f"client {bounds_[1].client}"
+    assert lines[1].endswith(f"replay variance has no correlation: it, or equation 3, is not finite for {whose}")
+    assert "Gaussian-process variance with equation 3 (the theorem) r = " in lines[0]
+
+
+# FedSWA's bound
+
+
+def test_fedswas_factor_is_a_line_of_its_runs_alone(tmp_path: Path) -> None:
+    assert "FedSWA" not in result().summary()
+    assert "fedswa" not in result().findings()
+    made = replace(result(), attrs={**result().attrs, "fedswa": {"steps": [2, 11], "rounds": 8}})
+    factors = [1 + (2 + 1 / (steps * 8)) ** (steps - 1) / 8 for steps in (2, 11)]
+    assert (
+        made.summary()
+        .splitlines()[-1]
+        .startswith(
+            f"fma, FedSWA's c̃ = 1 + (2 + 1/(K T))^(K−1)/T is {factors[0]:.3g} to {factors[1]:.3g} for K = 2 to 11 and "
+            "T = 8 (known from notes on the paper, not checked against it; "
+        )
+    )
+    assert made.findings()["fedswa"] == {"steps": [2, 11], "rounds": 8, "factors": factors}
+    made.save(tmp_path / "r")
+    assert repr(Theory.load(tmp_path / "r")) == repr(made)
+    assert f",fedswa_factor_most_steps,{factors[1]}\n" in (tmp_path / "r.theory.csv").read_text()
+    assert "is above 1e308 for K = 9000 and" in said_of_bound((9000, 9000), 8)
+
+
+@given(st.integers(1, 400), st.integers(1, 10**4))
+def test_fedswas_factor_is_exact_until_a_float_ends(steps: int, rounds: int) -> None:
+    expected = 1 + (2 + Fraction(1, steps * rounds)) ** (steps - 1) / rounds
+    assert bound_factor(steps, rounds) == pytest.approx(float(expected), rel=1e-11)

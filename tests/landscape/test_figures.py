@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels, save_figure
 from fedscope.landscape.drawing.heat_maps import name_cells, signed_heat_map
-from fedscope.landscape.drawing.levels import levels, rounded, within
+from fedscope.landscape.drawing.levels import even_depth, even_levels, levels, rounded, within
 from fedscope.landscape.drawing.paper import CHARACTER
 from fedscope.landscape.drawing.sheet import Sheet, wrapped
 from fedscope.landscape.planes.basins import basin_of
@@ -151,7 +151,7 @@ def test_no_label_lies_over_another_or_outside(drawn: dict[str, tuple[Figure, fl
 def test_long_tick_labels_do_not_reach_into_the_panel_before() -> None:
     plane = surface()
     fine = replace(plane, a=np.linspace(-0.05, 0.1, len(plane.a)), b=np.linspace(-0.053, 0.104, len(plane.b)))
-    figure = draw_panels([[fine] * 4], [TITLES], 7.0)
+    figure = draw_panels([[fine] * 4], [TITLES], 7.3)
     figure.draw_without_rendering()
     first, second = (axes for axes in figure.axes if axes.get_title() in TITLES[:2])
     labels = [label for label in second.get_yticklabels() if label.get_text()]
@@ -265,7 +265,7 @@ def test_plotly_knows_every_word_of_the_page() -> None:
     data, end = json.JSONDecoder().raw_decode(said, said.index("["))
     layout, _ = json.JSONDecoder().raw_decode(said, said.index("{", end))
     figure = go.Figure(data, layout)  # raises at a word or a value that it does not know
-    assert figure.layout.scene.zaxis.title.text == "loss (nats)"
+    assert figure.layout.scene.zaxis.title.text == "loss (nats),<br>log above minimum"
     assert figure.layout.template.layout.paper_bgcolor == "white"
     assert figure.layout.scene.domain.x[1] < figure.layout.xaxis.domain[0], "side by side"
 
@@ -309,6 +309,91 @@ def test_equal_limits_are_equal_scales_whatever_is_drawn() -> None:
     error = scale_of([surface(0)], "error", ends)
     assert (error.edges[[0, -1]].tolist(), error.extend) == ([0.0, 100.0], "neither")
     assert np.diff(within(0.0, 100.0, step=5.0)).min() >= 5.0 * (1 - 1e-9)
+
+
+def ridge() -> Plane:
+    """The mean at the maximum of a narrow range, as of three fine-tuned models."""
+    plane = surface(0, floor=0.0)
+    x, y = np.meshgrid(plane.a - plane.models[3].a, plane.b - plane.models[3].b)
+    return replace(plane, loss=0.0067 + 0.0084 * np.exp(-(x**2) / 2 - 0.02 * y**2), attrs={**plane.attrs})
+
+
+def bars(figure: Figure, width: float) -> list[str]:
+    """What stands at the colour bars."""
+    return [axes.get_ylabel() for axes in figure.axes if axes.get_position().width * width < 0.2]
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+@pytest.mark.parametrize("width", [2.5, 3.5, 7.0])
+def test_every_colour_bar_says_its_scale(scale: str, width: float) -> None:
+    figures = {
+        "plane": surface().figure(width, colour_scale=scale),
+        "limits": surface().figure(width, colour_scale=scale, loss_limits=(0.5, 2.0)),
+        "panels": draw_panels(four(), TITLES, width, colours=Colours(colour_scale=scale)),
+        "each": draw_panels(four(), TITLES, width, colours=Colours(colour_scale=scale), scale="panel"),
+    }
+    for name, figure in figures.items():
+        assert_apart(assert_inside(figure, width))
+        said = [label.split("\n") for label in bars(figure, width) if label]
+        assert said, name
+        assert all(len(label) == 2 and label[1].startswith(scale) for label in said), said
+    if scale == "log":
+        if width == 3.5:
+            assert bars(figures["plane"], width) == ["test loss (nats)\nlog scale above the minimum"]
+        assert all(label.endswith(" above 0.5") for label in bars(figures["limits"], width)[:1])
+
+
+@given(
+    hnp.arrays(np.float64, st.integers(4, 40), elements=st.floats(0, 1)),
+    st.floats(-10, 10),
+    st.integers(-4, 4),
+    st.floats(0, 0.3),
+)
+def test_linear_bands_are_alike_and_hold_every_value(
+    values: np.ndarray, floor: float, power: int, thinnest: float
+) -> None:
+    values = floor + values * 10.0**power
+    least, step = float(values.min()), thinnest * 10.0**power
+    edges, above = even_levels(values, least, step=step)
+    assert edges[0] <= least
+    gaps = np.diff(edges)
+    np.testing.assert_allclose(gaps, gaps.mean(), rtol=1e-6)
+    assert gaps.mean() >= step * (1 - 1e-9)
+    assert len(edges) <= 24
+    assert above or values.max() <= edges[-1] + 1e-12 * abs(edges[-1])
+    # an affine function of the value, by which pages have their heights
+    heights = even_depth(values, edges)
+    np.testing.assert_allclose(
+        edges[0] + heights * gaps.mean(), values, atol=1e-9 * max(1.0, abs(floor), np.ptp(edges))
+    )
+
+
+def test_a_ridge_on_top_is_seen_on_a_linear_scale_alone() -> None:
+    plane = ridge()
+    high = plane.loss > 0.0067 + 0.5 * 0.0084  # the upper half of the range
+    shades = {}
+    for name in ("log", "linear"):
+        scale = scale_of([plane], "loss", Colours(colour_scale=name))
+        shades[name] = len(set(np.digitize(plane.loss[high], scale.edges)))
+    assert shades["log"] <= 3, "one flat patch"
+    assert shades["linear"] >= 7
+
+
+def test_pages_have_the_scale_as_their_height_and_say_it() -> None:
+    plane = surface()
+    for name in ("log", "linear"):
+        figure = page_figure(plane, colours=Colours(colour_scale=name))
+        z = figure["data"][0]["z"]
+        heights = np.frombuffer(b64decode(z["bdata"]), z["dtype"]).reshape(plane.loss.shape)
+        correlation = np.corrcoef(heights.ravel(), plane.loss.ravel())[0, 1]
+        assert bool(correlation > 1 - 1e-9) is (name == "linear"), "as high as the loss itself"
+        assert name in figure["layout"]["scene"]["zaxis"]["title"]["text"]
+        assert figure["data"][0]["colorbar"]["title"]["text"].partition("<br>")[2].startswith(name)
+        # the numbers at the axis stand where their losses are
+        axis = figure["layout"]["scene"]["zaxis"]
+        edges = scale_of([plane], "loss", Colours(colour_scale=name)).edges
+        for at, text in zip(axis["tickvals"], axis["ticktext"], strict=True):
+            assert float(text) == pytest.approx(edges[at], rel=0.06)
 
 
 def test_panels_share_a_scale_as_asked() -> None:
@@ -359,6 +444,10 @@ def test_the_minimum_is_marked_where_the_table_says_it_is() -> None:
         (
             {"loss_limits": (-1e308, 1e308)},
             "--loss-limits -1e+308 1e+308 is no scale; give two numbers, the lower one first",
+        ),
+        (
+            {"colour_scale": "linaer"},
+            '--colour-scale linaer is no scale of colours; did you mean "linear"?',
         ),
         ({"error_limits": (0.0, np.inf)}, "--error-limits 0 inf is no scale; give two numbers, the lower one first"),
     ],

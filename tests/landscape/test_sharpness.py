@@ -13,9 +13,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
+from fedscope.cli.main import run
 from fedscope.landscape import COLOURS, Compute, Curvature, Evaluator, Samples, Sharpness, save_figure, sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.landscape.curvature.flatness import Ball, mean_rise
@@ -310,3 +313,104 @@ def test_single_models_are_rows_and_a_density_is_logarithmic() -> None:
 def test_a_measure_of_nothing_is_no_figure() -> None:
     with pytest.raises(FedscopeError, match=r"no measure to draw; compute it again with --force"):
         Sharpness((Curvature("a", 1, "global", ()),), {}).figure()
+
+
+class Headed(nn.Module):
+    """A body, a head, and a layer that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.unused = nn.Linear(6, 3), nn.Linear(3, 4), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(torch.tanh(self.body(x)))
+        return out
+
+
+def block(net: nn.Module, x: torch.Tensor, y: torch.Tensor, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Hessian and gradient in the named parameters alone, by autograd in float64."""
+    fixed = {name: value.detach().double() for name, value in net.named_parameters()}
+    flat = torch.cat([fixed[name].flatten() for name in names])
+
+    def loss(v: torch.Tensor) -> torch.Tensor:
+        parts = zip(names, v.split([fixed[name].numel() for name in names]), strict=True)
+        moved = {name: part.view_as(fixed[name]) for name, part in parts}
+        out = torch.func.functional_call(net, {**fixed, **moved}, (x.double(),))
+        return nn.functional.cross_entropy(out, y)
+
+    hessian = torch.autograd.functional.hessian(loss, flat).numpy()
+    return hessian, torch.autograd.functional.jacobian(loss, flat).numpy()
+
+
+@pytest.mark.parametrize("frozen", [[], ["body"], ["head", "unused"], ["body", "head", "unused"]], ids=str)
+@pytest.mark.parametrize("counted", [False, True])
+def test_measures_are_over_the_trained_parameters_or_on_request_over_all(frozen: list[str], counted: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(50, 6, generator=draw), torch.randint(0, 4, (50,), generator=draw)
+    torch.manual_seed(0)
+    net = Headed()
+    for name in frozen:
+        net.get_submodule(name).requires_grad_(False)
+    every = [name for name, _ in net.named_parameters()]
+    trained = [name for name, value in net.named_parameters() if value.requires_grad]
+    names = every if counted or not trained else trained  # a module that marks none says nothing
+    hessian, gradient = block(net, x, y, names)
+    spectrum = np.linalg.eigvalsh(hessian)
+    made = fedscope.sharpness(net, data=(x, y), frozen=counted, top=2, probes=400, draws=200)
+    value = {one.name: one for one in made.models[0].measures}
+    # of a small matrix the dense eigenvalues, from products in single precision
+    assert value["eigenvalue_1"].value == pytest.approx(spectrum[-1], rel=1e-4)
+    assert value["eigenvalue_min"].value == pytest.approx(spectrum[0], abs=1e-5 * spectrum[-1])
+    assert value["gradient_norm"].value == pytest.approx(np.linalg.norm(gradient), rel=1e-5)
+    trace = value["trace"]
+    assert trace.value is not None
+    assert trace.stderr is not None
+    assert abs(trace.value - np.trace(hessian)) < 5 * trace.stderr + 1e-5
+    mean = value["ball_mean"]
+    assert mean.value is not None
+    assert mean.stderr is not None
+    # a ball of radius 0.05 in as many dimensions as are moved; a few per cent of it are of higher orders
+    expected = 0.05**2 * np.trace(hessian) / (2 * (len(hessian) + 2))
+    assert abs(mean.value - expected) < 5 * mean.stderr + 0.03 * expected
+    assert made.attrs["parameters"] == len(hessian)
+    words = made.summary()
+    if 0 < len(frozen) < 3:
+        assert ("frozen ones too" if counted else "without the") in words
+        assert made.attrs["frozen"] == ("counted" if counted else "left out")
+    else:
+        assert "frozen" not in words
+        assert "frozen" not in made.attrs
+
+
+def test_frozen_filters_do_not_move_in_the_relative_ball() -> None:
+    layout = Layout.of(Headed())
+    w = Weights(layout, np.random.default_rng(0).normal(size=layout.size), {})
+    moved = np.zeros(layout.size, dtype=bool)
+    moved[layout.slices["head.weight"]] = True
+    ball = Ball(w, 0.1, relative=True, moved=moved)
+    assert ball.scale[moved].all()
+    assert not ball.scale[~moved].any()
+    assert not (ball.at(np.ones(layout.size)) != w.parameters)[~moved].any()
+
+
+def test_a_result_over_other_parameters_is_another_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("half_frozen.py").write_text(
+        "from torch import nn\n"
+        "def net():\n"
+        "    made = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 10))\n"
+        "    made[1].requires_grad_(False)\n"
+        "    return made\n"
+    )
+    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 10)).state_dict(), "a.pt")
+    words = ["sharpness", "a.pt", "--model", "half_frozen:net", "--data", "digits", "--limit", "40", "--no-hessian"]
+    words += ["--draws", "2", "--out", "sharp"]
+    assert run([*words]) == 0
+    said = capsys.readouterr().out
+    assert "all over the 50 parameters that are trained, without the 260 frozen ones (--frozen counts them)" in said
+    assert run([*words, "--frozen"]) == 2
+    assert "frozen parameters counted otherwise (--frozen)" in capsys.readouterr().err
+    assert run([*words, "--frozen", "--force"]) == 0
+    assert "all over every parameter, the 260 frozen ones too" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
+from fedscope.checkpoints.weights import Entry
 from fedscope.landscape import Samples, along_trajectory, basin_of, near_clients, random_directions, survey
 from fedscope.landscape.planes import orthonormal_axes as axes
 from fedscope.landscape.planes.kinds import filter_normalised, gaussian_direction
@@ -116,8 +117,12 @@ def test_random_directions_are_filter_normalised_and_orthogonal() -> None:
     second = filter_normalised(gaussian_direction(w.layout, 3, 1), w)
     assert np.linalg.norm(v_hat) == pytest.approx(1)
     assert abs(u_hat @ v_hat) < 1e-12
-    # v lies in the plane of the two directions, on the second one's side
-    assert v_hat @ second == pytest.approx(np.sqrt(second @ second - (second @ u_hat) ** 2))
+    # v lies in each filter's plane of the two directions, on the second one's side
+    assert v_hat @ second > 0
+    v = v_hat * np.linalg.norm(made)
+    for where, rows in ((w.layout.slices["0.weight"], 4), (w.layout.slices["3.weight"], 3)):
+        for u_f, v_f, second_f in zip(*(values[where].reshape(rows, -1) for values in (made, v, second)), strict=True):
+            assert np.linalg.matrix_rank(np.stack([u_f, v_f, second_f]), tol=1e-9 * np.linalg.norm(u_f)) == 2
     (found,) = survey(module, [samples], span, grid=5)
     assert found.a[-1] == found.b[-1] == -found.a[0] == pytest.approx(np.linalg.norm(made))
     assert found.loss[2, 2] == found.models[0].loss
@@ -126,7 +131,44 @@ def test_random_directions_are_filter_normalised_and_orthogonal() -> None:
     assert not np.array_equal(random_directions(model, 4).bases[1].parameters, u_hat)
 
 
-def test_a_surface_in_random_directions_does_not_change_with_the_scale_between_layers() -> None:
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 4), st.integers(2, 5)), min_size=1, max_size=4),
+    seed=st.integers(0, 2**31),
+    scale=st.floats(1e-3, 1e3),
+)
+def test_both_random_directions_have_the_models_filters_and_are_orthogonal_in_each(
+    shapes: list[tuple[int, int]], seed: int, scale: float
+) -> None:
+    layout = Layout(tuple(Entry(f"{i}.weight", shape, "float64", "parameter") for i, shape in enumerate(shapes)))
+    w = Weights(layout, np.random.default_rng(seed).normal(size=layout.size) * scale, {})
+    span = random_directions(Model("m", "m.pt", w), seed)
+    reach = span.reach
+    assert reach is not None
+    u, v = (base.parameters * reach for base in span.bases[1:])
+    assert abs(u @ v) < 1e-12 * (u @ u)
+    for own, first, second in zip(*(layout.views(x).values() for x in (w.parameters, u, v)), strict=True):
+        for w_f, u_f, v_f in zip(own, first, second, strict=True):
+            np.testing.assert_allclose([np.linalg.norm(u_f), np.linalg.norm(v_f)], np.linalg.norm(w_f), rtol=1e-6)
+            assert abs(u_f @ v_f) < 1e-12 * (w_f @ w_f)
+
+
+def test_a_filter_of_one_entry_moves_along_the_first_axis_alone() -> None:
+    layout = Layout.of(nn.Sequential(nn.Linear(1, 3), nn.Linear(3, 2)))
+    w = Weights(layout, np.random.default_rng(0).normal(size=layout.size), {})
+    u_hat, v_hat = (base.parameters for base in random_directions(Model("m", "m.pt", w), 0).bases[1:])
+    single = layout.slices["0.weight"]
+    assert u_hat[single].all()
+    assert not v_hat[single].any()
+    assert v_hat[layout.slices["1.weight"]].all()
+    only = Layout.of(nn.Linear(1, 3))
+    with pytest.raises(
+        FedscopeError, match=r"m has no filter of two entries that is not zero, so .* draw `fedscope li"
+    ):
+        random_directions(Model("m", "m.pt", Weights(only, np.ones(6), {})), 0)
+
+
+@pytest.mark.parametrize("range_of", ["first", "second", "both"])
+def test_a_surface_in_random_directions_does_not_change_with_the_scale_between_layers(range_of: str) -> None:
     """A ReLU network's function stays when one layer is doubled and the next one halved; its biases here are 0."""
     module, samples = network()
     (model,) = random_models(module, 1)
@@ -140,8 +182,10 @@ def test_a_surface_in_random_directions_does_not_change_with_the_scale_between_l
         # in units of the first direction, as in the paper; the axes' L2 lengths do change
         reach = span.reach
         assert reach is not None
-        (found,) = survey(module, [samples], span, grid=5, ranges=((-0.1 * reach, 0.1 * reach), (-1e-9, 1e-9)))
-        surfaces.append(found.loss[2])
+        wide, flat = (-0.1 * reach, 0.1 * reach), (-1e-9, 1e-9)
+        ranges = (flat if range_of == "second" else wide, flat if range_of == "first" else wide)
+        (found,) = survey(module, [samples], span, grid=5, ranges=ranges)
+        surfaces.append(found.loss)
     np.testing.assert_allclose(surfaces[0], surfaces[1], rtol=1e-6)
 
 

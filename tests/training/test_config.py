@@ -119,6 +119,20 @@ def test_fedavg_is_what_the_field_calls_fma() -> None:
     assert config.title() == "fma"
 
 
+def test_fedpake_is_what_fedsa_was_published_as() -> None:
+    for name in ("fedpake", "FedPake", "FEDPAKE"):
+        assert preset(name) == preset("fedsa")
+        assert Config.read({"server": {"method": name}}).tables()["server"]["method"] == "fedsa"
+    kept = {"server": {"method": "fedsa", "classes": 7}}
+    assert merge(kept, {"server": {"method": "FedPake"}}) == kept, "the same method, which keeps its settings"
+    with pytest.raises(FedscopeError, match=r"--method 'fedpak' is not a method .*; did you mean \Wfedpake\W\?"):
+        preset("fedpak")
+    with pytest.raises(FedscopeError, match=r"'fedpaks' is not a server method .*; did you mean \Wfedpake\W\?"):
+        Config.read({"server": {"method": "fedpaks"}})
+    with pytest.raises(FedscopeError, match=r"'fedpake' is not a client method .*; did you mean --server fedsa\?"):
+        Config.read({"client": {"method": "fedpake"}})
+
+
 def test_another_case_is_the_same_method_where_layers_are_merged() -> None:
     """So that it keeps the settings below, and another method drops them."""
     below = {"client": {"method": "FedProx", "mu": 0.5}}

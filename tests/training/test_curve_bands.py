@@ -210,9 +210,7 @@ def test_runs_that_make_no_band_are_refused(tmp_path: Path, seeds: Any) -> None:
         Curves.of([fma, later], bands=True)
     with RunWriter.create(tmp_path / "foreign", {"layout": [], "source": "flower"}, None, None) as writer:
         writer.write(RoundRecord(1, None, None, None, None, *[np.zeros(0)] * 5, metrics={"test_error": 0.5}))
-    with pytest.raises(
-        FedscopeError, match=r"foreign was recorded by flower and keeps no settings, so it is not known"
-    ):
+    with pytest.raises(FedscopeError, match=r"foreign was recorded by flower and says no seed, so it is not known"):
         Curves.of([fma, Run.open(tmp_path / "foreign")], bands=True)
 
 

@@ -14,6 +14,7 @@ from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
 from fedscope.checkpoints.metrics import COLUMNS
 from fedscope.training import MEASURES, Curve, Curves, measure_of
 from fedscope.training.curve_measures import smooth
+from fedscope.training.curve_words import tails
 
 ROUNDS = 12
 
@@ -181,6 +182,28 @@ def test_the_tail_is_of_measured_rounds() -> None:
     assert np.isnan(one.tail(last=1)[1])
 
 
+@pytest.mark.parametrize(("rounds", "window"), [(1, 1), (12, 1), (19, 1), (20, 2), (60, 6), (100, 10), (400, 10)])
+def test_by_default_the_tail_is_a_tenth_of_the_measured_rounds(rounds: int, window: int) -> None:
+    # as a short run's: falling all the way, so that a mean over more rounds is another number
+    values = np.linspace(0.9, 0.1, rounds) if rounds > 1 else np.array([0.1])
+    measured = {"test_error": np.repeat(values, 2)}
+    measured["test_error"][::2] = np.nan  # every second round is measured
+    one = Curve("mine", np.arange(1, 2 * rounds + 1), measured)
+    mean, deviation, count = one.tail()
+    assert count == window
+    assert mean == pytest.approx(values[-window:].mean())
+    assert np.isnan(deviation) if window == 1 else deviation == pytest.approx(values[-window:].std(ddof=1))
+    told = tails(measure_of("test_error"), [one], None)
+    if window == 1:
+        assert told == "test error of the deployed model, last measured round: mine 10.0 % (1 round)"
+    else:
+        assert told.startswith(
+            "test error of the deployed model, mean ± deviation over the last measured rounds, a tenth of them, 10 at "
+            "most: mine 1"
+        )
+        assert told.endswith(f" % ({window} rounds)")
+
+
 def test_what_was_not_measured_is_said() -> None:
     empty = curve("other", columns=("test_loss", "test_error", "averaged_test_loss", "averaged_test_error"))
     for values in empty.values.values():
@@ -196,7 +219,7 @@ def test_what_was_not_measured_is_said() -> None:
         Curves((fma, curve("FMA", averaged=None)), measures=("averaged_test_loss", "lr")).figure()
     # where nothing was asked, half is drawn
     losses = replace(fma, values={**fma.values, "test_error": np.full(ROUNDS, np.nan)})
-    assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats)"]
+    assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats), log"]
 
 
 @pytest.mark.parametrize(("task", "unit"), [("regression", ""), ("sequences", " (nats)"), (None, " (nats)")])
@@ -205,7 +228,7 @@ def test_the_unit_of_a_loss_is_that_of_the_runs_task(tmp_path: Path, task: str |
         empty = np.zeros(0)
         writer.write(RoundRecord(1, None, None, None, None, *[empty] * 5, metrics={"test_loss": 0.5}))
     curves = Curves.of([Run.open(tmp_path / "ima")], measures=("test_loss",))
-    assert curves.figure().axes[0].get_ylabel() == f"test loss{unit}"
+    assert curves.figure().axes[0].get_ylabel() == f"test loss{unit}, log"
 
 
 def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from fedscope.checkpoints import FedscopeError, Policy, parse_address
 from fedscope.cli.main import COMMANDS
 from fedscope.cli.main import fedscope as tour
 from fedscope.training import Config, Setup, measure_of, merge, presets, read_assignments
-from fedscope.training.recipe_files import cells_of, recipe, recipe_names, recipes, tables_of
+from fedscope.training.recipe_files import _ours, cells_of, recipe, recipe_names, recipes, settings_of, tables_of
 from fedscope.training.registry import names
 from fedscope.training.sweeps.plan import planned
 
@@ -56,6 +57,19 @@ def test_every_figure_and_table_has_its_recipe_and_no_other() -> None:
     assert recipe_names() == tuple(sorted(f"{paper}/{name}" for paper, own in NAMES.items() for name in own))
     assert recipes("wima") == tuple(sorted(f"wima/{name}" for name in NAMES["wima"]))
     assert recipes() == recipe_names()
+
+
+def test_a_paper_goes_by_the_name_it_was_published_under() -> None:
+    assert recipes("fedpake") == recipes("fedsa")
+    assert recipe("fedpake/table1-path-cifar10") == recipe("fedsa/table1-path-cifar10")
+    assert recipe("fedsa/table1-path-cifar10").configured("FedPake") == recipe("fedsa/table1-path-cifar10").configured(
+        "fedsa"
+    )
+    for words in ("fedpake", "FedPake/fig6"):
+        told = CliRunner().invoke(tour, ["recipes", words])
+        assert told.output == CliRunner().invoke(tour, ["recipes", words.lower().replace("pake", "sa")]).output != ""
+    with pytest.raises(FedscopeError, match=r"'fedpak' is not a paper; did you mean \Wfedpake\W\?"):
+        recipes("fedpak")
 
 
 # --- the papers' numbers ---
@@ -121,6 +135,115 @@ PUBLISHED: dict[str, dict[tuple[str, str], Any]] = {
     "fedswa/ablation": {("rho = alpha = 1", ""): 65.9, ("SCAFFOLD", ""): 52.3},
     "fedswa/rounds": {("fedmoswa", ""): 330, ("mofedsam", ""): 603},
 }
+
+
+# --- whose each setting is ---
+
+#: settings that the papers state, with the values that they state anywhere; all others must be said to be ours
+STATED: dict[str, dict[str, Any]] = {
+    "ima": {
+        "data.name": {"cifar10", "cifar100", "fmnist", "digit5", "pacs"},
+        "data.partition": {"shards:2", "dirichlet:0.1"},
+        "data.clients": {100, 10, 80},
+        "model.name": {"cnn", "cnn-gn", "resnet18-gn", "vgg11-gn", "alexnet-gn"},
+        **{"client.lr": {0.01}, "client.momentum": {0.9}, "client.batch": {50}, "client.epochs": {5}},
+        **{"client.lr_decay": {0.01}, "run.rounds": {400, 300, 200}, "run.participation": {0.1, 0.2, 1.0}},
+        **{"fedasam: client.sam_rho": {0.2}, "fedasam: client.sam_eta": {0.2, 0.05}, "fedgma: server.tau": {0.8}},
+        **{"ima: average.window": {5}, "ima: average.explore": {"exp"}, "ima: average.explore_decay": {0.03}},
+        **{"ima: average.start": {300}, "fedfa: client.anchor_momentum": {0.9}},
+        **{
+            f"{method}: server.{key}": {value}
+            for method in ("fedadam", "fedyogi")
+            for key, value in {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 0.001}.items()
+        },
+    },
+    "wima": {
+        "data.name": {"cifar10", "cifar100", "femnist", "shakespeare", "gldv2"},
+        "data.partition": {"natural", *(f"dirichlet-clients:{alpha}" for alpha in ("0", "0.05", "0.5"))},
+        "data.clients": {100, 500, 3400, 715, 1262},
+        "model.name": {"resnet20-gn", "cnn-femnist", "lstm", "mobilenetv2-gn"},
+        "model.task": {"sequences"},
+        **{"client.lr": {0.1, 0.05, 1.0}, "client.momentum": {0.0}, "client.weight_decay": {0.0, 4e-4}},
+        **{"client.lr_decay": {0.0}, "client.batch": {100, 20, 10, 4, 50}, "client.epochs": {1}},
+        **{"average.method": {"wima"}, "average.window": {100, 370}, "run.rounds": {10_000, 1_500, 3_000}},
+        "run.participation": {0.1, 0.2, 10 / 3400, 10 / 715, 10 / 1262},
+    },
+    "fedsa": {
+        "data.name": {"cifar10", "cifar100"},
+        "data.partition": {"iid", *(f"dirichlet:{a}" for a in ("0.1", "0.01", "0.5", "1"))}
+        | {f"pathological:{c}" for c in (2, 10, 20)},
+        **{"data.clients": {20, 50, 100}, "data.client_test": {0.25}, "model.name": {"resnet18", "resnet34"}},
+        **{"client.epochs": {1}, "run.rounds": {1000}, "run.participation": {1.0, 0.5}},
+        **{"fedprox: client.mu": {0.001}, "moon: client.temperature": {1.0}, "ditto: client.pull": {0.001}},
+        **{"fedgen: client.generator_lr": {0.005}, "fedgen: client.hidden": {512}, "fedgen: client.noise": {512}},
+        **{"fedbabu: client.fine_tune_epochs": {10}, "fedala: client.portion": {0.8}, "fedala: client.layers": {1}},
+        **{
+            f"{method}server.{key}": values
+            for method in ("", "fedsa: ")
+            for key, values in {"cv_threshold": {0.2}, "sim_threshold": {0.2}, "classes": {4, 5, 8},
+                                "clusters": {4, 5, 8}}.items()
+        },
+        "server.method": {"fedsa"},
+    },
+    "fedswa": {
+        **{"data.name": {"cifar10", "cifar100", "tiny-imagenet"}, "model.name": {"vit-b16"}},
+        "run.participation": {0.1},
+        **{f"{method}: client.lr_floor": {0.1} for method in ("fedswa", "fedmoswa")},
+        **{f"{method}: server.alpha": {1.5} for method in ("fedswa", "fedmoswa")},
+        "fedmoswa: server.gamma": {0.2},
+    },
+}  # fmt: skip
+
+#: what is measured and kept of a run changes no training
+MEASURED = ("record.", "run.evaluate_")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_setting_is_the_papers_or_said_to_be_ours(name: str) -> None:
+    found = recipe(name)
+    settings = settings_of(found.tables, found.by_method)
+    assert found.ours.keys() <= settings.keys()
+    told = " ".join(found.chosen)
+    for place, value in settings.items():
+        if place.startswith(MEASURED):
+            continue
+        if place not in found.ours:
+            assert value in STATED[found.paper].get(place, ()), f"{place} = {value} is said to be the paper's"
+        elif found.ours[place]:
+            assert place.rpartition(": ")[2] in told
+            assert found.ours[place] in told
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("fedswa/table2-cifar100-resnet18", ("client.lr = 0.1", "client.batch = 50", "client.epochs = 5",
+         "client.weight_decay = 0.001", "client.clip = 10", "client.momentum = 0", "data.clients = 100")),
+        ("ima/table1-cifar10-cnn-dir0.1", ("client.sam_rho = 0.7 (fedasam)", "client.weight_decay = 0.001",
+         "average.before_server = true (fedadam+ima)", "average.before_server = true (fedyogi+ima)")),
+        ("fedsa/table1-dir0.1-cifar10", ("client.mu = 1 (moon)", "client.lr = 0.005", "client.batch = 10")),
+        ("wima/table2-cifar100-pam", ("client.momentum = 0", "data.augment = crop-flip")),
+    ],
+)  # fmt: skip
+def test_set_ups_that_are_ours_stand_under_chosen_here(name: str, ours: tuple[str, ...]) -> None:
+    told = CliRunner().invoke(tour, ["recipes", name]).output
+    chosen = re.sub(r"\s+", " ", told[told.index("chosen here:") : told.index("train it:")])
+    for words in ours:
+        assert words in chosen
+    assert "(fedasam)" not in " ".join(recipe("ima/table1-cifar10-resnet18-dir0.1").chosen), "which is the paper's"
+
+
+def test_what_a_nearer_recipe_sets_is_the_papers_unless_it_says_again_that_it_is_not() -> None:
+    far = {
+        "ours": {"client.lr": "a", "moon: client.mu": "b"},
+        "client": {"lr": 1},
+        "for": {"moon": {"client": {"mu": 1}}},
+    }
+    assert _ours([far]) == far["ours"]
+    assert _ours([far, {"client": {"lr": 2}}]) == {"moon: client.mu": "b"}
+    assert _ours([far, {"client": {"lr": 2}, "ours": {"client.lr": "c"}}]) == {"moon: client.mu": "b", "client.lr": "c"}
+    with pytest.raises(ValueError, match=r"\[ours\] names client\.batch, which the file does not set"):
+        _ours([{"ours": {"client.batch": "d"}}])
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -8,19 +8,25 @@ import re
 import shutil
 import statistics
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hostile import TEXTS, steers
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 from fedscope.checkpoints import FedscopeError, Run
+from fedscope.checkpoints.results.csv_cells import text_of
+from fedscope.checkpoints.visible_text import visible
 from fedscope.training import Comparison, Config, table, train
 from fedscope.training.run_curve import Curve
-from fedscope.training.tables.gathered import Entry, method_of
+from fedscope.training.run_names import method_of_tables
+from fedscope.training.tables.forms import in_latex, in_typst
+from fedscope.training.tables.gathered import Entry
 from fedscope.training.tables.layout import varied, words_of
 from fedscope.training.tables.paired import paired
 
@@ -104,7 +110,7 @@ def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple
 
 def entry(**settings: Any) -> Entry:
     named = {key.replace("__", "."): value for key, value in settings.items()}
-    return Entry("", named, (0, 0), "", Curve("", np.arange(0), {}), (1, 1), "")
+    return Entry("", named, (0, 0), {}, Curve("", np.arange(0), {}), (1, 1), "")
 
 
 def test_a_setting_of_two_sections_is_named_once_where_it_is_one() -> None:
@@ -317,6 +323,52 @@ def test_signs_are_escaped() -> None:
     assert r"a\_b 50% \#1 \$x\$" in named(text).text("typst")
 
 
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_no_name_adds_a_row_or_a_cell(text: str) -> None:
+    """What a recorded run is called ends neither a row nor a cell, begins no comment, and is no formula."""
+    plain, made = named("plain"), replace(named(text), notes=(f"of {text}: 1 of 2 seeds",), baseline=text)
+    plain = replace(plain, notes=("of plain: 1 of 2 seeds",), baseline="plain")
+    seen = visible(text)
+    for form in ("text", "markdown", "latex", "typst", "csv"):
+        lines, expected = made.text(form).splitlines(), plain.text(form).splitlines()
+        assert len(lines) == len(expected)
+        assert not any(steers(line, keep="") for line in lines)
+        ends = {"markdown": r"\|", "latex": "[&%]", "typst": r"[\[\]]|//"}.get(form, "$^")
+        for line, other in zip(lines, expected, strict=True):
+            if other.startswith(("% ", "// ")):  # a comment, which ends with its line
+                assert line[:2] == other[:2]
+                continue
+            bare, others = (re.sub(r"\\.", "", one) for one in (line, other))  # signs behind a backslash are signs
+            assert len(re.findall(ends, bare)) == len(re.findall(ends, others)), line
+    rows = list(csv.DictReader(io.StringIO(made.text("csv"))))
+    assert [text_of(row["row"]) for row in rows] == [seen, "fma"]
+    assert rows[0]["row"][:1] not in set("=+-@")
+
+
+@given(st.text(st.characters(), max_size=30))
+@example("a\\|b")
+@example("// a /* b */ [c] #d")
+@example("1. = - x")
+def test_typst_takes_a_name_as_it_is(text: str) -> None:
+    """Typst's markup: a backslash before a sign is the sign, and without one these begin something else."""
+    written = in_typst(text)
+    bare = re.sub(r"\\.", "", written)
+    assert not re.search(r"[#$*_@<>\[\]`~\\]|//|/\*|--|^\s*[-+=/]|^\s*\d+\.", bare)
+    assert re.sub(r"\\(.)", r"\1", written) == visible(text)
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_latex_takes_a_name_as_it_is(text: str) -> None:
+    written = in_latex(text)
+    signs = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^"}
+    signs |= {r"\textless{}": "<", r"\textgreater{}": ">", "{[}": "[", "{]}": "]", "{*}": "*"}
+    signs |= {f"\\{sign}": sign for sign in "#$%&_{}"}
+    parts = re.split("|".join(map(re.escape, signs)), written)
+    assert not set("".join(parts)) & set("#$%&_{}~^\\<>[]*\n")
+    back = re.sub("|".join(map(re.escape, signs)), lambda found: signs[found[0]], written)
+    assert back == visible(text)
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no TeX here")
 def test_latex_compiles(tmp_path: Path) -> None:
     body = named(r"a_b 50% #1 $x$ & \n ~ ^").text("latex")
@@ -333,8 +385,24 @@ def test_what_is_missing_is_said(grid: dict[tuple[str, float, int], Run], tmp_pa
     assert table(short, last=2).notes == ("short has 2 of 4 rounds",)
     # a mean over the last ten of two rounds is one over all: it is not what its name says
     few = "2 measured rounds in all, fewer than --last 10: the mean holds the first ones, too"
-    assert table(short).notes == ("short has 2 of 4 rounds", f"all runs have {few}")
+    assert table(short, last=10).notes == ("short has 2 of 4 rounds", f"all runs have {few}")
     assert f"short have {few}".replace("10", "3") in table([short, grid["fma", 1.0, 1]], last=3).notes
+    assert table(short).notes == ("short has 2 of 4 rounds",), "a tenth of them is the last one"
+
+
+def test_by_default_a_number_is_the_mean_over_a_tenth_of_the_rounds(grid: dict[tuple[str, float, int], Run]) -> None:
+    from fedscope.training.tables.comparison import Cell
+
+    run = grid["fma", 1.0, 0]
+    found = table(run)
+    cell = found.cell("fma", "", "test_accuracy")
+    assert cell is not None
+    assert list(cell.values.values()) == pytest.approx([tail(run, 1)]), f"of {ROUNDS} rounds the last"
+    assert found.text().endswith("test_accuracy in %, one seed, each run's last measured round")
+    both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [6]})
+    assert "the mean over each run's last 6 measured rounds (a tenth of them, 10 at most)" in both.text()
+    both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [1, 6]})
+    assert "the mean over the last tenth of each run's measured rounds (1 to 6 of them)" in both.text()
 
 
 def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
@@ -369,10 +437,10 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
 
 
 def test_methods_have_the_names_of_their_flag() -> None:
-    assert method_of({}) == "fma"
-    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}}) == "fedmoswa"
-    assert method_of({"client": {"method": "fedmoswa"}, "server": {"method": "fma"}}) == "fedmoswa+fma"
-    assert method_of({"server": {"method": "fedadam"}}) == "fedadam"
+    assert method_of_tables({}) == "fma"
+    assert method_of_tables({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}}) == "fedmoswa"
+    assert method_of_tables({"client": {"method": "fedmoswa"}, "server": {"method": "fma"}}) == "fedmoswa+fma"
+    assert method_of_tables({"server": {"method": "fedadam"}}) == "fedadam"
 
 
 def test_commands_make_the_runs_again(grid: dict[tuple[str, float, int], Run]) -> None:

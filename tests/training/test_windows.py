@@ -20,8 +20,9 @@ from fedscope.training import Config, branch, merge, preset, train
 from fedscope.training.averages.wima import WIMA
 from fedscope.training.building import Facts
 from fedscope.training.windows import sliding
+from fedscope.training.windows.decayed_steps import decayed_steps
 from fedscope.training.windows.recorded_globals import refuse_missing
-from fedscope.training.windows.result import RoundMeans, WindowMean, WindowMeans
+from fedscope.training.windows.result import Decayed, RoundMeans, WindowMean, WindowMeans, said_of_steps
 from fedscope.training.windows.sliding import SlidingMeans
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -170,7 +171,9 @@ def test_a_window_beyond_the_run_is_said(tmp_path: Path) -> None:
     run = train(Config.read(merge(preset("fma"), SMALL, {"run": {"rounds": 3}})), tmp_path / "run")
     long = fedscope.wima(run, windows=9, rounds=3)
     assert long.rounds[0].rows[1].globals == 3
-    assert long.summary().endswith("; up to round 3 there are 3 globals: a longer window is all of them")
+    assert (
+        long.summary().splitlines()[0].endswith("; up to round 3 there are 3 globals: a longer window is all of them")
+    )
     assert "longer window" not in fedscope.wima(run, windows=3, rounds=3).summary()
 
 
@@ -199,7 +202,7 @@ def test_runs_whose_average_changes_training_are_named(tmp_path: Path) -> None:
     run = train(Config.read(made), tmp_path / "ima")
     found = fedscope.wima(run, windows=[3])
     assert found.attrs["averages"] == {"ima": "ima"}
-    assert found.summary().endswith("; it was trained with ima, which changes the globals")
+    assert found.summary().splitlines()[0].endswith("; it was trained with ima, which changes the globals")
     # but up to where it starts, they are FMA's: a branch of them with WIMA has the same means
     other = branch(run, 3, {"average": {"method": "wima", "window": 3}}, tmp_path / "other")
     before = fedscope.wima(run, windows=[3], rounds=3)
@@ -210,6 +213,100 @@ def test_runs_whose_average_changes_training_are_named(tmp_path: Path) -> None:
     assert late.rounds[0].rows[1] == early
     assert late.rounds[1].rows[1].error == other.round("last").metrics["averaged_test_error"]
     assert "changes the globals" not in late.summary()
+
+
+# --- as steps with a decaying rate ---
+
+
+def starting_elsewhere(path: Path, rounds: int, moved: Sequence[int] = (), without: Sequence[int] = ()) -> Run:
+    """A run whose ``global`` of round t is ``row(t)`` and whose rounds start from the one before; but ``moved`` ones,
+    and those ``without`` whose start was not recorded."""
+    ids, p = np.arange(2), np.array([0.5, 0.5])
+    with RunWriter.create(path, {"layout": LAYOUT.to_json(), "source": "mine"}, None, None) as writer:
+        for t in range(1, rounds + 1):
+            start = None if t in without else row(100 + t if t in moved else t - 1)
+            writer.write(RoundRecord(t, start, None, row(t), None, ids, ids + 1, ids, p, p))
+    return Run.open(path)
+
+
+def steps_of(run: Run, round: int, parts: Any = "all") -> tuple[Decayed, ...]:
+    means = sliding_of(run, [round], parts=parts)
+    return decayed_steps(run, round, WINDOWS, means.at(round)[1:], means.averaged)
+
+
+@pytest.mark.parametrize("parts", ["all", "features", "classifier"])
+def test_the_mean_of_a_window_is_the_servers_steps_at_a_decaying_rate(tmp_path: Path, parts: str) -> None:
+    found = steps_of(starting_elsewhere(tmp_path / "run", 9), 9, parts)
+    assert [(one.window, one.first, one.holds, one.starts, one.elsewhere) for one in found] == [
+        (window, 10 - window, True, True, 0) for window in WINDOWS
+    ]
+    # one rounding to float32, of which half a bit is 6e-8
+    assert all(one.difference is not None and 0 < one.difference < 7e-8 for one in found)
+
+
+def test_a_round_that_starts_elsewhere_is_off_by_what_it_moved(tmp_path: Path) -> None:
+    """Its start less the global before, times the share of the window that comes from it on, is what is missing."""
+    found = steps_of(starting_elsewhere(tmp_path / "run", 9, moved=(5, 7)), 9)
+    gaps = {t: row(100 + t).parameters.astype(np.float64) - row(t - 1).parameters for t in (5, 7)}
+    for one, inside in zip(found, ((), (7,), (5, 7)), strict=True):
+        mean = np.mean([row(t).parameters.astype(np.float64) for t in range(one.first, 10)], axis=0)
+        missing = sum((10 - t) / one.window * gaps[t] for t in inside) if inside else np.zeros(1)
+        assert one.difference == pytest.approx(np.linalg.norm(missing) / np.linalg.norm(mean), rel=1e-6, abs=1e-7)
+        assert (one.holds, one.elsewhere) == (not inside, len(inside))
+
+
+def test_a_window_longer_than_the_run_and_starts_that_were_not_recorded(tmp_path: Path) -> None:
+    early = steps_of(starting_elsewhere(tmp_path / "early", 3), 3)
+    assert [(one.first, one.holds) for one in early] == [(2, True), (1, True), (1, True)]
+    within = steps_of(starting_elsewhere(tmp_path / "within", 9, without=(8,)), 9)
+    assert [(one.holds, one.starts) for one in within] == [(True, False)] * 3
+    none = steps_of(starting_elsewhere(tmp_path / "none", 4, without=(1, 2, 3, 4)), 4)
+    assert [one.difference is None for one in none] == [False, True, True], "nothing is from before round 1"
+    words = said_of_steps(none)
+    assert words.endswith(
+        " (W = 2); starts that were not recorded are taken to be the global before (W = 2); not checked, for no model "
+        "from before the window was recorded (W = 4, 7)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "elsewhere"),
+    [("fma", False), ("fedadam", False), ("fedavgm", False), ("scaffold", False), ("fedacg", True), ("ima", True)],
+)
+def test_it_holds_for_every_server_whose_rounds_start_from_the_global(
+    tmp_path: Path, method: str, elsewhere: bool
+) -> None:
+    average = {"average": {"start": 3}} if method == "ima" else {}
+    run = train(Config.read(merge(preset(method), SMALL, average)), tmp_path / method)
+    made = fedscope.wima(run, windows=WINDOWS, rounds="8,9")
+    assert made.rounds[0].decayed == ()
+    found = made.rounds[1].decayed
+    assert [one.window for one in found] == list(WINDOWS)
+    assert {one.holds for one in found} == {not elsewhere}
+    assert all(one.starts for one in found)
+    if not elsewhere:
+        assert all(one.difference is not None and one.difference < 1e-7 for one in found)
+    line = made.summary().splitlines()[1]
+    assert line.startswith(
+        f"{method}@9, the mean of a window as the server's steps with a rate that falls from 1 to 1/W"
+    )
+    assert line.endswith("not start from the global before" if elsewhere else "(W = 2, 4, 7)")
+    made.save(tmp_path / "w")
+    assert WindowMeans.load(tmp_path / "w") == made
+    head = json.loads((tmp_path / "w.wima.json").read_text())
+    del head["decayed"]  # as an older fedscope left it
+    (tmp_path / "w.wima.json").write_text(json.dumps(head))
+    assert WindowMeans.load(tmp_path / "w").summary().count("\n") == 0
+
+
+def test_the_words_on_steps_are_of_what_was_seen() -> None:
+    said = said_of_steps(
+        [Decayed(2, 8, 3e-8, True, True), Decayed(4, 6, 0.5, False, True, 1), Decayed(7, 3, math.nan, False, True)]
+    )
+    assert said.endswith(
+        ": the same to 3e-08 (W = 2); not the same, off by 0.5 (W = 4): 1 round does not start from the global before; "
+        "not finite (W = 7)"
+    )
 
 
 # --- the result ---

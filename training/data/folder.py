@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, expanded, regular
+from ...checkpoints import FedscopeError, expanded, real_path, regular
+from ...checkpoints.errors import listed
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ...landscape.vision import torchvision_part
@@ -26,7 +27,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
                 f"--data folder:{argument}: there is no folder {root / split}; "
                 "it needs train/<class>/ and test/<class>/ with images"
             )
-    root = root.resolve()
+    root = real_path(root)
     labels: dict[str, np.ndarray] = {}
     files: dict[str, list[Path]] = {}
     classes: dict[str, list[str]] = {}
@@ -41,7 +42,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
         labels[f"y_{split}"] = np.asarray(folder.targets, dtype=np.int64)
     if classes["train"] != classes["test"]:
         differing = sorted(set(classes["train"]) ^ set(classes["test"]))
-        raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {', '.join(differing)}")
+        raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {listed(differing)}")
 
     def decode(room: Room) -> Decoded:
         x = {
@@ -57,7 +58,7 @@ def _refuse_circles(place: str, root: Path) -> None:
     """Refuse links to a folder above them: ImageFolder follows links, and would walk in circles."""
     for folder, inside, _ in os.walk(root):
         for link in (Path(folder, name) for name in inside if Path(folder, name).is_symlink()):
-            if link.parent.resolve().is_relative_to(link.resolve()):
+            if real_path(link.parent).is_relative_to(real_path(link)):
                 raise FedscopeError(f"{place}: {link} is a link to a folder that contains it; remove it")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, real_path
 from ...checkpoints.errors import listed
 from ...checkpoints.foreign_files import read_text, reading
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
@@ -49,7 +49,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """
     place = f"--data gldv2:{argument}" if argument else "--data gldv2"
     files = [(name, f"{PACKED}/{name}") for name in (TRAIN, TEST)]
-    root = folder_with("gldv2", argument, files, source=SOURCE).resolve()
+    root = real_path(folder_with("gldv2", argument, files, source=SOURCE))
     lists = [next(path for name in names if (path := root / name).is_file()) for names in files]
     train, test = (read_list(place, path, users=path.name == TRAIN) for path in lists)
     photos = find_photos(place, root, [*train.images, *test.images])

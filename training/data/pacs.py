@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, real_path
+from ...checkpoints.errors import listed
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import Dataset, Groups
@@ -36,7 +37,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     for number, domain in enumerate(DOMAINS):
         have = [path.name for path in subfolders(root / domain)]
         if have != classes:
-            differing = ", ".join(sorted(set(have) ^ set(classes)))
+            differing = listed(sorted(set(have) ^ set(classes)))
             raise FedscopeError(f"{place}: {DOMAINS[0]} and {domain} differ in the classes {differing}; copy it again")
         for label, name in enumerate(classes):
             found = images_in(root / domain / name)
@@ -64,7 +65,7 @@ def _root(place: str, argument: str) -> Path:
     looked = folders_of("pacs", argument, ("PACS", "PACS/kfold", "kfold"))
     for folder in looked:
         if all((folder / domain).is_dir() for domain in DOMAINS):
-            return folder.resolve()
+            return real_path(folder)
     raise FedscopeError(
         f"{place}: found no folders {', '.join(DOMAINS)}; looked in {', '.join(map(str, looked))}. Get them from "
         f"{SOURCE} and give the folder as --data pacs:PATH"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, real_path
 from ...checkpoints.errors import listed
 from ...checkpoints.foreign_files import read_text
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
@@ -38,7 +38,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """
     place = f"--data tiny-imagenet:{argument}" if argument else "--data tiny-imagenet"
     files = [(CLASSES,), (ANNOTATIONS,)]
-    root = folder_with("tiny-imagenet", argument, files, inside=INSIDE, source=SOURCE, fetched=True).resolve()
+    root = real_path(folder_with("tiny-imagenet", argument, files, inside=INSIDE, source=SOURCE, fetched=True))
     classes = read_classes(place, root)
     of_class = [train_images(place, root, name) for name in classes]
     train = [path for paths in of_class for path in paths]

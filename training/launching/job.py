@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.visible_text import visible
 from .origin import Origin
 from .records import Outcome, Record
 from .worker import Worker
@@ -73,7 +74,7 @@ class Job:
         """Do the errand; gives the sentence with which it failed, or None."""
         record = Record.read(self.folder, self.errand.name)
         if record is None or record.token != self.token:
-            print(f"fedscope: {self.errand.name} is another job's by now; nothing done", flush=True)
+            print(visible(f"fedscope: {self.errand.name} is another job's by now; nothing done"), flush=True)
             return None
         here = Origin.here()
         failure = self.origin.refusal(here)
@@ -104,7 +105,7 @@ class Job:
 
     def _do(self, words: Sequence[str], log: Path) -> int:
         assert self._worker is not None, "an errand is at work"
-        print("$", shlex.join(["fedscope", *words]), flush=True)
+        print("$", visible(shlex.join(["fedscope", *words])), flush=True)
         self._worker.begin(words, log)
         while (status := self._worker.status(LOOK)) is None:
             sys.stdout.flush()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.processes import began
 from ...landscape.evaluation.compute import cores
 from .job import Job
 from .job_settings import JobSettings, job_settings
@@ -242,7 +243,7 @@ class Processes:
         )
         with _left_alone():
             ids = _sent(executor, jobs)
-        return [f"{pid}:{_began(int(pid)) or 0}" for pid in ids]
+        return [f"{pid}:{began(int(pid)) or 0}" for pid in ids]
 
     def states(self, records: Mapping[str, Record]) -> dict[str, tuple[str, str | None]]:
         """See :class:`Launcher`. A process is known by its number and when it began: numbers are used again."""
@@ -250,8 +251,8 @@ class Processes:
         for name, record in records.items():
             if record.id and record.host != socket.gethostname():
                 raise UnknownError(f"jobs were sent as processes of {record.host}, and this is {socket.gethostname()}")
-            pid, _, began = record.id.partition(":")
-            runs = bool(pid) and _began(int(pid)) == int(began)
+            pid, _, since = record.id.partition(":")
+            runs = bool(pid) and began(int(pid)) == int(since)
             found[name] = (record.id, None if runs else "GONE")
         return found
 
@@ -297,21 +298,3 @@ def _left_alone() -> Iterator[None]:
         os.close(nothing)
         for signal_number, handler in handlers.items():
             signal.signal(signal_number, handler)
-
-
-def _began(pid: int) -> int | None:
-    """When a process began, in the system's ticks; None where it is not there, or only not yet waited for."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None if Path("/proc/self/stat").exists() else _lives(pid)
-    return None if words[0] == "Z" else int(words[19])
-
-
-def _lives(pid: int) -> int | None:
-    """Where there is no /proc: 0 for any process of that number."""
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return None
-    return 0

@@ -2,3 +2,5 @@
 
 LOCAL = "local"
 LAUNCHERS = (LOCAL, "processes", "slurm")
+#: a file at whose end a command's output is put, for sentences
+LOG = "the log of a command"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.own_files import refuse_linked
 from .job import Errand, Job
 from .launchers import Launcher, UnknownError, known_launcher
 from .origin import Origin
@@ -58,6 +59,7 @@ def await_jobs(
         FedscopeError: jobs of another launcher still run; nothing is known of earlier jobs; the scheduler refuses.
         KeyboardInterrupt: passed on; jobs go on.
     """
+    refuse_linked(folder)
     folder.mkdir(parents=True, exist_ok=True)
     origin = Origin.here()
     ended: dict[str, str | None] = {}

@@ -13,7 +13,9 @@ from select import select
 from signal import SIGINT
 from typing import IO, Self, cast
 
-from ...checkpoints import FedscopeError, WriterLock
+from ...checkpoints import FedscopeError, WriterLock, real_path, regular
+from ...checkpoints.own_files import append, refuse_strange
+from .names import LOG
 
 #: seconds that a child has to end by itself
 PATIENCE = 60.0
@@ -62,8 +64,13 @@ class Worker:
         cast(IO[bytes], process.stdout).close()
 
     def begin(self, words: Sequence[str], log: Path) -> None:
-        """Begin ``fedscope WORDS``; what it prints goes to the end of ``log``."""
-        line = json.dumps({"words": list(words), "log": str(log.resolve())}).encode() + b"\n"
+        """Begin ``fedscope WORDS``; what it prints goes to the end of ``log``.
+
+        Raises:
+            FedscopeError: something else than a file lies there.
+        """
+        refuse_strange(log, LOG)
+        line = json.dumps({"words": list(words), "log": str(real_path(log.parent) / log.name)}).encode() + b"\n"
         for _ in range(2):  # one that ended while it had nothing to do is replaced, too
             if self._process is None or self._process.poll() is not None:
                 if self._process is not None:
@@ -77,7 +84,7 @@ class Worker:
             self._process.wait()
 
     def _started(self, log: Path) -> subprocess.Popen[bytes]:
-        with log.open("ab") as errors:  # until it has a command of its own
+        with append(log, LOG) as errors:  # until it has a command of its own
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "fedscope.cli", "--serve-sweep"],
                 stdin=subprocess.PIPE,  # closed by the system when this process is gone
@@ -103,8 +110,8 @@ def last_words(log: Path, status: int) -> str:
     if status < 0:
         return f"killed by signal {-status}, see {log}"
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
+        lines = regular(log, LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except (OSError, FedscopeError):
         lines = []
     said = [line for line in lines if line.strip()]
     return said[-1].removeprefix("fedscope: ") if said else f"ended with status {status}, see {log}"

@@ -245,7 +245,7 @@ def _read(place: Path, state: str) -> tuple[dict[str, np.ndarray], dict[str, Gro
     Raises:
         ValueError: of another version, of other files, damaged.
     """
-    about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
+    about = json.loads(_there(place / ABOUT).read_text(encoding="utf-8"))
     if about["version"] != VERSION:
         raise ValueError(f"is of version {about['version']}, this fedscope's is {VERSION}")
     if about["files"] != state:
@@ -265,9 +265,16 @@ def _read(place: Path, state: str) -> tuple[dict[str, np.ndarray], dict[str, Gro
     return arrays, groups, Known(about["sha256"], tuple(about["means"]), tuple(about["deviations"]))
 
 
+def _there(path: Path) -> Path:
+    """A file of the cache, which others may share: reading a named pipe would wait."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path.name} is no file")
+    return path
+
+
 def _sum(path: Path) -> str:
     said = xxhash.xxh3_64()
-    with path.open("rb") as file:
+    with _there(path).open("rb") as file:
         while block := file.read(1 << 24):
             said.update(block)
     return said.hexdigest()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints import FedscopeError, expanded
+from ...checkpoints import FedscopeError, expanded, real_path
 
 #: the folder of data sets, where the environment names one; else ``data/`` here
 VARIABLE = "FEDSCOPE_DATA"
@@ -74,7 +74,7 @@ def located(
             get it. A file in place of a folder.
     """
     folder = folder_with(name, argument, files, inside=inside, source=source, fetched=fetched, also=also)
-    return [path.resolve() for names in files if (path := _there(folder, names)) is not None]
+    return [real_path(path) for names in files if (path := _there(folder, names)) is not None]
 
 
 def folder_with(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, reading, regular
+from ...checkpoints import FedscopeError, reading, real_path, regular
 from ..dataset import SPLITS, Groups, Split
 from .cache import Decoded, Room, SplitRoom
 from .data_folder import folders_of, located
@@ -66,9 +66,9 @@ def located_in_leaf(
         for folder in folders if argument else folders[1:]:
             train, test, every = (_json(folder / part) for part in (*SPLITS, "all_data"))
             if train and test:
-                return LeafFiles(folder.resolve(), {"train": train, "test": test})
+                return LeafFiles(real_path(folder), {"train": train, "test": test})
             if every:
-                return LeafFiles(folder.resolve(), {"train": every, "test": every})
+                return LeafFiles(real_path(folder), {"train": every, "test": every})
             if train or test:
                 there, lacks = SPLITS if train else SPLITS[::-1]
                 raise FedscopeError(
@@ -79,7 +79,7 @@ def located_in_leaf(
 
 
 def _json(folder: Path) -> tuple[Path, ...]:
-    return tuple(path.resolve() for path in sorted(folder.rglob("*.json")) if not path.name.startswith("."))
+    return tuple(real_path(path) for path in sorted(folder.rglob("*.json")) if not path.name.startswith("."))
 
 
 def read_leaf(

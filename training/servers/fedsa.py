@@ -1,5 +1,5 @@
-"""FedSA: Wang, Liao, Yuan and Zhang, "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, 2024 (its
-first version; the second one calls the method FedPake)."""
+"""FedSA, published in 2025 as FedPake: Wang, Liao, Yuan and Zhang, "The Key of Parameter Skew in Federated Learning",
+arXiv 2408.11278, 2024. The formulas follow its first version, which calls the method FedSA."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FedSA(ServerMethod):
     """
 
     about: ClassVar[About] = About(
-        "FedSA",
+        "FedPake (FedSA)",
         "Wang et al., The key of parameter skew, arXiv 2024",
         "w⁺ = unweighted mean μ; where cv = σ/μ over clients is high, Σ_s α_s w̄_s over clusters s of clients",
     )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, real_path
+from ...checkpoints.own_files import open_own
 from ..launching.job import Do
 from ..launching.launchers import Launcher
 from ..launching.records import JOBS, Record
 from ..launching.waiting import await_jobs, refuse_live_jobs
 from ..launching.worker import last_words, wait_until_free
 from .plan import Plan, Planned, read_plan
-from .running import SweepWatcher, UnwatchedSweep, own_rounds
+from .running import SweepWatcher, UnwatchedSweep, make_folders, own_rounds, refuse_strange_logs
 from .state import failures_in, keep_failures, rounds_in, rounds_of
 from .steps import LOGS, RUNS, Step, arguments_of, steps_of
 
@@ -87,7 +89,7 @@ class RunOfSweep:
         if mark.exists():
             return
         if Record.read(self.folder / JOBS, branch.name) is not None:  # it may be at work now, while this one is behind
-            mark.touch()
+            _made(mark)
             return
         assert branch.after is not None, "it branches"
         here = done[branch.name] is not None or done[self.name] == branch.after[1]
@@ -96,7 +98,7 @@ class RunOfSweep:
             if done[branch.name] is not None:
                 wait_until_free(self.folder / RUNS / branch.name)
             do(words, self.folder / LOGS / f"{branch.name}.log")
-        mark.touch()
+        _made(mark)
 
     def _trained(self, step: Step, done: dict[str, int | None], do: Do) -> str | None:
         words = arguments_of(step, self.folder, done)
@@ -107,6 +109,10 @@ class RunOfSweep:
         status = do(words, self.log)
         done[self.name] = rounds_of(self.folder, self.planned)
         return last_words(self.log, status) if status and (done[self.name] or 0) < step.last else None
+
+
+def _made(mark: Path) -> None:
+    os.close(open_own(mark, "the mark of a run that has begun"))
 
 
 def _begun(folder: Path, name: str) -> Path:
@@ -121,9 +127,9 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, watcher: SweepWatcher 
         KeyboardInterrupt: passed on; jobs go on, and the same call collects them.
     """
     watcher = watcher or UnwatchedSweep()
-    folder = folder.resolve()
-    for name in (LOGS, RUNS, JOBS):
-        (folder / name).mkdir(exist_ok=True)
+    folder = real_path(folder)
+    make_folders(folder, LOGS, RUNS, JOBS)
+    refuse_strange_logs(plan, folder)
     directory = Path(str(plan.about["directory"]))
     errands = [RunOfSweep(folder, run, directory if directory.is_dir() else None) for run in plan.runs]
     complete = [errand.name for errand in errands if _is_complete(errand)]

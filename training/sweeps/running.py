@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, real_path
+from ...checkpoints.own_files import own_folder, refuse_strange
+from ..launching.names import LOG
 from ..launching.worker import Worker, last_words, wait_until_free
 from .plan import Plan
 from .state import failures_in, keep_failures, rounds_in, rounds_of
@@ -48,9 +50,9 @@ def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -
         KeyboardInterrupt: passed on once the run in progress has stopped; the same call goes on.
     """
     watcher = watcher or UnwatchedSweep()
-    folder = folder.resolve()
-    for name in (LOGS, RUNS):
-        (folder / name).mkdir(exist_ok=True)
+    folder = real_path(folder)
+    make_folders(folder, LOGS, RUNS)
+    refuse_strange_logs(plan, folder)
     done, failures = _looked_at(plan, folder)
     complete = {run.name for run in plan.runs if (done[run.name] or 0) >= run.rounds}
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
@@ -85,6 +87,26 @@ def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -
             known = {**known, name: failure} if failure else {key: text for key, text in known.items() if key != name}
             keep_failures(folder, known)
             watcher.run(name, failure)
+
+
+def make_folders(folder: Path, *names: str) -> None:
+    """The folders that a sweep writes into, where they are not there.
+
+    Raises:
+        FedscopeError: something else lies there.
+    """
+    for name in names:
+        own_folder(folder / name)
+
+
+def refuse_strange_logs(plan: Plan, folder: Path) -> None:
+    """Refuse a sweep that could not write a run's log, before any run is trained.
+
+    Raises:
+        FedscopeError: something else than a file lies there.
+    """
+    for run in plan.runs:
+        refuse_strange(folder / LOGS / f"{run.name}.log", LOG)
 
 
 def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[str, str]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
-from ...checkpoints.durable import LOCK_NAME, sweep_temporaries
+from ...checkpoints.durable import LOCK_NAMES, sweep_temporaries
+from ...checkpoints.foreign_files import lost_link
 from ..launching.launchers import Launcher, chosen_launcher
 from ..launching.names import LOCAL
 from ..recipe_files import Cell
@@ -145,7 +146,8 @@ def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None,
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FedscopeError(f"{out} cannot be made ({error.strerror}); give another --out") from error
+        why = lost_link(out) or f"cannot be made ({error.strerror})"
+        raise FedscopeError(f"{out} {why}; give another --out") from error
     with WriterLock(out):
         plan = _of_folder(plan, out)  # again: now nobody else can fill it
         sweep_temporaries(out)
@@ -186,9 +188,8 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
     if out.exists() and not out.is_dir():
         raise FedscopeError(f"{out} exists and is a file; give another --out")
     names = {path.name for path in out.iterdir()} if out.exists() else set()
-    strange = [
-        name for name in names if name != LOCK_NAME and not (name.startswith(f".{FILE}.") and name.endswith(".tmp"))
-    ]
+    left = {name for name in names if name.startswith(f".{FILE}.") and name.endswith(".tmp")}
+    strange = names - left - {*LOCK_NAMES}
     if strange:
         raise FedscopeError(f"{out} exists and is not a sweep: it holds {sorted(strange)[0]}; give another --out")
     return plan

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,14 +16,17 @@ import numpy as np
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.errors import listed
 from ...checkpoints.results import Table, TableResult, number
+from ...checkpoints.visible_text import visible
 from ..curve_measures import TOTALS, Measure, measure_of
 from ..registry import canonical_method
 from ..run_curve import Curve
+from ..run_names import same_data
 from ..sweeps.sweep import Sweep
 from .best_of import best_of as best_of_grid
 from .gathered import Entry, Gathered, gather
-from .layout import axes_of, position, unsaid, words_of
+from .layout import axes_of, position, says, unsaid, words_of
 from .paired import Paired, paired
+from .telling_apart import about_rows, placed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +78,8 @@ class Comparison(TableResult):
 
     Attributes:
         cells: in the order of rows, columns and measures.
-        last: of how many measured rounds the mean is; target: the accuracy that is to be reached.
+        last: of how many measured rounds the mean is, None for a tenth of each run's, 10 at most.
+        target: the accuracy that is to be reached.
         baseline: the row that others are compared with; "" for none.
         notes: what the numbers alone do not say: runs and seeds that are missing.
         commands: of each row what makes its runs.
@@ -90,7 +96,7 @@ class Comparison(TableResult):
     )
 
     cells: tuple[Cell, ...]
-    last: int
+    last: int | None
     target: float | None = None
     baseline: str = ""
     notes: tuple[str, ...] = ()
@@ -178,9 +184,9 @@ class Comparison(TableResult):
         commands = {row: tuple(own) for row, own in head["commands"].items()}
         return cls(
             tuple(cells),
-            int(head["last"]),
+            None if head["last"] is None else int(head["last"]),
             head["target"],
-            str(head["baseline"]),
+            visible(head["baseline"]),
             tuple(head["notes"]),
             commands,
             head["attrs"],
@@ -228,7 +234,7 @@ def table(
     measures: Sequence[str] = (),
     best_of: Sequence[str] = (),
     of: str = "deployed",
-    last: int = 10,
+    last: int | None = None,
     target: float | None = None,
     baseline: str | None = None,
 ) -> Comparison:
@@ -246,7 +252,7 @@ def table(
         best_of: settings of a grid, as ``client.mu``: of every cell the runs of the value with the best mean of the
             first measure, as papers tune a method; which was chosen is in the notes.
         of: ``deployed``, ``global``, ``averaged``, or ``both`` of these as columns.
-        last: of how many measured rounds.
+        last: of how many measured rounds; by default a tenth of each run's, 10 at most.
         target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these.
         baseline: a row; by default FMA's where there is one, else none.
 
@@ -257,12 +263,12 @@ def table(
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
-    _refuse_other_data(gathered, (*rows, *columns))
+    about_data = _other_data(gathered, (*rows, *columns))
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
     if of not in OF:
         raise FedscopeError(f"--of {of!r} is not a model{nearest(of, OF)}; give {', '.join(OF)}")
-    if not isinstance(last, Integral) or last < 1:
+    if last is not None and (not isinstance(last, Integral) or last < 1):
         raise FedscopeError(f"--last {last} is not a number of rounds; give 1 or more")
     if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
         raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
@@ -276,30 +282,29 @@ def table(
 
     tuned, choices = best_of_grid(gathered.entries, best_of, place, badness)
     gathered = replace(gathered, entries=tuple(tuned))
+
+    def row_of(entry: Entry) -> str:
+        return words_of(rows, entry)
+
+    there = placed(gathered.entries, row_of, lambda entry: words_of(columns, entry))
     places: dict[tuple[str, str, str], dict[str, Entry]] = {}
     kinds = ("global", "averaged") if of == "both" else (of,)
     commands: dict[str, list[str]] = {}
-    for entry in gathered.entries:
-        row, column = words_of(rows, entry), words_of(columns, entry)
-        commands.setdefault(row, []).append(entry.command)
+    for one in there:
+        commands.setdefault(one.row, []).append(one.entry.command)
         for kind in kinds:
-            named = ", ".join(part for part in (column, kind if of == "both" else "") if part)
+            named = ", ".join(part for part in (one.column, kind if of == "both" else "") if part)
             for measure in chosen:
-                seeds = places.setdefault((row, named, measure.name), {})
-                seed = _seed(entry)
-                if seed in seeds:
-                    raise FedscopeError(
-                        f"{seeds[seed].name} and {entry.name} are the same run in two places (seed {seed}); "
-                        "leave one out"
-                    )
-                seeds[seed] = entry
-    cells = []
+                places.setdefault((one.row, named, measure.name), {})[one.seed] = one.entry
+    cells, windows = [], set[int]()
     for (row, column, name), seeds in places.items():
         measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
-        values, reached = {}, {}
+        values: dict[str, float] = {}
+        reached: dict[str, int | None] = {}
         for seed, entry in seeds.items():
             curve = _of(entry.curve, kind, measure)
-            values[seed] = curve.tail(name, last)[0]
+            values[seed], _, window = curve.tail(name, last)
+            windows.add(window)
             if target is not None and measure.is_reachable:
                 reached[seed] = curve.reach(measure, target).round
         cells.append(Cell(row, column, name, values, reached))
@@ -311,7 +316,7 @@ def table(
         baseline = canonical_method(baseline)
     if baseline is not None and baseline not in named_rows:
         raise FedscopeError(
-            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {', '.join(named_rows)}"
+            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {listed(named_rows)}"
         )
     if baseline is None:
         baseline = next((name for name in BASELINES if name in named_rows and len(named_rows) > 1), "")
@@ -322,14 +327,17 @@ def table(
         baseline=baseline,
         notes=(
             *choices,
+            *about_data,
+            *about_rows(there, row_of),
             *_notes(gathered, cells),
-            *_short(gathered, chosen, of, last),
+            *(_short(gathered, chosen, of, last) if last is not None else ()),
             *_unlike(gathered, (*rows, *columns)),
         ),
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
             **{"rows": list(rows), "columns": list(columns), "of": of},
             "runs": [entry.name for entry in gathered.entries],
+            "windows": sorted(windows - {0}),
             **_axis(gathered, columns, {cell.column for cell in cells}),
         },
     )
@@ -355,12 +363,6 @@ def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[s
     return {}
 
 
-def _seed(entry: Entry) -> str:
-    """``3``, or both seeds where they differ."""
-    run, data = entry.seed
-    return str(run) if run == data or data is None else f"{run}/{data}"
-
-
 def _of(curve: Curve, kind: str, measure: Measure) -> Curve:
     """A curve whose deployed model is the one that was asked for."""
     if kind == "deployed" or f"averaged_{measure.column}" not in curve.values:
@@ -377,18 +379,30 @@ def _usual(gathered: Gathered) -> tuple[str, ...]:
     return ("test_accuracy",) if errors else ("test_loss",)
 
 
-def _refuse_other_data(gathered: Gathered, asked: Sequence[str]) -> None:
-    """Runs on different data stand beside each other only where somebody asked for that."""
+def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
+    """Runs on different data stand beside each other only where somebody asked for that; says where it is not known.
+
+    Raises:
+        FedscopeError: runs on different data.
+    """
     if "data.name" in asked or "data.name" in gathered.varied:
-        return
-    first = gathered.entries[0]
-    for entry in gathered.entries[1:]:
-        if entry.data != first.data:
-            names = f"{first.settings.get('data.name')} and {entry.settings.get('data.name')}"
+        return []
+    kinds: dict[str, Entry] = {}
+    for entry in gathered.entries:
+        kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
+    for one, other in combinations(kinds.values(), 2):
+        if same_data(one.data, other.data) is False:
+            names = " and ".join(str(entry.data.get("name", "without a name")) for entry in (one, other))
+            were = "recorded as trained" if one.is_recorded or other.is_recorded else "trained"
             raise FedscopeError(
-                f"{first.name} and {entry.name} were trained on different data ({names}), so their numbers do not "
+                f"{one.name} and {other.name} were {were} on different data ({names}), so their numbers do not "
                 "compare; leave one out, or say so with --columns data.name"
             )
+    silent = [entry.name for entry in gathered.entries if not entry.data.get("name")]
+    if not silent or len(gathered.entries) < 2:
+        return []
+    do = "do" if len(silent) > 1 else "does"
+    return [f"{listed(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
 
 
 def _short(gathered: Gathered, measures: Sequence[Measure], of: str, last: int) -> list[str]:
@@ -413,9 +427,22 @@ def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
     """Says in which settings rows differ that no row and no column names."""
     notes = []
     for key in unsaid(gathered.entries, said):
-        values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries)
+        values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
         notes.append(f"rows differ in {key}, too: {listed(values, 5)}; --columns {key} sets them apart")
-    return notes
+    return notes + _silent(gathered)
+
+
+def _silent(gathered: Gathered) -> list[str]:
+    """Says which recorded runs do not say their settings beside others that do."""
+    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _said(entry)]
+    if not silent or len(silent) == len(gathered.entries):
+        return []
+    keep = "keep" if len(silent) > 1 else "keeps"
+    return [f"{listed(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
+
+
+def _said(entry: Entry) -> list[str]:
+    return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
 
 
 def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:

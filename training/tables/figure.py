@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import look_of, paper_style
+from ...landscape.drawing.paper import CHARACTER, literal, look_of, paper_style, shortened
 from ...landscape.drawing.ticks import even
 from ..curve_measures import measure_of
 from ..curve_words import broken
@@ -64,18 +64,21 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
                 look = {**look_of(i), "marker": "o", "markersize": 2.5}
                 if j:
                     look["linestyle"] = (0, (3 + j, 1.5))
-                label = ", ".join(part for part in (row, rest) if part)
+                label = shortened(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
                 axes.plot(x, mean, label=label, **look)
                 if not np.isnan(deviation).all():
                     axes.errorbar(x, mean, deviation, fmt="none", ecolor=look["color"], elinewidth=0.8, capsize=1.5)
                     seeds = max(seeds, *(len(cell.values) for _, cell in cells))
+        log = ""
         if values[0] > 0 and values[-1] > 10 * values[0]:
+            log = ", log"
             axes.set_xscale("log")
             axes.set_xticks(values, [f"{value:g}" for value in values])
             axes.minorticks_off()
         else:
             even(axes.xaxis, "auto")
-        axes.set_xlabel(key.rpartition(".")[2].replace("_", " ") if key else "")
+        named = literal(key.rpartition(".")[2].replace("_", " "))
+        axes.set_xlabel(f"{named}{log}" if key else "")
         axes.set_ylabel(broken(measure.label))
         handles = axes.get_legend_handles_labels()[0]
         if seeds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.results.csv_cells import cell as csv_cell
+from ...checkpoints.visible_text import in_markdown, visible
 from ..curve_measures import measure_of
+from ..run_curve import MOST_LAST, WINDOW
 
 if TYPE_CHECKING:
     from .comparison import Cell, Comparison
@@ -18,9 +22,12 @@ if TYPE_CHECKING:
 _TEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "#$%&_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
+    **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}"},
+    # at the start of a row these are an argument of the line's end before it
+    **{sign: f"{{{sign}}}" for sign in "[]*"},
 }
+LAST_ONE = "each run's last measured round"
 _TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
 
 
@@ -45,15 +52,13 @@ def _text(table: Comparison) -> str:
     lines = _aligned([head, *body])
     said = [*lines, "", _caption(table)]
     said += _differences(table)
-    return "\n".join([*said, *(f"note: {note}" for note in table.notes)])
+    return "\n".join([*said, *(f"note: {visible(note)}" for note in table.notes)])
 
 
 def _markdown(table: Comparison) -> str:
-    head, body = _grid(
-        table, bold=lambda words: f"**{words}**", sign=" ± ", escape=lambda word: word.replace("|", "\\|")
-    )
+    head, body = _grid(table, bold=lambda words: f"**{words}**", sign=" ± ", escape=in_markdown)
     lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
-    return "\n".join([*lines, "", _caption(table), *(f"\nNote: {note}." for note in table.notes)])
+    return "\n".join([*lines, "", _caption(table), *(f"\nNote: {in_markdown(note)}." for note in table.notes)])
 
 
 def _csv(table: Comparison) -> str:
@@ -67,22 +72,19 @@ def _csv(table: Comparison) -> str:
         against = (found.mean, found.low, found.high, found.p) if found else (np.nan,) * 4
         numbers = [cell.mean, cell.deviation, len(cell.values), cell.round, *against]
         said = ["" if isinstance(value, float) and np.isnan(value) else repr(value) for value in numbers]
-        writer.writerow((cell.row, cell.column, cell.measure, *said))
+        writer.writerow((*(csv_cell(visible(word)) for word in (cell.row, cell.column, cell.measure)), *said))
     return out.getvalue().rstrip("\n")
 
 
 def _latex(table: Comparison) -> str:
-    def escape(word: str) -> str:
-        return "".join(_TEX.get(sign, sign) for sign in word)
-
     def bold(words: str) -> str:
         return rf"\mathbf{{{words}}}"
 
-    head, body = _grid(table, bold=bold, sign=r" \pm ", escape=escape, wrap=lambda words: f"${words}$")
+    head, body = _grid(table, bold=bold, sign=r" \pm ", escape=in_latex, wrap=lambda words: f"${words}$")
     lines = [
         "% \\usepackage{booktabs}",
         f"% {_caption(table)}",
-        *(f"% note: {note}" for note in table.notes),
+        *(f"% note: {visible(note)}" for note in table.notes),
         rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
         r"\toprule",
         " & ".join(head) + r" \\",
@@ -95,13 +97,10 @@ def _latex(table: Comparison) -> str:
 
 
 def _typst(table: Comparison) -> str:
-    def escape(word: str) -> str:
-        return "".join(_TYPST.get(sign, sign) for sign in word)
-
-    head, body = _grid(table, bold=lambda words: f"*{words}*", sign=" ± ", escape=escape)
+    head, body = _grid(table, bold=lambda words: f"*{words}*", sign=" ± ", escape=in_typst)
     lines = [
         f"// {_caption(table)}",
-        *(f"// note: {note}" for note in table.notes),
+        *(f"// note: {visible(note)}" for note in table.notes),
         "#table(",
         f"  columns: {len(head)},",
         f"  align: (left, {', '.join(['right'] * (len(head) - 1))},),",
@@ -125,8 +124,28 @@ FORMS: dict[str, Callable[[Comparison], str]] = {
 }
 
 
-def _plain(word: str) -> str:
-    return word
+def in_latex(word: str) -> str:
+    r"""A word of a file in LaTeX, where it is that word and no more.
+
+    >>> in_latex("50% & [a]")
+    '50\\% \\& {[}a{]}'
+    """
+    return "".join(_TEX.get(sign, sign) for sign in visible(word))
+
+
+def in_typst(word: str) -> str:
+    r"""The same in Typst, where also slashes may begin a comment, and a sign or a number a list.
+
+    >>> in_typst("http://a #b"), in_typst("- 1"), in_typst("1. a")
+    ('http:\\/\\/a \\#b', '\\- 1', '1\\. a')
+    """
+    text = "".join(_TYPST.get(sign, sign) for sign in visible(word))
+    text = re.sub(r"/(?=[/*])|(?<=/)/|-(?=-|\?)|(?<=-)-", r"\\\g<0>", text)
+    return re.sub(r"^(\s*)([-+=/])|^(\s*\d+)\.", lambda found: _guarded(found), text)
+
+
+def _guarded(found: re.Match[str]) -> str:
+    return f"{found[3]}\\." if found[3] else f"{found[1]}\\{found[2]}"
 
 
 def _grid(
@@ -134,8 +153,8 @@ def _grid(
     *,
     bold: Callable[[str], str],
     sign: str,
-    escape: Callable[[str], str] = _plain,
-    wrap: Callable[[str], str] = _plain,
+    escape: Callable[[str], str] = visible,
+    wrap: Callable[[str], str] = str,
 ) -> tuple[list[str], list[list[str]]]:
     """The head and the lines, each with the row's name first."""
     several = len({measure for _, measure in table.columns_named}) > 1
@@ -202,9 +221,21 @@ def _caption(table: Comparison) -> str:
     over = f"mean ± deviation over {seeds[-1]} seeds of" if seeds[-1] > 1 else "one seed,"
     measures = " and ".join(dict.fromkeys(measure for _, measure in table.columns_named))
     unit = " in %" if all(measure_of(measure).is_share for _, measure in table.columns_named) else ""
-    tail = f"the mean over each run's last {table.last} measured rounds"
+    tail = _window(table)
     marked = any(table.best(*place) for place in table.columns_named)
     return f"{measures}{unit}, {over} {tail}" + ("; the best of a column is marked" if marked else "")
+
+
+def _window(table: Comparison) -> str:
+    """Over which rounds of a run its number is a mean."""
+    if table.last is not None:
+        return f"the mean over each run's last {table.last} measured rounds" if table.last > 1 else LAST_ONE
+    told = table.attrs.get("windows")
+    windows = [one for one in told if isinstance(one, int)] if isinstance(told, list) else []
+    least, most = (windows[0], windows[-1]) if windows else (1, MOST_LAST)
+    if least < most:
+        return f"the mean over the last tenth of each run's measured rounds ({least} to {most} of them)"
+    return f"the mean over each run's last {most} measured rounds ({WINDOW})" if most > 1 else LAST_ONE
 
 
 def _differences(table: Comparison) -> list[str]:
@@ -216,7 +247,7 @@ def _differences(table: Comparison) -> list[str]:
             continue
         share = measure_of(cell.measure).is_share
         scale, digits = (100, ".2f") if share else (1, ".3g")
-        place = ", ".join(part for part in (cell.row, cell.column) if part)
+        place = visible(", ".join(part for part in (cell.row, cell.column) if part))
         p = "all differences alike" if np.isnan(found.p) else f"p = {found.p:.2g}"
         lines.append(
             f"  {place}: {scale * found.mean:+{digits}} "
@@ -226,7 +257,7 @@ def _differences(table: Comparison) -> list[str]:
         return []
     most = max(len(cell.values) for cell in table.cells)
     few = "; with so few seeds only differences far greater than their deviation show" if most < 5 else ""
-    return [f"against {table.baseline}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
+    return [f"against {visible(table.baseline)}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run
-from ..registry import METHOD_SECTIONS, names
 from ..run_curve import Curve, metrics_of
+from ..run_names import both_seeds, method_of, same_data, settings_of
 from ..sweeps.plan import FILE
 from ..sweeps.steps import RUNS
 from ..sweeps.sweep import Sweep
 
 #: settings that say where a run was computed, what is kept of it, and how often it is measured
 _ASIDE = ("record.", "run.device", "run.engine", "run.evaluate")
-SEEDS = ("run.seed", "data.seed")
 
 
 @dataclass(frozen=True)
@@ -27,17 +25,24 @@ class Entry:
 
     Attributes:
         name: its folder's; settings: all, by ``section.key``, with ``method`` and in some sweeps ``label``.
-        seed: ``run.seed`` and ``data.seed``; data: the sha256 of its data; curve: what was measured.
-        rounds: recorded, and how many it is to have; command: what makes it.
+        seed: ``run.seed`` and ``data.seed``, None where it is not said; data: what ``run.json`` says of its data;
+            curve: what was measured.
+        rounds: recorded, and how many it is to have; command: what makes it; run: itself.
     """
 
     name: str
     settings: Mapping[str, Any]
     seed: tuple[Any, Any]
-    data: str
+    data: Mapping[str, Any]
     curve: Curve
     rounds: tuple[int, int]
     command: str
+    run: Run | None = None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether another program recorded the run, so that what it does not say is not known."""
+        return self.run is not None and self.run.is_foreign
 
 
 @dataclass(frozen=True)
@@ -87,44 +92,45 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
     if not entries:
         none = f"none of the {len(missing)} runs of the sweep is complete" if missing else "no run was given"
         raise FedscopeError(f"there is nothing to make a table of: {none}; train first, as with fedscope sweep")
-    return Gathered(tuple(entries), tuple(missing), frozenset(varied))
+    return Gathered(with_names_of_data(apart_from_trained(entries)), tuple(missing), frozenset(varied))
 
 
 def _own_command(run: Run) -> str:
+    if run.config is None:
+        return f"# {run.path} was recorded by {run.info.get('source')}, which trains it again"
     return shlex.join(["fedscope", "train", str(run.path / "config.toml"), "--out", f"{run.path}-again"])
 
 
 def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> Entry:
     last = run.round("last").number  # says that there is none
-    tables = run.config or {}
-    settings = {**label, "method": method_of(tables)}
-    settings |= {
-        f"{section}.{key}": json.dumps(value) if isinstance(value, list) else value
-        for section, table in tables.items()
-        for key, value in table.items()
-    }
-    seed = tuple(settings.pop(key, None) for key in SEEDS)
+    settings = {**label, "method": method_of(run), **settings_of(run)}
+    if run.is_foreign:  # an average over rounds is a part of its method
+        settings.setdefault("average.method", "none")
     kept = {key: value for key, value in settings.items() if not key.startswith(_ASIDE)}
     metrics = metrics_of(run)
     curve = Curve(name, metrics["round"].astype(int), {key: metrics[key] for key in metrics if key != "round"})
-    of = int(tables.get("run", {}).get("rounds", last))
-    return Entry(name, kept, (seed[0], seed[1]), run.info.get("data", {}).get("sha256", ""), curve, (last, of), command)
+    of = int((run.config or {}).get("run", {}).get("rounds", last))
+    return Entry(name, kept, both_seeds(run), run.info.get("data", {}), curve, (last, of), command, run)
 
 
-def method_of(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """The client and the server of a configuration by the name that ``--method`` gives both, else by both names.
+def with_names_of_data(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The runs, with the data of recorded ones called as by a trained run on the same: paths vary."""
+    trained = [entry for entry in entries if not entry.is_recorded]
+    made = []
+    for entry in entries:
+        same = next((one for one in trained if entry.is_recorded and same_data(entry.data, one.data)), None)
+        name = None if same is None else same.settings.get("data.name")
+        made.append(entry if name is None else replace(entry, settings={**entry.settings, "data.name": name}))
+    return tuple(made)
 
-    >>> method_of({"client": {"method": "scaffold"}}), method_of({"client": {"method": "fedsam"},
-    ...                                                           "server": {"method": "fedadam"}})
-    ('scaffold', 'fedsam+fedadam')
-    """
-    client, server = (
-        str(tables.get(section, {}).get(METHOD_SECTIONS[section][1], METHOD_SECTIONS[section][2]))
-        for section in ("client", "server")
+
+def apart_from_trained(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The runs, with those that another program recorded under the name of a method that others are trained with here
+    called ``fedprox (recorded)``: a name alone does not say that both do the same."""
+    trained = {entry.settings["method"] for entry in entries if not entry.is_recorded}
+    return tuple(
+        replace(entry, settings={**entry.settings, "method": f"{entry.settings['method']} (recorded)"})
+        if entry.is_recorded and entry.settings["method"] in trained
+        else entry
+        for entry in entries
     )
-    plain_client, plain_server = METHOD_SECTIONS["client"][2], METHOD_SECTIONS["server"][2]
-    if client == plain_client:
-        return server
-    if server == client or (server == plain_server and client not in names("servers")):
-        return client
-    return f"{client}+{server}"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.errors import listed
+from ..run_names import with_average
 from .gathered import Entry
 
 #: the keys that name a method, in the order in which they are looked at
@@ -47,7 +49,12 @@ def unsaid(entries: Sequence[Entry], said: Sequence[str]) -> list[str]:
         return []
     keys = dict.fromkeys(key for entry in entries for key in entry.settings)
     shared = [key for key in keys if key.startswith(("data.", "model.", "run.")) and key not in said]
-    return [key for key in shared if _values(key, entries) > 1]
+    return [key for key in shared if _values(key, [one for one in entries if says(one, key)]) > 1]
+
+
+def says(entry: Entry, key: str) -> bool:
+    """Whether a setting of a run is known: what a recorded run leaves out may be anything."""
+    return key in entry.settings or not entry.is_recorded
 
 
 def _values(key: str, entries: Sequence[Entry]) -> int:
@@ -96,7 +103,7 @@ def axes_of(
             columns = _paired(columns, PAIR)
     if left:
         raise FedscopeError(
-            f"runs differ in {', '.join(left)}, too, which are neither rows nor columns; add them to --columns, or "
+            f"runs differ in {listed(left)}, too, which are neither rows nor columns; add them to --columns, or "
             "leave runs out"
         )
     return tuple(rows), tuple(columns)
@@ -141,7 +148,8 @@ def words_of(keys: Sequence[str], entry: Entry) -> str:
     """What a run is called by some of its settings: values alone where they say what they are.
 
     >>> from types import SimpleNamespace
-    >>> run = SimpleNamespace(settings={"method": "fma", "average.method": "ima", "run.participation": 0.1})
+    >>> settings = {"method": "fma", "average.method": "ima", "run.participation": 0.1}
+    >>> run = SimpleNamespace(is_recorded=False, settings=settings)
     >>> words_of(("method", "average.method", "run.participation"), run)
     'ima, participation 0.1'
     >>> words_of(("client.lr", "server.lr"), SimpleNamespace(settings={"client.lr": 0.1, "server.lr": 1.0}))
@@ -149,7 +157,7 @@ def words_of(keys: Sequence[str], entry: Entry) -> str:
     """
     if set(PAIR) <= set(keys):
         method, average = (str(entry.settings.get(key) or "none") for key in PAIR)
-        both = method if average == "none" else average if method == "fma" else f"{method}+{average}"
+        both = with_average(method, average, is_plain=not entry.is_recorded)
         others = words_of([key for key in keys if key not in PAIR], entry)
         return ", ".join(part for part in (both, others) if part)
     names = [_last(key) for key in keys]
@@ -171,7 +179,8 @@ def _word(key: str, entry: Entry, name: str) -> str:
     if key == "label" and value is None:  # a run beside labelled ones is called by its method
         value = entry.settings.get("method")
     if value is None:
-        return f"no {name}"
+        name = key.partition(".")[0] if name == "name" else name  # of data.name
+        return f"no {name}" if says(entry, key) else f"{name} not said"
     said = f"{value:g}" if isinstance(value, float) else str(value)
     return said if _last(key) in ("label", "method", "name", "partition") else f"{name} {said}"
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import CHARACTER, COLOURS, MARKERS, look_of, measured_on, paper_style, shortened
+from ...landscape.drawing.paper import (
+    CHARACTER,
+    COLOURS,
+    MARKERS,
+    look_of,
+    measured_on,
+    paper_style,
+    shortened,
+    word_of,
+)
 from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
 from ...landscape.drawing.ticks import even, label_ends
 
@@ -34,7 +43,8 @@ def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = No
         raise FedscopeError("the result has no round to draw; compute it again with --force")
     lines = result.lines()
     over_rounds = len(lines) == 1 and len(lines[0].rounds) > 1
-    unit = f"{result.attrs.get('split', '')} {result.measure}".strip() + (" (%)" if result.measure == "error" else "")
+    percent = " (%)" if result.measure == "error" else ""
+    unit = f"{word_of(result.attrs, 'split')} {result.measure}".strip() + percent
     with paper_style(width):
         said = wrapped(_remark(result, lines), width - 0.2, 0.86)
         names = [f"W = {window}" for window in lines[0].windows] if over_rounds else [line.run for line in lines]
@@ -73,7 +83,7 @@ def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: 
     axes.set_xticks(windows, _apart(windows, across))
     axes.minorticks_off()
     _upwards(axes)
-    axes.set_xlabel("$W$, globals in the mean", labelpad=1)
+    axes.set_xlabel("$W$, globals in the mean (log)", labelpad=1)
 
 
 def _apart(windows: list[int], across: float) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .result import RoundMeans, WindowMean
+from .decayed_steps import decayed_steps
+from .result import Decayed, RoundMeans, WindowMean
 from .sliding import SlidingMeans
 
 if TYPE_CHECKING:
+    from ...checkpoints import Run
     from ...landscape import Evaluator
 
 
@@ -19,6 +21,7 @@ def round_means(
     run: str,
     number: int,
     windows: tuple[int, ...],
+    steps: Run | None = None,
     progress: Callable[[int], None] = lambda read: None,
 ) -> RoundMeans:
     """One round of a run: a row a window, ascending, with that of ``global`` (W = 1) first.
@@ -26,11 +29,24 @@ def round_means(
     Args:
         means: of these windows.
         run: its name; number: of the round.
-        progress: takes how many globals have been read.
+        steps: the run, where each mean is also compared with the steps that lead to it.
+        progress: takes how many models have been read.
     """
-    losses, errors = evaluator.models(means.at(number, progress))
+    read = 0
+
+    def count(done: int) -> None:
+        nonlocal read
+        read = done
+        progress(read)
+
+    models = means.at(number, count)
+    losses, errors = evaluator.models(models)
     rows = (
         WindowMean(window, min(window, number), float(loss), float(error))
         for window, loss, error in zip((1, *windows), losses, errors, strict=True)
     )
-    return RoundMeans(run, number, tuple(rows))
+    decayed: tuple[Decayed, ...] = ()
+    if steps is not None:
+        asked = steps, number, windows, models[1:], means.averaged
+        decayed = decayed_steps(*asked, lambda done: progress(read + done))
+    return RoundMeans(run, number, tuple(rows), decayed)

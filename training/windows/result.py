@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from math import isfinite, isnan, nan
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ...checkpoints.errors import listed
 from ...checkpoints.results import Kept, Table, TableResult
 
 if TYPE_CHECKING:
@@ -28,12 +29,33 @@ class WindowMean(Kept):
 
 
 @dataclass(frozen=True)
+class Decayed(Kept):
+    """The mean of a window beside the steps with a decaying rate that add up to it (equations 6 and 7).
+
+    ``first`` is the window's first round. ``difference`` of the two as a share of the mean's norm, None where no model
+    from before that round is there; whether it ``holds``, that is up to rounding; whether the ``starts`` of all its
+    rounds were recorded, for else the global before stands for one; and how many of its rounds start ``elsewhere`` than
+    at the global before. See
+    :func:`~fedscope.training.windows.decayed_steps.decayed_steps`.
+    """
+
+    window: int
+    first: int
+    difference: float | None = None
+    holds: bool = False
+    starts: bool = False
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True)
 class RoundMeans(Kept):
-    """One round of a run: a row a window, ascending, that of ``global`` first."""
+    """One round of a run: a row a window, ascending, that of ``global`` first; of a run's last round also ``decayed``,
+    what each window's mean is in steps."""
 
     run: str
     round: int
     rows: tuple[WindowMean, ...]
+    decayed: tuple[Decayed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,7 +138,8 @@ class WindowMeans(TableResult):
 
     def head(self) -> dict[str, Any]:
         """The rounds and which parts are averaged."""
-        return {"parts": self.parts, "rounds": [[one.run, one.round] for one in self.rounds]}
+        decayed = [[one.run, one.round, [asdict(row) for row in one.decayed]] for one in self.rounds if one.decayed]
+        return {"parts": self.parts, "rounds": [[one.run, one.round] for one in self.rounds], "decayed": decayed}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
@@ -124,8 +147,12 @@ class WindowMeans(TableResult):
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in tables[0]:
             rows.setdefault((row["run"], row["round"]), []).append(row)
+        # an older fedscope did not look at the steps
+        decayed = {(run, number): found for run, number, found in head.get("decayed", [])}
         rounds = (
-            RoundMeans.from_json({"run": run, "round": number, "rows": rows[run, number]})
+            RoundMeans.from_json(
+                {"run": run, "round": number, "rows": rows[run, number], "decayed": decayed.get((run, number), [])}
+            )
             for run, number in head["rounds"]
         )
         return cls(tuple(rounds), head["parts"], head["attrs"])
@@ -168,6 +195,9 @@ class WindowMeans(TableResult):
             said.append(
                 f"{line.run}, {when}: {what} of the mean of the last W globals{parts} {means}; least for {best}{note}"
             )
+            newest = next(one for one in reversed(self.rounds) if one.run == line.run)
+            if newest.decayed:
+                said.append(f"{line.run}@{newest.round}, {said_of_steps(newest.decayed)}")
         return "\n".join(said)
 
     def findings(self) -> dict[str, Any]:
@@ -180,3 +210,34 @@ class WindowMeans(TableResult):
             for i, window in enumerate(line.windows)
         ]
         return {"rounds": [asdict(one) for one in self.rounds], "means": means}
+
+
+def said_of_steps(decayed: Sequence[Decayed]) -> str:
+    """Whether the mean of a window is steps with a decaying rate (equation 7), of all windows that end in a round.
+
+    >>> said_of_steps([Decayed(5, 8, 3.1e-8, True, True)]).partition(": ")[2]
+    'the same to 3e-08 (W = 5)'
+    """
+    finite = [one for one in decayed if one.difference is not None and isfinite(one.difference)]
+    parts = []
+    if own := [one for one in finite if one.holds]:
+        parts.append(f"the same to {max(one.difference or 0 for one in own):.1g} ({_lengths(own)})")
+    if own := [one for one in finite if not one.holds]:
+        most = max(one.elsewhere for one in own)
+        parts.append(f"not the same, off by {max(one.difference or 0 for one in own):.1g} ({_lengths(own)})")
+        if most:
+            parts[-1] += f": {most} round{'s do' if most > 1 else ' does'} not start from the global before"
+    if own := [one for one in decayed if one.difference is not None and not isfinite(one.difference)]:
+        parts.append(f"not finite ({_lengths(own)})")
+    if own := [one for one in finite if not one.starts]:
+        parts.append(f"starts that were not recorded are taken to be the global before ({_lengths(own)})")
+    if own := [one for one in decayed if one.difference is None]:
+        parts.append(f"not checked, for no model from before the window was recorded ({_lengths(own)})")
+    equation = (
+        "the mean of a window as the server's steps with a rate that falls from 1 to 1/W (the paper's equation 7)"
+    )
+    return f"{equation}: {'; '.join(parts)}"
+
+
+def _lengths(decayed: Sequence[Decayed]) -> str:
+    return f"W = {listed([one.window for one in decayed])}"

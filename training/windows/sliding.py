@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from ...checkpoints import Run, Weights
 from ..averages.wima import WIMA
 from ..building import Facts
@@ -36,6 +39,13 @@ class SlidingMeans:
         self._held: dict[int, Weights] = {}
         self._at = 0
         self._whole: bool | None = None
+
+    @property
+    def averaged(self) -> npt.NDArray[np.bool_] | None:
+        """Which of the P parameters the windows average; None where all."""
+        parts = self._methods[0].parts
+        head = None if parts == "all" else self._history.facts.head_mask()
+        return ~head if parts == "features" and head is not None else head
 
     def at(self, round: int, progress: Callable[[int], None] = lambda read: None) -> list[Weights]:
         """``global`` of a round, then ``averaged`` for each window.

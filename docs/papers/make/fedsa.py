@@ -195,5 +195,5 @@ def paper(quick: bool = False) -> Paper:
         "the claim of Table 1 was split in two. The images of CIFAR-10 were stored as JPEG once, so accuracies are "
         "close to those on the original pixels, but not equal."
     )
-    title = "FedSA, a parameter-wise view of heterogeneous models (Wang et al.)"
+    title = "FedSA (published as FedPake), a parameter-wise view of heterogeneous models (Wang et al.)"
     return Paper("fedsa", title, lead, runs(scale), asked(scale), figures(scale), contradictions(), left())

@@ -20,9 +20,8 @@ def contradictions() -> tuple[str, ...]:
         f'A gain of "about 4.7 %" is stated; the nearest readable cells differ by {fedsa - babu:.2f} '
         f"({fedsa:.2f} against FedBABU's {babu:.2f}).",
         f"The paper states that accuracy is the global model's, but FedBABU's {babu:.2f}, {babu - path_fedavg:.1f} "
-        "above FedAvg, "
-        "looks like that of the clients' fine-tuned models. We use those for FedBABU and the global model for the "
-        "others, and show both.",
+        "above FedAvg, looks to us like that of the clients' fine-tuned models (our guess). We use those for FedBABU "
+        "and the global model for the others, and show both.",
         f"The paper states that FedSA is best. But in Table 5, with 50 clients and half of them per round, it has "
         f"{cell(half, 'fedsa'):.2f} and FedAvg {cell(half, 'fma'):.2f}.",
         f"Table 4 gives FedNTD {minutes} minutes and {a_round} per round, which are {minutes / a_round:,.0f} rounds of "

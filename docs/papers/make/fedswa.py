@@ -169,6 +169,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
     )
 
 
+#: in a third party's notes on the paper
 CONTRADICTIONS = (
     "FedMoSWA's lead over MoFedSAM at alpha 0.6 is stated as 6.2 points; the cells of CIFAR-100 differ by 7.8.",
     "SCAFFOLD has 52.3 in the ablation and 54.1 in Table 2; the recipes compare within one of them only.",
@@ -218,4 +219,5 @@ def paper(quick: bool = False) -> Paper:
         figures(scale),
         CONTRADICTIONS,
         LEFT,
+        from_notes=True,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import ima_methods
 import ima_rules as rules
-from ima_left import contradictions, left
+from ima_left import READINGS, contradictions, left
 from kept import drawn, federation, listed
 from paper import Figure, Paper
 from work import Asked, Trained
@@ -284,7 +284,8 @@ def paper(quick: bool = False) -> Paper:
         "two cores allow. MNIST was chosen by FedAvg's level before any run with IMA. The paper's choice of the best "
         "of a grid is left out.\n\n"
         "The images of CIFAR-10 were stored as JPEG once, so accuracies are close to those on the original pixels, but "
-        "not equal. Differences of accuracies are in percentage points."
+        "not equal. Differences of accuracies are in percentage points. The paper exists in two versions; [we follow "
+        "the later one](../methods.md#zhou-et-al-two-versions-and-the-print)."
     )
     title = "Averaging in federated learning, and iterative moving averaging (Zhou et al.)"
     every = (*figures(scale), *ima_methods.figures(more))
@@ -297,4 +298,5 @@ def paper(quick: bool = False) -> Paper:
         tuple(sorted(every, key=order)),
         contradictions(),
         left(),
+        READINGS,
     )

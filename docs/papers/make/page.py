@@ -18,6 +18,8 @@ from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict, said
 WORDS = {"supported": REPRODUCED, "contradicted": NOT, "undecided": SMALL}
 
 
+#: of a paper that we have no text of
+NOTES = "These are notes on the paper by a third party. A slip may be theirs; whether the paper says so we do not know."
 #: of a picture: pages are read on a screen, and the repository stays small
 MOST_BYTES = 200_000
 
@@ -95,7 +97,11 @@ def written(paper: Paper, results: Path) -> str:
         parts += [_judged(one) for one in judged[figure.name]]
         parts += [_stated(one) for one in stated[figure.name]]
     if paper.contradictions:
-        parts += ["## Where the paper contradicts itself", "\n".join(f"- {one}" for one in paper.contradictions)]
+        whose = "our notes contradict themselves" if paper.from_notes else "the paper contradicts itself"
+        parts += [f"## Where {whose}", *([NOTES] if paper.from_notes else [])]
+        parts += ["\n".join(f"- {one}" for one in paper.contradictions)]
+    if paper.readings:
+        parts += ["## What can be read in two ways", "\n".join(f"- {one}" for one in paper.readings)]
     if paper.left:
         rows = ["| shown | recipe or command | hours on one GPU | why |", "| --- | --- | --- | --- |"]
         rows += [f"| {one.shown} | `{one.recipe}` | {estimates.said(one.recipe)} | {one.why} |" for one in paper.left]

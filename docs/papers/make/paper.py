@@ -57,7 +57,9 @@ class Paper:
     Attributes:
         name: of its files, as ``ima``; title: of its page; lead: what the page is and how far from the paper's size.
         runs: trained for it, in this order; asked: the questions; figures: in the paper's order.
-        contradictions: inside the paper, a sentence each; left: what was not run.
+        contradictions: inside the paper, or what we know of it, a sentence each; readings: what it can be read as in
+            several ways, and how we read it; left: what was not run.
+        from_notes: what we know of the paper are a third party's notes.
     """
 
     name: str
@@ -68,3 +70,5 @@ class Paper:
     figures: tuple[Figure, ...]
     contradictions: tuple[str, ...] = ()
     left: tuple[Left, ...] = ()
+    readings: tuple[str, ...] = ()
+    from_notes: bool = False

@@ -12,6 +12,8 @@ from verdicts import Number, Verdict, above_zero, within
 
 #: runs of Figure 1, and what the paper calls them
 METHODS: Mapping[str, str] = {"fedavg": "FedAvg"}
+#: in the words of a claim
+ALONE = f"{', '.join(METHODS.values())} alone"
 #: how far apart two accuracies may lie that are about the same
 ABOUT = 0.03
 #: what the interval of a difference of accuracies is, as the page says once
@@ -102,7 +104,7 @@ def smoother(results: Path) -> list[Verdict]:
         steady.append(steadier(name, _wima(curves[run], half), _plain(curves[run], half)))
     return [
         above_zero(
-            "WIMA's curves are smoother at every level.",
+            f"WIMA's curves are smoother; judged on {ALONE}, while the paper says so of every level.",
             "We take the changes of the accuracy from one measured round to the next, over the last half of the "
             "measured rounds. For each method their deviation is smaller with WIMA: 1 minus the ratio is above 0 (95 "
             "% interval by F, changes taken as independent).",
@@ -118,7 +120,7 @@ def gains(results: Path) -> list[Verdict]:
     gained = [ahead(name, _wima(curves[run], 10), _plain(curves[run], 10), samples) for run, name in METHODS.items()]
     return [
         above_zero(
-            "Each method gains accuracy from WIMA.",
+            f"Accuracy gains from WIMA; judged on {ALONE} and one data set, of the paper's 11 methods and 7 columns.",
             "Over the last 10 measured rounds the accuracy with WIMA minus that without is above 0 (95 % interval).",
             gained,
             percent=True,

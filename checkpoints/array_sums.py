@@ -1,0 +1,36 @@
+"""The sum of a data set's arrays, by which it is known wherever it lies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+#: what an .npz, a run, or a loader of the user's own may hold
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+#: samples, and values in all, that are worked on at once
+BLOCK, VALUES = 4096, 1 << 24
+
+
+def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
+    """The sha256 of arrays as they were stored: types, shapes and values."""
+    said = hashlib.sha256()
+    for name in names:
+        said.update(str((arrays[name].dtype, arrays[name].shape)).encode())
+        for rows in blocks(arrays[name]):
+            said.update(np.ascontiguousarray(rows).tobytes())
+    return said.hexdigest()
+
+
+def splits_in(arrays: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """The arrays that must be there: all four where one of the training split is."""
+    return ARRAYS if "x_train" in arrays or "y_train" in arrays else ARRAYS[2:]
+
+
+def blocks(x: np.ndarray) -> Iterator[np.ndarray]:
+    """The samples in blocks, so that what is made of them never needs the room of all."""
+    rows = min(BLOCK, max(1, VALUES // max(1, prod(x.shape[1:]))))
+    for start in range(0, len(x), rows):
+        yield x[start : start + rows]

@@ -1,0 +1,94 @@
+"""What a command prints, where it cannot be printed: a full disk behind ``>``, a closed terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: the name of the place in an error that a print raises
+STDOUT = "standard output"
+
+
+class _Told(io.TextIOWrapper):
+    """Standard output, whose errors say that it is meant."""
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            raise self._named(error) from None
+
+    @staticmethod
+    def _named(error: OSError) -> OSError:
+        if not isinstance(error, BrokenPipeError):  # `fedscope ls | head`, which is no error
+            error.filename = STDOUT
+        return error
+
+
+class _Quiet(io.TextIOWrapper):
+    """Standard error: where it cannot be written, nobody can be told so, and the work goes on."""
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            return
+
+
+def guard() -> None:
+    """Have this process's standard output say what fails, and its standard error go on without a word."""
+    sys.stdout = _guarded(sys.stdout, _Told)
+    sys.stderr = _guarded(sys.stderr, _Quiet)
+
+
+def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
+    if not isinstance(stream, io.TextIOWrapper):  # it was closed, or is a test's
+        return stream
+    return kind(
+        stream.buffer,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+@contextmanager
+def printed(whole: str) -> Iterator[None]:
+    """Say what is whole though it could not be printed.
+
+    Raises:
+        FedscopeError: standard output cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename != STDOUT:
+            raise
+        from ..checkpoints import FedscopeError
+
+        raise FedscopeError(unprinted(error, whole)) from None
+
+
+def unprinted(error: OSError, whole: str = "the files that this command has written are whole") -> str:
+    """The sentence for an error of standard output, which takes no more from here on."""
+    nothing = os.open(os.devnull, os.O_WRONLY)  # or what is left to print would fail once more at the end
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+    return f"{STDOUT} cannot be written ({error.strerror}); {whole}"

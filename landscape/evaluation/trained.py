@@ -1,0 +1,27 @@
+"""Which parameters a module trains: those with ``requires_grad``."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def trained_parameters(module: nn.Module) -> frozenset[str] | None:
+    """The names of the parameters that the module trains; None where it trains all, or marks none.
+
+    >>> net = nn.Linear(3, 2)
+    >>> trained_parameters(net) is None
+    True
+    >>> net.bias.requires_grad_(False) is net.bias and sorted(trained_parameters(net))
+    ['weight']
+    """
+    marks = {name: parameter.requires_grad for name, parameter in module.named_parameters(remove_duplicate=False)}
+    trained = frozenset(name for name, mark in marks.items() if mark)
+    return None if not trained or len(trained) == len(marks) else trained
+
+
+def frozen_count(module: nn.Module) -> int:
+    """How many numbers the parameters hold that the module does not train, beside others that it does."""
+    trained = trained_parameters(module)
+    if trained is None:
+        return 0
+    return sum(parameter.numel() for name, parameter in module.named_parameters() if name not in trained)
