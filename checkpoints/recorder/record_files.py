@@ -164,9 +164,9 @@ def _refuse_another_import(
             differs = differs or what
     for number, n in zip(torn.rounds, counts, strict=False):
         round_ = torn.round(number)
-        asked = None if n is None else [n[k] for k in sorted(n)]
-        has = round_.client_samples.tolist() if round_.has("client_samples") else None
-        if asked != has:
+        counted = None if n is None else [n[k] for k in sorted(n)]
+        recorded = round_.client_samples.tolist() if round_.has("client_samples") else None
+        if counted != recorded:
             differs = differs or "--samples"
     if differs:
         raise FedscopeError(

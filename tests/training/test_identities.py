@@ -23,10 +23,8 @@ from fedscope.training.config import Config, merge
 from fedscope.training.run_checks import check_run
 
 ROUNDS = 6
-RUNS = {
-    name: f"--method ima --rounds {ROUNDS} --clients 4 --participation 0.75 --set run.evaluate_clients=20 --set run.seed={seed}"
-    for seed, name in enumerate(("ima", "sibling"))
-}
+WORDS = f"--method ima --rounds {ROUNDS} --clients 4 --participation 0.75 --set run.evaluate_clients=20"
+RUNS = {name: f"{WORDS} --set run.seed={seed}" for seed, name in enumerate(("ima", "sibling"))}
 OTHERS = "is another run's table, or damaged: none of its"
 
 
