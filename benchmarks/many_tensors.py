@@ -24,10 +24,13 @@ TARGET = 1.5
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Processor time of a piece of work."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+    """Processor time of a piece of work; of a short one the least of several."""
+    took: list[float] = []
+    while len(took) < 7 and sum(took) < 1:
+        began = time.process_time()
+        work()
+        took.append(time.process_time() - began)
+    return min(took)
 
 
 def measure(n: int, folder: Path) -> dict[str, float]:
@@ -40,7 +43,7 @@ def measure(n: int, folder: Path) -> dict[str, float]:
     for k, file in enumerate(files):
         save_file({f"layer{i}.weight": np.float32([i + k]) for i in range(n)}, file)
     out = folder / f"run-{n}"
-    found = {"import": seconds(lambda: import_models(files, out))}
+    found = {"import": seconds(lambda: import_models(files, out, force=True))}
     run = Run.open(out)
     found["open the run"] = seconds(lambda: Run.open(out))
     found["read its clients"] = seconds(lambda: run.round(1).clients())

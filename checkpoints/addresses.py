@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from .errors import FedscopeError, FedscopeWarning, nearest, spans
-from .model_files import SUFFIXES, read_model
+from .errors import FedscopeError, FedscopeWarning, listed, nearest, spans
+from .foreign_files import real_path
+from .model_files import SUFFIXES, file_and_key, is_file_name, is_model_folder, read_model
+from .models.expected import ExpectedModel
+from .models.folders import INDEX, model_names
 from .round_writing import MODELS
 from .rounds import Round
 from .runs import Run
@@ -25,16 +29,18 @@ class Address:
     """A parsed address.
 
     Attributes:
-        path: of the run or the file, as given.
+        path: of the run, the file or the folder of one model, as given.
         round: its number, negative from the end, or ``"last"``; None for a file.
         which: ``start``, ``global``, ``averaged``, ``client``, ``mean``, or None for what a user would deploy.
         clients: of ``client`` and ``mean``.
+        key: of one of several models in a file, ``FILE:KEY``; "" otherwise.
     """
 
     path: str
     round: int | Literal["last"] | None = None
     which: str | None = None
     clients: tuple[int, ...] = ()
+    key: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,25 +67,26 @@ class Model:
 
 
 def parse_address(address: str) -> Address:
-    """Read ``RUN@ROUND[/WHICH]`` or a file's path; nothing is opened.
+    """Read ``RUN@ROUND[/WHICH]``, a file's path, a model's folder or ``FILE:KEY``; nothing is opened.
 
     Raises:
         FedscopeError: neither; says what is missing or which word was meant.
 
     >>> parse_address("runs/ima@40/mean(3,8,11)")
-    Address(path='runs/ima', round=40, which='mean', clients=(3, 8, 11))
+    Address(path='runs/ima', round=40, which='mean', clients=(3, 8, 11), key='')
     >>> parse_address("runs/ima@last").which is None
     True
     """
-    if Path(address).suffix.lower() in SUFFIXES:
-        return Address(address)
+    file, key = file_and_key(address)
+    if is_file_name(file) or is_model_folder(file):
+        return Address(file, key=key)
     path, at, rest = address.rpartition("@")
     if not at:
         if (Path(address) / "run.json").is_file():
             raise FedscopeError(f"{address} is a run; name one of its models, as in {address}@last")
         raise FedscopeError(
             f"{address} is not an address of a model; give RUN@ROUND[/WHICH], as in runs/ima@last, "
-            f"or a file ({', '.join(SUFFIXES)})"
+            f"or a file ({', '.join(SUFFIXES)}){_inside(Path(address))}"
         )
     number, slash, which = rest.partition("/")
     if not path or (number != "last" and not re.fullmatch(r"-?[0-9]+", number)):
@@ -102,12 +109,61 @@ def parse_address(address: str) -> Address:
     raise FedscopeError(f"{address}: {which!r} is not a model of a round{hint}{',' if hint else ';'} give {_FORMS}")
 
 
-def load_model(address: str, layout: Layout | None = None) -> Model:
+def _inside(folder: Path) -> str:
+    """What a folder holds of models, where it is not one model's."""
+    if not folder.is_dir():
+        return ""
+    names = model_names(folder, SUFFIXES)
+    return f"; {folder} holds {listed(names, 4)}" if names else f"; {folder} is a folder without one"
+
+
+def file_label(address: str) -> str:
+    """A short name of a model's file or folder.
+
+    >>> file_label("nets/best.pt"), file_label("nets/ckpt.pt:teacher")
+    ('best', 'ckpt:teacher')
+    """
+    file, key = file_and_key(address)
+    path = Path(file)
+    name = (
+        real_path(path).name if path.is_dir() else path.name.removesuffix(INDEX) if file.endswith(INDEX) else path.stem
+    )
+    return visible(f"{name}:{key}" if key else name)
+
+
+def distinct_labels(labels: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Labels of models, those of files that share one with the folder that the file lies in.
+
+    Args:
+        files: address of each model that is a file's, "" of the others.
+
+    >>> distinct_labels(["model", "model", "ima@3"], ["hf0/model.safetensors", "hf1/model.safetensors", ""])
+    ['hf0', 'hf1', 'ima@3']
+    """
+    shared = {label for label in labels if labels.count(label) > 1}
+    if not any(file and label in shared for label, file in zip(labels, files, strict=True)):
+        return list(labels)
+
+    def inside(file: str) -> str:
+        return visible(real_path(Path(file_and_key(file)[0])).parent.name)
+
+    for join in ("{0}", "{0}/{1}"):
+        named = [
+            join.format(inside(file), label) if file and label in shared else label
+            for label, file in zip(labels, files, strict=True)
+        ]
+        if len(set(named)) == len({*zip(labels, files, strict=True)}) and "" not in named:
+            return named
+    return list(labels)
+
+
+def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Model:
     """The model that an address names.
 
     Args:
         layout: of the expected model, for files that hold no names (Flower's ``.npz``); others are checked against it,
-            and a file's names and dtypes are made its own, which a :class:`FedscopeWarning` says.
+            and a file's names and dtypes are made its own, which a :class:`FedscopeWarning` says. An
+            :class:`~fedscope.checkpoints.models.expected.ExpectedModel` knows tied tensors and constants besides.
 
     Raises:
         FedscopeError: what cannot be found is refused with what there is; what cannot be read, with the reason.
@@ -117,12 +173,13 @@ def load_model(address: str, layout: Layout | None = None) -> Model:
         weights, note = read_model(address, layout)
         if note:
             warnings.warn(f"{address}: {note}", FedscopeWarning, stacklevel=2)
-        return Model(visible(Path(address).stem), address, weights, note=note)
+        return Model(file_label(address), address, weights, note=note)
     run = Run.open(parsed.path)
     round_ = run.round(parsed.round)
     which = parsed.which or ("averaged" if "averaged" in round_.models else "global")
     weights = _weights(address, run, round_, which, parsed.clients)
-    if layout is not None and (difference := run.layout.difference(layout)):
+    expected = layout.layout if isinstance(layout, ExpectedModel) else layout
+    if expected is not None and (difference := run.layout.difference(expected)):
         raise FedscopeError(f"{address} does not fit the expected model: {difference}")
     name = _name(which, parsed.clients)
     label = f"{run.name}@{round_.number}" + (f"/{name}" if parsed.which else "")

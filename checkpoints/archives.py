@@ -16,8 +16,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from .errors import FedscopeError
+from .errors import FedscopeError, listed
 from .foreign_files import reading, regular
+from .models.pickled_numbers import numbers_admitted, with_numbers
 
 _NPZ, _TORCH = "an .npz file", "a checkpoint of torch"
 # What a file unpacks to may be so many times its size; less than the room is never asked about.
@@ -25,6 +26,8 @@ RATIO, ROOM = 200, 64 * 2**20
 _ENCRYPTED = 0x1
 # Before torch 1.6: a magic number, a version, the machine, the object and the keys of its storages; then the storages.
 _PICKLES = 5
+# Keys under which programs keep a state_dict.
+_STATES = ("state_dict", "model_state_dict", "model_state", "net_state_dict")
 
 
 def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
@@ -62,11 +65,13 @@ def npz_names(path: Path) -> list[str]:
 
 
 def read_torch(path: Path) -> Any:
-    """What ``torch.load(..., weights_only=True)`` returns, on the CPU.
+    """What ``torch.load(..., weights_only=True)`` returns, on the CPU; and NumPy's numbers and arrays.
+
+    Classes that torch has been told are safe (``torch.serialization.safe_globals``) are taken here, too.
 
     Raises:
-        FedscopeError: damaged or foreign; a pickle that would run code; a TorchScript program; a storage that declares
-            more than the file holds, with both numbers.
+        FedscopeError: damaged or foreign; a pickle that would run code, or holds an object of a class; a TorchScript
+            program; a storage that declares more than the file holds, with both numbers.
     """
     import torch
 
@@ -79,20 +84,36 @@ def read_torch(path: Path) -> Any:
         _refuse_programs(path, [member.filename for member in found])
         verify(path, _TORCH, found)
     with reading(path, _TORCH):
-        for pickled in _pickles(path, found):
+        pickles = _pickles(path, found)
+        for pickled in pickles:
             _refuse_oversized_storages(path, pickled, stored)
         try:
-            with path.open("rb") as file:  # not by its name, whose ending torch would believe
-                return torch.load(file, map_location="cpu", weights_only=True)
+            # not by its name, whose ending torch would believe
+            with path.open("rb") as file, numbers_admitted():
+                return with_numbers(torch.load(file, map_location="cpu", weights_only=True))
         except pickle.UnpicklingError as error:
             if "invalid load key" in str(error):
                 raise
-            wants = re.search(r"GLOBAL (\S+)", str(error))
-            which = f" ({wants[1]})" if wants else ""
-            raise FedscopeError(
-                f"{path} is a pickle that would run code{which}, and a checkpoint must never"
-                " run code; load it where it came from and save its tensors alone: torch.save(model.state_dict(), ...)"
-            ) from error
+            raise FedscopeError(f"{path} {_unread(str(error), pickles)}") from error
+
+
+def _unread(error: str, pickles: list[list[tuple[str, Any]]]) -> str:
+    """Why torch does not read a pickle without running code, and what to save instead."""
+    keys = [argument for operations in pickles for _, argument in operations if isinstance(argument, str)]
+    key = next((key for key in keys if key in _STATES), None)
+    tensors = "model.state_dict()" if key is None else f'checkpoint["{key}"]'
+    remedy = f"load it where it came from and save its tensors alone: torch.save({tensors}, ...)"
+    wants = re.search(r"GLOBAL (\S+)", error)
+    if wants is None:
+        said = [line for line in error.splitlines() if line.startswith(("Unsupported ", "Trying to ", "Can only "))]
+        reason = f" ({listed(said, 1)})" if said else ""
+        return f"is a pickle that torch does not read where no code may run{reason}; {remedy}"
+    if wants[1].rpartition(".")[2][:1].isupper():  # a class, as classes are called
+        return (
+            f"holds an object of {wants[1]}, which only its own code can make, and a checkpoint must never run code; "
+            f"{remedy}"
+        )
+    return f"is a pickle that would run code ({wants[1]}), and a checkpoint must never run code; {remedy}"
 
 
 def refuse_oversize(place: object, declared: int, stored: int) -> None:

@@ -16,15 +16,17 @@ from .archives import read_npz, read_torch
 from .durable import write_durably
 from .errors import FedscopeError, FedscopeWarning, listed, nearest
 from .foreign_files import lost_link, reading, regular
+from .models.adapters import other_ranks
+from .models.expected import STATISTICS, ExpectedModel
+from .models.folders import INDEX, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
 from .weights import Entry, Layout, Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def read_file(path: Path | str, layout: Layout | None = None) -> Weights:
+def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) -> Weights:
     """One model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
     weights, note = read_model(path, layout)
     if note:
@@ -32,62 +34,72 @@ def read_file(path: Path | str, layout: Layout | None = None) -> Weights:
     return weights
 
 
-def read_model(path: Path | str, layout: Layout | None = None) -> tuple[Weights, str]:
-    """One model from a file, and in words what was changed on the way; no code in it is ever run.
+def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -> tuple[Weights, str]:
+    """One model from a file or a folder, and in words what was changed on the way; no code in it is ever run.
 
     The file's content says what it is, and its ending only where that says nothing. A checkpoint that holds more than
     tensors (``{"state_dict": ..., "epoch": ...}``, as Lightning's ``.ckpt``) is searched for the one ``state_dict`` in
-    it. One prefix that all names have and the expected model's do not (``model.``, ``module.``, ``_orig_mod.``) is
-    taken off. Values are cast to the layout's dtypes; float16 and bfloat16 become float32 without one.
+    it; ``FILE:KEY`` names another. Names, tied tensors, constants and counters are those of
+    :func:`~fedscope.checkpoints.models.fitting.fit_names`. Values are cast to the layout's dtypes; float16 and bfloat16
+    become float32 without one.
 
     Args:
-        layout: of the expected model. Needed for an ``.npz`` without names, whose arrays (``arr_0``, ...) stand in
-            ``state_dict`` order as Flower saves them. Without one, the tensors' own names, shapes and dtypes make it:
-            running statistics and whole numbers are buffers.
+        path: of a file; of the folder of one model, or of the ``.index.json`` of its parts; and ``FILE:KEY``.
+        layout: of the expected model, or what its architecture says besides. Needed for an ``.npz`` without names,
+            whose arrays (``arr_0``, ...) stand in ``state_dict`` order as Flower saves them. Without one, the tensors'
+            own names, shapes and dtypes make it: running statistics and whole numbers are buffers.
 
     Returns:
-        The weights, and a sentence about the prefix, the dtypes and where the ``state_dict`` lay; "" where nothing was
-        changed.
+        The weights, and a sentence about names, dtypes and where the ``state_dict`` lay; "" where nothing was changed.
 
     Raises:
         FedscopeError: missing, no regular file, foreign, damaged; sizes that are not stored; a pickle of code; no
-            tensors or several models in it; not the expected model.
+            tensors or several models in it; parts that are missing; not the expected model.
     """
-    path = Path(path)
-    arrays, notes = read_arrays(path, layout)
-    known = layout or Layout(tuple(_entry(name, array) for name, array in arrays.items()))
+    expected = ExpectedModel.as_given(layout)
+    arrays, notes = read_arrays(path, expected)
+    return flattened(path, arrays, expected), ", ".join(notes)
+
+
+def flattened(place: object, arrays: Mapping[str, np.ndarray], expected: ExpectedModel | None) -> Weights:
+    """Named arrays as one model of the expected layout, or of their own.
+
+    Args:
+        place: for sentences: the file, or what a model in memory is called.
+
+    Raises:
+        FedscopeError: not the expected model; says what is missing, unexpected or of another shape.
+    """
+    known = expected.layout if expected is not None else Layout(tuple(_entry(*one) for one in arrays.items()))
     try:
         with np.errstate(over="ignore"):  # a diverged model in double precision
-            weights = known.flatten(arrays)
+            return known.flatten(arrays)
     except FedscopeError as error:
-        clause = hint(arrays, known) if set(arrays) != set(known.names) else ""
-        raise FedscopeError(f"{path}: {error}{clause}") from None
-    return weights, ", ".join(notes)
+        other = expected is not None and set(arrays) != set(known.names)
+        clause = hint(place, arrays, expected) if other and expected is not None else other_ranks(arrays, known)
+        raise FedscopeError(f"{place}: {error}{clause}") from None
 
 
-def read_arrays(path: Path, layout: Layout | None) -> tuple[dict[str, np.ndarray], list[str]]:
+def read_arrays(path: Path | str, expected: ExpectedModel | None) -> tuple[dict[str, np.ndarray], list[str]]:
     """What a model's file holds by name, before it is held against a layout, and a clause for each thing changed.
 
     Args:
-        layout: as for :func:`read_model`, whose names, where the file has all of them behind a prefix, are taken.
+        expected: as for :func:`read_model`, whose names, where the file has all of them behind a prefix, are taken.
 
     Raises:
         FedscopeError: as :func:`read_model`, but for names and shapes.
     """
-    kind, tensors, notes = read_tensors(path, layout)
-    if kind == "npz":
-        arrays, stored = dict(tensors), {name: array.dtype.name for name, array in tensors.items()}
-    else:
-        arrays, stored = as_arrays(path, tensors)
-    arrays, changes = fit(path, arrays, stored, layout)
+    _, tensors, notes = read_tensors(path, expected)
+    arrays, stored = as_arrays(path, tensors)
+    arrays, changes = fit(path, arrays, stored, expected)
     return arrays, [*notes, *changes]
 
 
-def read_tensors(path: Path, layout: Layout | None) -> tuple[str, Mapping[str, Any], list[str]]:
-    """What a model's file holds by name, as it is stored.
+def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str, Mapping[str, Any], list[str]]:
+    """What a model's file or folder holds by name, as it is stored.
 
     Args:
-        layout: as for :func:`read_model`, where a file holds arrays without names, or several models.
+        expected: as for :func:`read_model`, where a file holds arrays without names, or several models.
 
     Returns:
         ``torch``, ``safetensors`` or ``npz``; arrays of an ``.npz``, of the others torch's tensors; a clause that says
@@ -96,24 +108,102 @@ def read_tensors(path: Path, layout: Layout | None) -> tuple[str, Mapping[str, A
     Raises:
         FedscopeError: as :func:`read_model`, but for names, shapes and dtypes.
     """
+    file, key = file_and_key(str(path))
+    place = model_path(Path(file))
+    parts = parts_of(place, SUFFIXES)
+    kind, loaded = _read(place, expected) if parts is None else _read_parts(place, parts)
+    tensors, note = find_state_dict(Path(file), loaded, expected, key)
+    return kind, tensors, [note] if note else []
+
+
+def file_and_key(address: str) -> tuple[str, str]:
+    """``ckpt.pt:teacher`` as the file and the key in it; a file that has such a name is the file.
+
+    >>> file_and_key("ckpt.pt:models.teacher"), file_and_key("C:/ckpt.pt"), file_and_key("a.safetensors")
+    (('ckpt.pt', 'models.teacher'), ('C:/ckpt.pt', ''), ('a.safetensors', ''))
+    """
+    if ":" not in address or Path(address).exists():
+        return address, ""
+    ends = [i for i, sign in enumerate(address) if sign == ":" and 0 < i < len(address) - 1]
+    there = [i for i in ends if Path(address[:i]).exists() and not address[i + 1 :].startswith(("/", "\\"))]
+    named = [i for i in ends if is_file_name(address[:i])]
+    for i in [*there[::-1], *named]:
+        return address[:i], address[i + 1 :]
+    return address, ""
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a path ends as those of models do, or of the index of a model's parts."""
+    return Path(text).suffix.lower() in SUFFIXES or text.endswith(INDEX)
+
+
+def is_model_folder(path: Path | str) -> bool:
+    """Whether a path is the folder of one model, and not a run's."""
+    folder = Path(path)
+    return folder.is_dir() and not (folder / "run.json").exists() and model_in(folder, SUFFIXES) is not None
+
+
+def model_path(path: Path) -> Path:
+    """A model's file itself; of a folder the file, the index or the folder of parts that its model is.
+
+    Raises:
+        FedscopeError: it does not exist; no regular file; a folder without one model, with what it has.
+    """
+    if path.is_dir():
+        found = model_in(path, SUFFIXES)
+        if found is None:
+            names = model_names(path, SUFFIXES)
+            if not names:
+                regular(path, "a model's file")  # says that it is a folder
+            raise FedscopeError(f"{path} is a folder of {len(names)} models ({listed(names, 4)}); give one of them")
+        return found
     regular(path, "a model's file")
     if not path.is_file():
         if lost := lost_link(path):
             raise FedscopeError(f"{path} {lost}; give a model's file")
         there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
-        names = {beside.stem: beside.name for beside in there}
-        near = nearest(path.stem, names, names)
+        names_of = {beside.stem: beside.name for beside in there}
+        near = nearest(path.stem, names_of, names_of)
         if not near and there:
             near = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them"
         raise FedscopeError(
             f"{path} does not exist" + (near or "; give a model's file, or a model of a run, as in runs/ima@last")
         )
+    return path
+
+
+def _read(path: Path, expected: ExpectedModel | None) -> tuple[str, Any]:
+    """What one file holds, and of which kind it is."""
+    regular(path, "a model's file")
     kind = _kind(path)
     if kind == "npz":
-        return kind, _named(path, read_npz(path), layout), []
-    loaded = read_torch(path) if kind == "torch" else _read_safetensors(path)
-    tensors, place = find_state_dict(path, loaded, layout)
-    return kind, tensors, [f"the model is what it holds under {place!r}"] if place else []
+        return kind, _named(path, read_npz(path), None if expected is None else expected.layout)
+    return kind, read_torch(path) if kind == "torch" else _read_safetensors(path)
+
+
+def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[str, Any]:
+    """What the parts of a model hold together.
+
+    Raises:
+        FedscopeError: what the index names and a part lacks; a tensor in two parts.
+    """
+    kinds: set[str] = set()
+    tensors: dict[str, Any] = {}
+    for path, names in parts.items():
+        kind, loaded = _read(path, None)
+        held, _ = find_state_dict(path, loaded, None)
+        kinds.add(kind)
+        lacks = [name for name in names or () if name not in held]
+        if lacks:
+            raise FedscopeError(f"{path} lacks {listed(lacks, 4)}, which {place.name} says it holds; copy it again")
+        taken = held if names is None else {name: held[name] for name in names}
+        twice = [name for name in taken if name in tensors]
+        if twice:
+            raise FedscopeError(
+                f"{path} holds {listed(twice, 4)}, which another part of {place} holds too; save it again"
+            )
+        tensors |= taken
+    return kinds.pop() if len(kinds) == 1 else "torch", tensors
 
 
 def write_file(path: Path | str, weights: Weights) -> None:
@@ -156,23 +246,32 @@ def _torch_bytes(arrays: dict[str, np.ndarray]) -> bytes:
 def _kind(path: Path) -> str:
     """``torch``, ``safetensors`` or ``npz``: what the first bytes say, then the ending.
 
+    safetensors first: a file of it begins with the length of its header, whose first byte may be any, that of a pickle
+    too; but no pickle and no zip file begins with a length that lies within the file and then a brace.
+
     Raises:
         FedscopeError: neither says it.
     """
     with reading(path, "a model's file"), path.open("rb") as file:
         head = file.read(9)
+        size = path.stat().st_size
+        length = int.from_bytes(head[:8], "little")
+        if head[8:] == b"{" and length <= size - 8:
+            return "safetensors"
         if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 arrays = [name.endswith(".npy") for name in archive.namelist()]
             return "npz" if arrays and all(arrays) else "torch"
-    if head[:1] == b"\x80":
-        return "torch"
-    if head[8:] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
+    ending = path.suffix.lower()
+    # a header that is cut off: no other file has a length of less than 2^48 and a brace there
+    if head[8:] == b"{" and (length < 2**48 or ending == ".safetensors"):
         return "safetensors"
-    match path.suffix.lower():
+    if head[:1] == b"\x80" and head[1:2] <= b"\x05" and len(head) > 1:
+        return "torch"
+    match ending:
         case ".pt" | ".pth" | ".ckpt" | ".bin":
             return "torch"
-        case ".safetensors" | ".npz" as ending:
+        case ".safetensors" | ".npz":
             return ending[1:]
     raise FedscopeError(f"{path} is not a file that a model can be read from: {', '.join(SUFFIXES)}")
 
@@ -206,5 +305,5 @@ def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> 
 
 
 def _entry(name: str, array: np.ndarray) -> Entry:
-    buffer = name.rpartition(".")[2] in _STATISTICS or not np.issubdtype(array.dtype, np.floating)
+    buffer = name.rpartition(".")[2] in STATISTICS or not np.issubdtype(array.dtype, np.floating)
     return Entry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")

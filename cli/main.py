@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import warnings
@@ -159,7 +160,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
 
         if isinstance(error, OSError) and error.filename == STDOUT:
             error = FedscopeError(unprinted(error))
-        if debug or not isinstance(error, FedscopeError | OSError):
+        if debug or not (isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error)):
             raise
         say(f"fedscope: {spoken(error, arguments)}", err=True)
         return 2
@@ -180,11 +181,22 @@ def _say_warning(
         say_lines(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"), err=True)
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory has run out: torch's allocator on the CPU says so by a RuntimeError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+
+
 def spoken(error: Exception, arguments: Sequence[str] = ()) -> str:
     """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
     whole command line that names it, too."""
     from ..checkpoints.errors import sentence
 
+    if _is_out_of_memory(error):
+        from ..checkpoints import spoken_size
+
+        asked = re.search(r"allocate ([0-9]+) bytes", str(error))  # torch's; NumPy has said it in its own units
+        what = f" ({spoken_size(int(asked[1]))} were asked for at once)" if asked else ""
+        return f"there is no memory left for this{what}; give a smaller model or fewer samples, or free some memory"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
     as_command = getattr(error, "as_command", None)  # of an error of asking, which is not imported for that

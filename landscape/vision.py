@@ -2,51 +2,79 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from ..checkpoints import FedscopeError
 
-_SCHEMAS = (
-    ("nms", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"),
-    ("qnms", "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"),
-)
+Made = TypeVar("Made")
+
+_SCHEMAS = {
+    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+}
 
 
 def torchvision_part(name: str) -> Any:
     """A module of torchvision, as ``datasets`` or ``models.resnet``.
 
-    torchvision's compiled part does not load beside a torch of another build, and importing its Python parts then
-    fails with ``operator torchvision::nms does not exist``. We use the Python parts only, so the missing operators'
-    schemas are declared first.
-
     Raises:
         FedscopeError: torchvision cannot be imported at all.
     """
-    import torch
-
     try:
-        return import_module(f"torchvision.{name}")
+        return beside_torchvision(lambda: import_module(f"torchvision.{name}"))
     except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise FedscopeError(f"torchvision could not be imported: {error}") from error
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise FedscopeError(f"torchvision could not be imported: {first}{remedy()}") from error
     except ImportError as error:
         raise FedscopeError(
             f"torchvision could not be imported ({error}); install it: pip install torchvision"
         ) from error
+
+
+def beside_torchvision(make: Callable[[], Made]) -> Made:
+    """What a function returns that may import torchvision, itself or by what it imports.
+
+    torchvision's compiled part does not load beside a torch of another build, and importing its Python parts then
+    fails with ``operator torchvision::nms does not exist``. Networks, data and transforms need these parts only, so the
+    missing operators' schemas are declared, and the function is called again. An operator that is called all the same
+    says that it has no implementation.
+
+    Raises:
+        Whatever the function raises; the second time, where torchvision is the reason.
+    """
+    try:
+        return make()
+    except RuntimeError as error:
+        if not is_torchvisions(error):
+            raise
+    import torch
+
     library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
-    for operator, schema in _SCHEMAS:
+    for operator, schema in _SCHEMAS.items():
         if not hasattr(torch.ops.torchvision, operator):
             library.define(schema)  # type: ignore[no-untyped-call]
+    _KEPT.append(library)
     # A half-imported torchvision stays in sys.modules and would be taken for a whole one.
-    import sys
-
     for half in [half for half in sys.modules if half == "torchvision" or half.startswith("torchvision.")]:
         del sys.modules[half]
-    try:
-        return import_module(f"torchvision.{name}")
-    except (ImportError, RuntimeError) as error:
-        raise FedscopeError(
-            f"torchvision could not be imported with torch {torch.__version__}: {error}; "
-            "install the torchvision that belongs to it"
-        ) from error
+    return make()
+
+
+# a library's schemas go with it
+_KEPT: list[Any] = []
+
+
+def is_torchvisions(error: BaseException) -> bool:
+    """Whether an exception says that an operator of torchvision is missing."""
+    return isinstance(error, RuntimeError) and re.search(r"torchvision::\w+", str(error)) is not None
+
+
+def remedy() -> str:
+    """A clause that says what to install."""
+    import torch
+
+    return f"; install the torchvision that belongs to torch {torch.__version__}"

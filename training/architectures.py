@@ -30,7 +30,7 @@ class Architecture(Settings):
     )
 
     weights: str | None = setting(
-        None, "file with the model to start from (.pt, .pth, .ckpt, .bin, .safetensors, .npz)"
+        None, "file with the model to start from (.pt, .pth, .ckpt, .bin, .safetensors, .npz), or FILE:KEY"
     )
 
     def __post_init__(self) -> None:

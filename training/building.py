@@ -3,6 +3,8 @@ of the module."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +12,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, nearest
+from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, nearest, spoken_size
 from ..checkpoints.errors import listed
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .architectures import Architecture
 from .config import Config
 from .dataset import Dataset
-from .own_code import is_call, is_there
+from .own_code import is_call, is_there, said
 from .own_data import load_own
 from .own_model import Factory
 from .own_task import recorded_task, task_of_data
@@ -25,6 +27,9 @@ from .pooling import pooled, tested_on_parts
 from .randomness import generator
 from .registry import find, method_name, names
 from .splitting import partition
+
+#: a model is held so often at least, trained or measured: the module, its weights as they are read, a worker's copy
+HELD = 3
 
 
 def load_data(name: str, task: Task | None = None) -> Dataset:
@@ -58,7 +63,36 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
     data = load_data(name, task)
     if not len(data.y_train):
         raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
+    if note := labels_note(data):
+        warnings.warn(f"{data.name}: {note}", FedscopeWarning, stacklevel=2)
     return data
+
+
+def labels_note(data: Dataset) -> str:
+    """What is odd about the labels of a data set that a model is trained on; "" where nothing is.
+
+    Labels of the test split that no training sample has, which no model can learn, and the other way round; labels that
+    leave gaps, for each of which the model has an output.
+    """
+    if not data.task.has_classes or not len(data.y_train):
+        return ""
+    train, test = (set(np.unique(y).tolist()) for y in (data.y_train, data.y_test))
+    notes = []
+    if unseen := sorted(test - train):
+        share = float(np.isin(data.y_test, unseen).mean())
+        notes.append(
+            f"no training sample has {'the label' if len(unseen) == 1 else 'the labels'} {listed(unseen, 6)}, which "
+            f"{100 * share:.3g} % of the test samples have"
+        )
+    if data.classes_seen and (untested := sorted(train - test)):
+        notes.append(f"no test sample has {'the label' if len(untested) == 1 else 'the labels'} {listed(untested, 6)}")
+    gaps = data.classes - len(train | test)
+    if gaps and data.classes_seen:
+        notes.append(
+            f"a model has {data.classes:,} outputs for the {len(train | test):,} classes that occur, as labels count "
+            "from 0 to the greatest; number them without gaps, or say classes in the file"
+        )
+    return "; ".join(notes)
 
 
 def is_own_data(name: str) -> bool:
@@ -76,11 +110,74 @@ def _means_own_data(name: str) -> bool:
     return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
 
 
+def unbuilt(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The module without its numbers: tensors of the meta device, which have shapes and take no memory.
+
+    Raises:
+        FedscopeError: what the architecture refuses; sizes beyond what a tensor can have.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            return architecture.build(shape, classes)
+    except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
+        raise FedscopeError(
+            f"{_spoken(architecture, shape, classes)} has tensors of sizes that torch cannot have ({said(error)}); "
+            "make it smaller"
+        ) from error
+
+
+def _spoken(architecture: Architecture, shape: tuple[int, ...], classes: int) -> str:
+    return f"model.name = {method_name(architecture)!r} for samples of shape {list(shape)} and {classes:,} outputs"
+
+
+def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse a module that memory does not hold, before any of it is taken.
+
+    Raises:
+        FedscopeError: says how many parameters it would have.
+    """
+    from .memory import free_memory
+
+    module = unbuilt(architecture, shape, classes)
+    needed = sum(value.numel() * value.element_size() for value in module.state_dict().values())
+    free = free_memory()
+    if free is not None and HELD * needed > free:
+        raise FedscopeError(
+            f"{_spoken(architecture, shape, classes)} would have {Layout.of(module).size:,} parameters, "
+            f"{spoken_size(needed)} in each of {HELD} copies or more, but {spoken_size(free)} of memory are free; make "
+            "its layers smaller"
+        )
+
+
 def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:
-    """A module with the initial parameters that ``run.seed`` draws; torch's own random state is left as it was."""
+    """A module with the initial parameters that ``run.seed`` draws; torch's own random state is left as it was.
+
+    Raises:
+        FedscopeError: what the architecture refuses; one of fedscope's own that memory does not hold.
+    """
+    if not isinstance(architecture, Factory):
+        _refuse_too_large(architecture, shape, classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
         return architecture.build(shape, classes)
+
+
+def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, Sequence[int]]) -> int:
+    """How many outputs a model has that was stored: its head's, where the data's number is but that of their labels.
+
+    Args:
+        shapes: of the stored model's tensors, by name; a prefix of the names does not count.
+
+    Returns:
+        ``data.classes`` where they are known, or where no head is found that has more.
+    """
+    if not data.classes_seen or isinstance(architecture, Factory):
+        return data.classes
+    head = find_head(unbuilt(architecture, data.shape, data.classes), architecture.head)
+    rows = [
+        shape[0] for name, shape in shapes.items() if head and f".{name}".endswith(f".{head}.weight") and len(shape) > 1
+    ]
+    return max(data.classes, rows[0]) if len(rows) == 1 else data.classes
 
 
 def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:
@@ -214,16 +311,17 @@ def split_of(config: Config, data: Dataset) -> Partition:
 def module_of(run: Run) -> nn.Module:
     """The architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
     config = config_of(run)
-    recorded = run.info["data"]
-    module = build_module(
-        config.model.architecture, tuple(recorded["shape"]), run.info["classes"], seed=config.run.seed
-    )
-    difference = Layout.of(module).difference(run.layout)
+    architecture, shape, classes = config.model.architecture, tuple(run.info["data"]["shape"]), run.info["classes"]
+    try:
+        # compared before it takes memory: a file may claim any size
+        difference = Layout.of(unbuilt(architecture, shape, classes)).difference(run.layout)
+    except FedscopeError as error:
+        raise FedscopeError(f"{run.path}: {error}") from error
     if difference:
         raise FedscopeError(
             f"{run.path}: its model {config.model.name} is not the one this fedscope builds: {difference}"
         )
-    return module
+    return build_module(architecture, shape, classes, seed=config.run.seed)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class Dataset:
             [0, ...] where there are test samples only. Images that are stored as bytes stay so, as
             :class:`~fedscope.landscape.evaluation.pixels.Pixels`, of which ``np.asarray`` makes the same numbers.
         y_train, y_test: int64, 0 <= y < ``classes``; of other tasks than classification int64 or float32 ``[n, ...]``.
-        classes: how many outputs a model needs.
+        classes: how many outputs a model needs, at least where they are ``classes_seen``: counted by the labels there
+            are, which nobody says are all.
         sha256: of the arrays as they were stored, before scaling.
         means, deviations: what the samples were standardised with, one a channel (or feature); empty where they are
             taken as they are.
@@ -91,6 +92,7 @@ class Dataset:
     task: Task = CLASSIFICATION
     groups: Mapping[str, Groups] = field(default_factory=dict)
     tokens: tuple[str, ...] = ()
+    classes_seen: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -143,5 +145,6 @@ class Dataset:
             indices=np.arange(len(y)),
             sha256=self.sha256,
             task=self.task,
+            classes_seen=self.classes_seen,
         )
         return self._samples[split]

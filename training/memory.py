@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import suppress
 from math import prod
@@ -54,11 +55,18 @@ def say_memory_of(config: Config, facts: Facts) -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes that a process can still have, as Linux tells: of the machine, and of the group that it is confined to."""
+    """Bytes that a process can still have, as Linux tells: of the machine, of the group that it is confined to, and
+    of its own limit (``ulimit -v``)."""
     found: list[int] = []
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     with suppress(OSError, ValueError):
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    with suppress(ImportError, OSError, ValueError, IndexError):  # of ulimit -v
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+
+        if (limit := getrlimit(RLIMIT_AS)[0]) != RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            found.append(max(0, limit - pages * os.sysconf("SC_PAGE_SIZE")))
     return min(found, default=None)

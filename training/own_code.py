@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ..checkpoints import FedscopeError, nearest
+from ..landscape.vision import beside_torchvision, is_torchvisions, remedy
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,14 @@ class Call:
                     "or a class"
                 )
             try:
-                return factory(*self.args, **dict(self.keywords))
+                return beside_torchvision(lambda: factory(*self.args, **dict(self.keywords)))
             except SystemExit as error:
                 raise FedscopeError(f"{self.option} {self.text}: {self.spoken} {_ends(error)}") from error
             except Exception as error:
+                if is_torchvisions(error):
+                    raise FedscopeError(
+                        f"{self.option} {self.text}: {self.name}() failed with {said(error)}{remedy()}"
+                    ) from error
                 how = f"as {self.spoken}" if self.args or self.keywords else "without arguments"
                 raise FedscopeError(
                     f"{self.option} {self.text}: {self.name}() failed with {said(error)}; it is called {how}: give "
@@ -102,7 +107,7 @@ class Call:
     def _imported(self) -> ModuleType:
         place = f"{self.option} {self.text}"
         try:
-            return importlib.import_module(self.module)
+            return beside_torchvision(lambda: importlib.import_module(self.module))
         except ModuleNotFoundError as error:
             if error.name is not None and f"{self.module}.".startswith(f"{error.name}."):
                 raise FedscopeError(
@@ -113,7 +118,8 @@ class Call:
         except SystemExit as error:
             raise FedscopeError(f"{place}: importing {self.module} {_ends(error)}") from error
         except Exception as error:
-            raise FedscopeError(f"{place}: {self.module} cannot be imported: {said(error)}") from error
+            why = remedy() if is_torchvisions(error) else ""
+            raise FedscopeError(f"{place}: {self.module} cannot be imported: {said(error)}{why}") from error
 
     def _named(self, module: ModuleType) -> Any:
         if not hasattr(module, self.name):

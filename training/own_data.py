@@ -29,6 +29,7 @@ from .sample_arrays import (
     as_tokens,
     channel_axis,
     check_split,
+    counts_labels,
     digest,
     is_tokens,
     output_count,
@@ -130,6 +131,7 @@ def as_they_are(
         deviations=(),
         task=task,
         groups=groups or {},
+        classes_seen=counts_labels(task, tuple(y.values()), arrays.get("classes")),
     )
 
 
@@ -157,8 +159,8 @@ def refuse_unscaled(place: str, x: np.ndarray, instead: str = "") -> None:
     """
     if x.dtype.kind in "iu" and not _pixels(x):
         raise FedscopeError(
-            f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels"
-            f"{instead and ','}{instead}"
+            f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels "
+            f"(token ids need a task with tokens = True, as sequences){instead and ','}{instead}"
         )
 
 

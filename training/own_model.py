@@ -43,35 +43,38 @@ class Factory(Architecture):
 
         Raises:
             FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it, no
-                ``nn.Module``, one whose parameters have no shape yet.
+                ``nn.Module``, one whose parameters have no shape yet, or are no real numbers.
         """
-        import torch
         from torch import nn
+
+        from ..landscape.evaluation.compatibility import refuse_unreadable
 
         call = Call.parse("--model", self.path)
         made = call()
         place = f"--model {self.path}: {call.spoken}"
         if not isinstance(made, nn.Module):
             raise FedscopeError(f"{place} returned {kind(made)}, not a torch.nn.Module; return the model itself")
-        _refuse_shapeless(made, place)
-        halves = {value.dtype for value in made.parameters()} & {torch.float16, torch.bfloat16}
-        if halves:
-            names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))
-            warnings.warn(
-                f"{place} returned a model in {names}, which is taken in float32 (--precision bf16 measures in less)",
-                FedscopeWarning,
-                stacklevel=2,
-            )
-        return made.float() if halves else made
+        refuse_unreadable(made, f"{place} returned a module whose ")
+        return in_float32(made, f"{place} returned a model")
 
 
-def _refuse_shapeless(module: nn.Module, where: str) -> None:
-    """Refuse a lazy module, which gets its shapes from the first input it sees."""
-    from torch.nn.parameter import is_lazy
+def in_float32(module: nn.Module, what: str) -> nn.Module:
+    """A module with parameters in half precision in float32 instead, which a :class:`FedscopeWarning` says.
 
-    for name, values in (*module.named_parameters(), *module.named_buffers()):
-        if is_lazy(values):
-            raise FedscopeError(
-                f"{where} returned a module whose {name} has no shape yet; name its sizes (nn.Linear for "
-                "nn.LazyLinear), or call it once on a sample before returning it"
-            )
+    Args:
+        what: begins the sentence.
+    """
+    import torch
+
+    from ..landscape.evaluation.copies import copied
+
+    halves = {value.dtype for value in module.parameters()} & {torch.float16, torch.bfloat16}
+    if not halves:
+        return module
+    names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))
+    warnings.warn(
+        f"{what} in {names}, which is taken in float32 (--precision bf16 measures in less)",
+        FedscopeWarning,
+        stacklevel=2,
+    )
+    return copied(module).float()

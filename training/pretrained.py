@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded, real_path
 from ..checkpoints.errors import listed
-from ..checkpoints.model_files import read_arrays
+from ..checkpoints.model_files import SUFFIXES, file_and_key, model_path, read_arrays
+from ..checkpoints.models.expected import STATISTICS, ExpectedModel
+from ..checkpoints.models.folders import parts_of
 from ..checkpoints.run_info import sha256_of
 from ..checkpoints.state_dicts import hint
+from ..landscape.evaluation.copies import copied
 from .building import Facts, initial_model
 from .config import Config
-
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ def with_whole_path(config: Config) -> Config:
     architecture = config.model.architecture
     if architecture.weights is None:
         return config
-    whole = replace(architecture, weights=str(real_path(expanded(architecture.weights))))
+    file, key = file_and_key(architecture.weights)
+    path = real_path(expanded(file))
+    whole = replace(architecture, weights=f"{path}:{key}" if key else str(path))
     return replace(config, model=replace(config.model, architecture=whole))
 
 
@@ -60,22 +64,34 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     given = config.model.architecture.weights
     if given is None:
         return FirstModel(initial_model(module))
-    path, place = real_path(expanded(given)), f"model.weights = {given!r}"
+    file, key = file_and_key(given)
+    path, place = real_path(expanded(file)), f"model.weights = {given!r}"
     if "@" in given and not path.exists():
         raise FedscopeError(f"{place} is not a file; write a run's model to one: fedscope export RUN@ROUND start.pt")
-    arrays, notes = read_arrays(path, facts.layout)
+    expected = ExpectedModel.of(module)
+    arrays, notes = read_arrays(f"{path}:{key}" if key else path, expected)
     fresh = _other_head(arrays, facts)
     if fresh:
         notes.append(_about_head(arrays, facts))
     body = {name: array for name, array in arrays.items() if name not in fresh}
-    loaded = deepcopy(module)
+    loaded = copied(module)
     for name, array in body.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FedscopeError(f"{place}: {name} is not finite; give another file")
     _load(f"{place} does not fit {config.model.name} as it is set here", loaded, body, facts, fresh)
     if notes:
         warnings.warn(f"{path}: {', '.join(notes)}", FedscopeWarning, stacklevel=2)
-    return FirstModel(initial_model(loaded), {"path": str(path), "sha256": sha256_of(path), "fresh": list(fresh)})
+    source = {"path": str(path), "sha256": _sum_of(path), "fresh": list(fresh)}
+    return FirstModel(initial_model(loaded), source | ({"key": key} if key else {}))
+
+
+def _sum_of(path: Path) -> str:
+    """The SHA-256 of a model's file; of a folder's or an index's parts that of their sums."""
+    place = model_path(path)
+    parts = parts_of(place, SUFFIXES)
+    if parts is None:
+        return sha256_of(place)
+    return hashlib.sha256("".join(map(sha256_of, sorted(parts))).encode()).hexdigest()
 
 
 def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:
@@ -132,7 +148,7 @@ def _load(place: str, module: nn.Module, arrays: Mapping[str, np.ndarray], facts
         return
     clauses = [f"{listed(missing, 4)} missing"] if missing else []
     clauses += [f"{listed(unknown, 4)} unexpected"] if unknown else []
-    clause = hint(arrays, facts.layout)
-    if not missing and all(name.rpartition(".")[2] in _STATISTICS for name in unknown):
+    clause = hint(place, arrays, ExpectedModel(facts.layout))
+    if not missing and all(name.rpartition(".")[2] in STATISTICS for name in unknown):
         clause = "; BatchNorm's statistics have no place in a model without BatchNorm: give a file of one without"
     raise FedscopeError(f"{place}: {', '.join(clauses)}{clause}")

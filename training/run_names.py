@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import Run
+from ..checkpoints import Run, real_path
 from ..checkpoints.run_info import sha256_of
 from .registry import METHOD_SECTIONS, names
 
@@ -151,7 +151,7 @@ def is_copy(one: Run, other: Run) -> bool:
 
     Of the last common one, because a copy may have gone on since. Nothing is concluded from what is missing.
     """
-    if one.path.resolve() == other.path.resolve():
+    if real_path(one.path) == real_path(other.path):
         return True
     common = sorted(set(one.rounds) & set(other.rounds))
     if not common:

@@ -14,6 +14,8 @@ from ..landscape.evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
 MOST_CLASSES = 65_536
+#: the greatest and the smallest positive number that float32 has with all its digits
+GREATEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 
 
 def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:
@@ -59,16 +61,27 @@ def output_count(
     targets: Sequence[np.ndarray],
     declared: np.ndarray | int | None,
 ) -> int:
-    """How many outputs a model needs, a sample or a position: the classes, of tokens those of the inputs too, or the
-    numbers in a target.
+    """How many outputs a model needs, a sample or a position: the classes, or the numbers in a target.
+
+    Tokens of the inputs count too where those of the targets are of the same kind, as a language model's; the classes
+    of a classification are others.
 
     Raises:
         FedscopeError: as :func:`class_count`.
     """
-    if not task.has_classes and targets[0].dtype.kind == "f":
+    if _are_numbers(task, targets):
         return prod(targets[0].shape[1:])
-    tokens = [x for x in inputs if declared is None and is_tokens(x, task)]
+    tokens = [x for x in inputs if declared is None and not task.has_classes and is_tokens(x, task)]
     return class_count(name, [part for part in (*targets, *tokens) if part.size], declared)
+
+
+def counts_labels(task: Task, targets: Sequence[np.ndarray], declared: np.ndarray | int | None) -> bool:
+    """Whether :func:`output_count` counts but the labels that there are, so that a model may have more outputs."""
+    return declared is None and not _are_numbers(task, targets)
+
+
+def _are_numbers(task: Task, targets: Sequence[np.ndarray]) -> bool:
+    return not task.has_classes and targets[0].dtype.kind == "f"
 
 
 def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | int | None) -> int:
@@ -77,7 +90,7 @@ def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | 
     Raises:
         FedscopeError: a declared number that is none, or that is too small for the labels.
     """
-    needed = max(int(y.max()) for y in labels) + 1
+    needed = max(0, *(int(y.max()) + 1 for y in labels))  # -100 is no class
     if declared is None:
         return needed
     given = np.asarray(declared)
@@ -86,7 +99,8 @@ def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | 
     if not needed <= int(given.item()) <= max(MOST_CLASSES, needed):
         raise FedscopeError(
             f"{name}: classes is {given.item()}, but the labels go up to {needed - 1}; give {needed} or more, up to "
-            f"{MOST_CLASSES:,}"
+            f"{MOST_CLASSES:,}; if {needed - 1} marks what does not count, write -100 there (of --task sequences), or "
+            "leave such samples out"
         )
     return int(given.item())
 
@@ -132,14 +146,25 @@ def as_float32(place: str, x: np.ndarray) -> np.ndarray:
     """Numbers as float32, in C order.
 
     Raises:
-        FedscopeError: other types; values that are not finite.
+        FedscopeError: other types; values that are not finite, or not in float32; none that float32 knows well.
     """
     if x.dtype.kind not in "iuf":
         raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         in_float: np.ndarray = x.astype(np.float32, order="C")
     if x.dtype.kind == "f" and not np.isfinite(in_float).all():
-        raise FedscopeError(f"{place} contains {int((~np.isfinite(in_float)).sum())} values that are not finite")
+        broken = int((~np.isfinite(x)).sum())
+        if broken:
+            raise FedscopeError(f"{place} contains {broken} values that are not finite")
+        raise FedscopeError(
+            f"{place} contains {int((~np.isfinite(in_float)).sum())} values beyond {GREATEST:.2g}, the greatest number "
+            f"of float32 (as {float(np.abs(x).max()):.3g}); give smaller ones"
+        )
+    if x.dtype.kind == "f" and 0 < (most := float(np.abs(x).max(initial=0))) < SMALLEST:
+        raise FedscopeError(
+            f"{place} has no value beyond {most:.3g}, and float32 loses digits below {SMALLEST:.2g}; give numbers of a "
+            "greater scale (x / x.std())"
+        )
     return in_float
 
 
@@ -158,7 +183,9 @@ def _labels(place: str, y: np.ndarray) -> np.ndarray:
     if y.dtype.kind == "f" and not (whole := np.isfinite(y) & (y == np.floor(y))).all():
         raise FedscopeError(f"{place} contains {y[~whole][0]:g}; labels are whole numbers from 0")
     if len(y) and y.min() < 0:
-        raise FedscopeError(f"{place} contains the label {y.min():g}; labels count from 0")
+        raise FedscopeError(
+            f"{place} contains the label {y.min():g}; labels count from 0; leave out samples that do not count"
+        )
     if len(y) and y.max() >= max(MOST_CLASSES, len(y)):
         raise FedscopeError(
             f"{place} contains the label {y.max():.15g}, and a model would need as many outputs; number the classes "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 import numpy as np
 import torch
 
-from ..checkpoints import FedscopeError
+from ..checkpoints import FedscopeError, FedscopeWarning
 from ..checkpoints.errors import listed
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.pixels import Pixels
@@ -16,6 +17,8 @@ from ..landscape.evaluation.tasks import Task
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 from .own_data import as_they_are, refuse_unscaled
 from .sample_arrays import (
+    GREATEST,
+    SMALLEST,
     blocks,
     channel_axis,
     channels_at_end,
@@ -27,6 +30,9 @@ from .sample_arrays import (
     refuse_other_targets,
     scaled,
 )
+
+#: standard deviations of the training split beyond which a test sample is said to be far
+FAR = 1e4
 
 _Standardised = tuple[np.ndarray | Pixels, np.ndarray | Pixels, tuple[float, ...], tuple[float, ...]]
 
@@ -59,7 +65,8 @@ def standardised(
 
     Raises:
         FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
-            65,535 and the number of samples, NaN; with ``scale=False`` whole numbers that are no pixels.
+            65,535 and the number of samples, NaN; with ``scale=False`` whole numbers that are no pixels; splits of such
+            different scales that float32 does not hold them.
     """
     missing = [key for key in ARRAYS if key not in arrays]
     if missing:
@@ -117,9 +124,17 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     """Both splits standardised, with the means and deviations of the first."""
     x_train, x_test = _in_float(name, stored)
     means, deviations = _moments(lambda: blocks(x_train), stored[0])
-    for x in (x_train, x_test):
-        x -= means.astype(np.float32)
-        x /= deviations.astype(np.float32)
+    if (least := float(deviations.min())) < SMALLEST:
+        what = "channel" if stored[0].ndim > 2 else "feature"
+        raise FedscopeError(
+            f"{name}: x_train has a {what} that varies by {least:.3g} alone, where float32 loses digits, so it cannot "
+            "be standardised; give numbers of a greater scale (x / x.std()), or leave it out"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        for split, x in zip(SPLITS, (x_train, x_test), strict=True):
+            x -= means.astype(np.float32)
+            x /= deviations.astype(np.float32)
+            _refuse_far(name, split, x)
     return x_train, x_test, tuple(means.ravel().tolist()), tuple(deviations.ravel().tolist())
 
 
@@ -129,6 +144,20 @@ def _in_float(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.n
     )
     refuse_other_shapes(name, x_train, x_test)
     return x_train, x_test
+
+
+def _refuse_far(name: str, split: str, x: np.ndarray) -> None:
+    """Refuse standardised samples that are of another scale than those that they were standardised by, or warn of it.
+
+    Raises:
+        FedscopeError: values that are not finite any more, or whose squares are not.
+    """
+    most = max((float(np.abs(block).max()) for block in blocks(x)), default=0.0)
+    said = f"{name}: x_{split} lies up to {most:.3g} standard deviations of x_train from its mean"
+    if not most < GREATEST**0.5:  # NaN too
+        raise FedscopeError(f"{said}; give both splits in one scale")
+    if most > FAR:
+        warnings.warn(f"{said}; are both splits of one scale?", FedscopeWarning, stacklevel=2)
 
 
 def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _Standardised:

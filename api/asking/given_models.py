@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import (
-    FedscopeError,
-    Layout,
-    Model,
-    Run,
-    Weights,
-    load_model,
-    parse_address,
-    read_file,
-)
+from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
+from ..checkpoints.addresses import distinct_labels
+from ..checkpoints.model_files import file_and_key, flattened, is_file_name, model_path
+from ..checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
+from ..checkpoints.models.expected import ExpectedModel
+from ..checkpoints.models.fitting import fit_names, refuse_untied
+from ..checkpoints.models.wrappers import unwrapped
+from ..checkpoints.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from .given_runs import identity, open_run, parse_rounds, recorded_pair
 from .given_samples import (
+    NO_SHAPES,
     asked_task,
     behaviour,
     describe_samples,
@@ -29,6 +29,7 @@ from .given_samples import (
     model_named,
     name_of,
     refuse_nameless,
+    shapes_of,
     task_settings,
 )
 from .measured_on import Source
@@ -62,23 +63,28 @@ class Posed:
     runs: tuple[Run, ...]
 
 
-def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False) -> Posed:
+def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True) -> Posed:
     """Load the models, and find the architecture and the data in their run, or in --model and --data.
 
     Args:
+        together: whether the models' own numbers are averaged or compared, which of adapters is another thing than it
+            seems; what they answer may be compared all the same.
         any_split: whether nobody asked for the split: of data that have test samples alone it is then these.
 
     Raises:
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
+    from ..landscape.evaluation.compatibility import refuse_numberless, refuse_unreadable
     from ..landscape.evaluation.measured_once import digest
+    from ..landscape.evaluation.recorded_names import named_as_recorded
     from ..training import module_of
+    from .own_outputs import refuse_other_functions
 
-    addresses = [model for model in models if isinstance(model, str | Path)]
-    for address in map(str, addresses):
-        if parse_address(address).round is None and not Path(address).is_file():
-            read_file(address)  # says what there is instead
+    for address in (str(model) for model in models if isinstance(model, str | Path)):
+        parsed = parse_address(address)
+        if parsed.round is None:
+            model_path(Path(parsed.path))  # says what there is instead
     runs = runs_of(models)
     first = _name(models, 0)
     architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
@@ -103,13 +109,33 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
                 )
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset)
+    shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
+    if runs:
+        module = named_as_recorded(module, runs[0].layout)
     said = compared(runs, asked, dataset, lambda _: module)
-    layout = Layout.of(module)
-    loaded = tuple(_loaded(models, i, layout, str(name_of(source.model) or first)) for i in range(len(models)))
+    for i, model in enumerate(models):
+        whose = f"the tensors of {_name(models, i)} cannot be read: "
+        if _is_module(model):
+            refuse_unreadable(model, whose)
+        elif isinstance(model, Mapping):
+            refuse_numberless(model.items(), whose)
+    expected = ExpectedModel.of(module)
+    _refuse_other_scales(models)
+    loaded = tuple(_loaded(models, i, expected, str(name_of(source.model) or first)) for i in range(len(models)))
+    adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
+    if adapters:
+        scales = [(model.address, scale_in(model.weights.arrays())) for model in loaded]
+        for name, scale in scales[1:]:
+            refuse_other_scale(scales[0][0], scales[0][1], name, scale)
+        warnings.warn(adapters, FedscopeWarning, stacklevel=3)
+    loaded = _told_apart(loaded)
     samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
+    if source.model is None:
+        refuse_other_functions(module, samples, loaded, models, first)
     read = {model.address: model.note for model in loaded if model.note}
     read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
+    read |= {"adapters": adapters} if adapters else {}
     own = is_own_model(architecture)
     settings = {
         "addresses": [model.address for model in loaded],
@@ -128,41 +154,129 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     return Posed(module, samples, loaded, settings, dataset, tuple(runs))
 
 
-def _loaded(models: Sequence[ModelLike], i: int, layout: Layout, expected: str) -> Model:
+def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
     """The i-th model, which fits the layout."""
-    model, name = models[i], _name(models, i)
+    model, name, layout = models[i], _name(models, i), expected.layout
     if isinstance(model, str | Path):
-        loaded = load_model(name, layout if parse_address(name).round is None else None)
+        loaded = load_model(name, expected if parse_address(name).round is None else None)
     elif isinstance(model, Model):
         loaded = model
+    elif isinstance(model, Weights):
+        loaded = Model(name, name, model)
     else:
-        weights = model if isinstance(model, Weights) else _weights(model, name, layout, expected)
-        loaded = Model(name, name, weights)
+        loaded = _in_memory(model, name, expected, whose)
     own = loaded.weights.layout.as_in(layout)
     if own is not loaded.weights.layout:
         loaded = replace(loaded, weights=own.flatten(loaded.weights.arrays()))
+    if set(own.names) != set(layout.names):  # of a run, or read before: by the names of a wrapper, perhaps
+        loaded = _renamed(loaded, name, expected)
+        own = loaded.weights.layout
+    refuse_untied(name, loaded.weights.arrays(), expected)
     difference = layout.difference(own)
     if difference:
-        raise FedscopeError(f"{name} does not fit the architecture of {expected}: {difference}")
+        raise FedscopeError(f"{name} does not fit the architecture of {whose}: {difference}")
     return loaded
 
 
-def _weights(model: Any, name: str, layout: Layout, expected: str) -> Weights:
-    from ..checkpoints.state_dicts import as_arrays
-
+def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Model:
+    """A module or a state dict, by the rules of files."""
     if not (_is_module(model) or isinstance(model, Mapping)):
         raise FedscopeError(
             f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
             f"state_dict"
         )
-    tensors = model.state_dict() if _is_module(model) else model
+    tensors = unwrapped(model).state_dict() if _is_module(model) else model
+    if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
+        raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
+    found, place = find_state_dict(name, tensors, expected)
     try:
-        arrays, _ = as_arrays(Path(name), {key: value.detach().cpu() for key, value in tensors.items()})
-        return layout.flatten(arrays)
-    except AttributeError:
-        raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()") from None
+        arrays, stored = as_arrays(name, found)
+        arrays, changes = fit(name, arrays, stored, expected)
+        weights = flattened(name, arrays, expected)
     except FedscopeError as error:
-        raise FedscopeError(f"{name} does not fit the architecture of {expected}: {error}") from None
+        reason = str(error).removeprefix(f"{name}: ")
+        raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None
+    return _noted(Model(name, name, weights), [*([place] if place else []), *changes])
+
+
+def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
+    """A model that was read before, by the names of the expected one; as it is where these are not in it."""
+    arrays = model.weights.arrays()
+    found = fit_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
+    if not found.whole:
+        return model
+    named = {want: arrays[given] for want, given in found.names.items()} | found.supplied
+    kinds = {entry.name: entry for entry in model.weights.layout.entries}
+    layout = Layout(
+        tuple(
+            replace(kinds[found.names[entry.name]], name=entry.name, kind=entry.kind)
+            if entry.name in found.names
+            else entry
+            for entry in expected.layout.entries
+        )
+    )
+    return _noted(replace(model, weights=layout.flatten(named)), found.notes)
+
+
+def _noted(model: Model, notes: Sequence[str]) -> Model:
+    """A model with what was changed, which is said."""
+    if not notes:
+        return model
+    note = ", ".join(notes)
+    warnings.warn(f"{model.address}: {note}", FedscopeWarning, stacklevel=2)
+    return replace(model, note=", ".join(filter(None, (model.note, note))))
+
+
+def _told_apart(models: tuple[Model, ...]) -> tuple[Model, ...]:
+    """Models whose labels differ: files of one name are called as their folders."""
+    files = [
+        model.address if model.run is None and is_file_name(file_and_key(model.address)[0]) else "" for model in models
+    ]
+    labels = distinct_labels([model.label for model in models], files)
+    return tuple(replace(model, label=label) for model, label in zip(models, labels, strict=True))
+
+
+def _refuse_other_scales(models: Sequence[ModelLike]) -> None:
+    """Refuse adapters whose products are scaled differently, as far as they say it.
+
+    Raises:
+        FedscopeError: names both ranks or alphas.
+    """
+    known: list[tuple[str, dict[str, Any]]] = []
+    for i, model in enumerate(models):
+        name = _name(models, i)
+        if isinstance(model, str | Path):
+            parsed = parse_address(str(model))
+            scale = scale_beside(Path(parsed.path)) if parsed.round is None else {}
+        else:
+            scale = scale_of_module(model)
+        if scale:
+            known.append((name, scale))
+    for name, scale in known[1:]:
+        refuse_other_scale(known[0][0], known[0][1], name, scale)
+
+
+def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:
+    """The shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
+    if isinstance(model, str | Path):
+        return shapes_in(Path(model)) if parse_address(str(model)).round is None else shapes_of(runs[0].layout)
+    if isinstance(model, Model | Weights):
+        return shapes_of((model.weights if isinstance(model, Model) else model).layout)
+    tensors = model.state_dict() if _is_module(model) else model
+    if not isinstance(tensors, Mapping):
+        return NO_SHAPES
+    return {name: tuple(value.shape) for name, value in tensors.items() if hasattr(value, "shape")}
+
+
+def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
+    """The shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
+    from ..checkpoints.model_files import read_arrays
+
+    try:
+        arrays, _ = read_arrays(path, None)
+    except FedscopeError:
+        return NO_SHAPES
+    return {name: array.shape for name, array in arrays.items()}
 
 
 def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:

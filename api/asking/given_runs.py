@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import FedscopeError, Run, parse_address, real_path, recorded_clients, rounds_with_clients
+from ..checkpoints import (
+    FedscopeError,
+    FedscopeWarning,
+    Run,
+    parse_address,
+    real_path,
+    recorded_clients,
+    rounds_with_clients,
+)
+from ..checkpoints.models.adapters import about_adapters
 from ..checkpoints.runs import tell_of_gaps
 
 if TYPE_CHECKING:
@@ -77,7 +87,16 @@ def asked_of(
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 tell_of_gaps(opened[-1])
     refuse_one_name(opened)
+    warn_of_adapters(opened)
     return opened, asked
+
+
+def warn_of_adapters(runs: Sequence[Run]) -> None:
+    """Say of runs of adapters, once, what the numbers of their factors are not."""
+    for run in runs:
+        if about := about_adapters(run.layout.names):
+            warnings.warn(f"{run.path}: {about}", FedscopeWarning, stacklevel=3)
+            return
 
 
 def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
@@ -93,6 +112,7 @@ def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
             whole = "RUN@ROUND" if parsed.which is None else address.rpartition("/")[0]
             raise FedscopeError(f"{address} names a model, but all clients of a round are asked for; give {whole}")
         opened = Run.open(parsed.path)
+        warn_of_adapters([opened])
         return opened, recorded_clients(opened, opened.round(parsed.round).number, start=False)
     if rounds is None and address:
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"

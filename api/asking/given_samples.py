@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..checkpoints import FedscopeError, Layout
+from ..checkpoints.models.adapters import about_adapters
+from ..checkpoints.models.wrappers import unwrapped
 from .measured_on import Source
 from .named_code import refuse_named_code
 from .recorded_data import data_named as data_named
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
     from ..training import Dataset
 
 
+#: where no model is known that an architecture is built for
+NO_SHAPES: Mapping[str, Sequence[int]] = MappingProxyType({})
+
+
 def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
     """Say what a run of another program does not, and how it is said instead.
 
@@ -31,7 +38,7 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
     """
     for run in runs:
         lacks = []
-        if run.is_foreign and run.config is None and not model_named(run, source):
+        if run.is_foreign and run.config is None and model_named(run, source) is None:
             lacks.append(("architecture", "--model"))
         if run.is_foreign and "name" not in run.info.get("data", {}) and not source.data:
             lacks.append(("data", "--data"))
@@ -81,20 +88,35 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
     return {"task_behaviour": values}
 
 
-def given_module(model: Any, dataset: Dataset) -> nn.Module:
-    """An architecture by its name, or a module as it is.
+def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int]] = NO_SHAPES) -> nn.Module:
+    """An architecture by its name, or a module as it is, without what only wraps it (``DataParallel``, ...).
+
+    Args:
+        shapes: of the tensors of a model that it is built for, whose head says how many outputs it has where the data
+            have only some of the classes.
 
     Raises:
         FedscopeError: no such architecture; data that it does not take.
     """
+    from ..landscape.evaluation.compatibility import refuse_shapeless
     from ..training import build_module, model_settings
+    from ..training.building import outputs_of
+    from ..training.own_model import in_float32
 
     if not isinstance(model, str):
-        return cast("nn.Module", model)
+        model = unwrapped(model)
+        refuse_shapeless(model)
+        return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
     architecture = model_settings(model)
-    module = build_module(architecture, dataset.shape, dataset.classes)
-    architecture.refuse_samples(dataset)
-    return module
+    outputs = outputs_of(architecture, dataset, shapes)
+    module = build_module(architecture, dataset.shape, outputs)
+    architecture.refuse_samples(replace(dataset, classes=outputs))
+    return cast("nn.Module", unwrapped(module))
+
+
+def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
+    """The shapes of a model's tensors, by name."""
+    return {entry.name: entry.shape for entry in layout.entries}
 
 
 def name_of(given: Any) -> str | None:
@@ -129,13 +151,14 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
     Raises:
         FedscopeError: the run's models do not fit it; the run names none.
     """
+    from ..landscape.evaluation.recorded_names import named_as_recorded
     from ..training import module_of
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
-    module = given_module(model, dataset)
+    module = named_as_recorded(given_module(model, dataset, shapes_of(run.layout)), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:
@@ -161,7 +184,8 @@ def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
-    said |= {"models_read": read} if (read := "; ".join(filter(None, map(halves_read, runs)))) else {}
+    clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
+    said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     task = asked_task(runs, source)
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
 

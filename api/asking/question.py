@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..checkpoints import FedscopeError, Run, nearest, versions
+from ..checkpoints.addresses import distinct_labels, file_label
+from ..checkpoints.model_files import file_and_key, is_file_name, is_model_folder
 from ..checkpoints.results import Result
 from .loop_over_rounds import Work
 from .measured_on import Measured
@@ -202,11 +204,15 @@ def question(prepare: Callable[P, Question[A]]) -> Asks[P, A]:
 def slug(text: str) -> str:
     """``runs/ima@40/client-3`` as a part of a file name.
 
-    >>> slug("runs/ima@40/client-3"), slug("runs/fma@last"), slug("models/best.pt")
-    ('ima@40-client-3', 'fma@last', 'best')
+    >>> slug("runs/ima@40/client-3"), slug("runs/fma@last"), slug("models/best.pt"), slug("ckpt.pt:teacher")
+    ('ima@40-client-3', 'fma@last', 'best', 'ckpt-teacher')
     """
     path, at, rest = text.rpartition("@")
-    name = Path(path).name + at + rest.replace("/", "-") if at else Path(text).stem
+    name = Path(path).name + at + rest.replace("/", "-") if at else file_label(text)
+    return _cleared(name)
+
+
+def _cleared(name: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
@@ -217,7 +223,8 @@ def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
     ('line-fma@last-ima@last', 'figures')
     """
     path, at, _ = models[0].rpartition("@")
-    what = fitting("-".join(slug(model) for model in models))
+    files = [model if is_file_name(file := file_and_key(model)[0]) or is_model_folder(file) else "" for model in models]
+    what = fitting("-".join(map(_cleared, distinct_labels([*map(slug, models)], files))))
     return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
 
 

@@ -16,6 +16,7 @@ from ..asking.loop_over_rounds import ROUNDS, Report, Task, Work
 from ..asking.measured_on import Measured, Source, at_least, chosen
 from ..asking.question import Part, Question, Ready, place_of, question, slug
 from ..checkpoints import FedscopeError, Run, parse_address
+from ..checkpoints.model_files import is_model_folder
 from ..decomposition.cka.model_result import ModelCKA, ModelCKAs
 from ..decomposition.cka.result import ClientCKA, ClientCKAs, LayersCKA, layer_ends
 
@@ -122,6 +123,8 @@ class Asked:
 
 def _is_run(given: str) -> bool:
     """Whether it is meant for a run; what is neither an address nor a file is refused with those that there are."""
+    if is_model_folder(given):
+        return False
     return Path(given).is_dir() or ("@" not in given and not Path(given).suffix)
 
 
@@ -137,7 +140,11 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question
     def posed() -> Posed:
         firsts = [run.round(own[0]) for run, own in zip(runs, numbers, strict=True)]
         named = zip(runs, firsts, strict=True)
-        return pose([f"{run.path}@{first.number}/client-{first.client_ids[0]}" for run, first in named], asked.source)
+        return pose(
+            [f"{run.path}@{first.number}/client-{first.client_ids[0]}" for run, first in named],
+            asked.source,
+            together=False,
+        )
 
     layers = layer_ends(asked.layers)
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
@@ -206,7 +213,7 @@ def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]
         raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")
 
     def prepare() -> Ready[ModelCKA]:
-        posed = pose(models, asked.source)
+        posed = pose(models, asked.source, together=False)
         settings = asked.settings(posed)
 
         def compute(attrs: list[dict[str, Any]], work: Work) -> Sequence[ModelCKA]:

@@ -37,8 +37,9 @@ def import_models(
     of them in memory at most. What is changed or supplied is a :class:`~fedscope.checkpoints.FedscopeWarning`.
 
     Args:
-        files: ``.pt``, ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors`` or Flower's ``.npz``; a folder of them, in
-            natural order; or a pattern, ``ckpt/round-{round}/client-{client}.pt``.
+        files: ``.pt``, ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors`` or Flower's ``.npz``, and ``FILE:KEY`` for one
+            of several models in a file; folders of one model, as ``save_pretrained`` writes them; a folder of models,
+            in natural order; or a pattern, ``ckpt/round-{round}/client-{client}.pt``.
         out: the new run's folder.
         start: the model that the clients began from: a file, of the first round; or a pattern with ``{round}``. A round
             without one begins at the global model of the round before, if the files have that round.
@@ -87,7 +88,7 @@ def import_models(
     notes = record_files(
         found,
         Path(out),
-        architecture=_architecture(model, data),
+        architecture=_architecture(model, data, next(iter(found.rounds[0].clients.values()))),
         samples=samples,
         model=model if isinstance(model, str) else None,
         data=data,
@@ -101,8 +102,11 @@ def import_models(
     return Run.open(out)
 
 
-def _architecture(model: Any, data: str | None) -> Architecture | None:
+def _architecture(model: Any, data: str | None, first: Path) -> Architecture | None:
     """What the models should look like; None where that is not known.
+
+    Args:
+        first: of their files.
 
     Raises:
         FedscopeError: no such architecture; no such data.
@@ -113,6 +117,7 @@ def _architecture(model: Any, data: str | None) -> Architecture | None:
         )
     if model is None:
         return None
+    from ..asking.given_models import shapes_in
     from ..asking.given_samples import given_module
     from ..checkpoints.recorder.file_reader import Architecture
     from ..checkpoints.recorder.given_models import given_model
@@ -122,6 +127,7 @@ def _architecture(model: Any, data: str | None) -> Architecture | None:
         return Architecture(type(model).__name__, given_model(model))
     settings = model_settings(model)
     if data is not None:
-        return Architecture(f"--model {model}", given_model(given_module(model, load_data(data))))
+        module = given_module(model, load_data(data), shapes_in(first))
+        return Architecture(f"--model {model}", given_model(module))
     own = ":" in model  # which needs no shape of samples
     return Architecture(f"--model {model}", given_model(settings.build((), 0))) if own else None

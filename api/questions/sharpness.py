@@ -12,6 +12,7 @@ from ..asking.loop_over_rounds import Work
 from ..asking.measured_on import Measured, Source
 from ..asking.question import Prepared, Question, one, place_of, question
 from ..checkpoints import FedscopeError
+from ..checkpoints.model_files import is_model_folder
 from ..landscape import Sharpness
 
 
@@ -74,7 +75,7 @@ def sharpness(
     def prepare() -> Prepared[Sharpness]:
         from ..landscape.curvature.many_models import frozen_settings
 
-        posed = pose(given, source, any_split="split" not in measured)
+        posed = pose(given, source, any_split="split" not in measured, together=False)
 
         def compute(attrs: dict[str, Any], work: Work) -> Sharpness:
             from .. import landscape
@@ -105,7 +106,10 @@ def _by_round(models: Sequence[ModelLike], rounds: str | None) -> list[ModelLike
     """
     if not models:
         raise FedscopeError("there is no model to measure; give at least one")
-    whole = [isinstance(model, str) and "@" not in Path(model).name and Path(model).is_dir() for model in models]
+    whole = [
+        isinstance(model, str) and "@" not in Path(model).name and Path(model).is_dir() and not is_model_folder(model)
+        for model in models
+    ]
     if rounds is not None and not any(whole):
         raise FedscopeError(
             f"--rounds {rounds} is for whole runs, but {names_of(models)[0]} names a model; give its run instead"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..errors import FedscopeError, listed, spans
 from ..foreign_files import real_path
-from ..model_files import SUFFIXES
+from ..model_files import SUFFIXES, file_and_key, is_model_folder
+from ..models.folders import model_in, model_names
 
 #: what stands for a whole number in a pattern
 PLACEHOLDERS = ("round", "client")
@@ -126,22 +127,40 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
 
 
 def _expanded(text: str) -> list[Path]:
+    file, key = file_and_key(text)
+    return [with_key(path, key) for path in _all_of(file)]
+
+
+def _all_of(text: str) -> list[Path]:
+    """The one model of a folder, all model files of another, the files that signs stand for, or the file itself."""
     path = Path(text)
     if path.is_dir():
-        names = sorted((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), key=natural)
-        found = [path / name for name in names if Path(name).suffix.lower() in SUFFIXES and (path / name).is_file()]
+        one = model_in(path, SUFFIXES)
+        if one is not None:
+            return [one]
+        found = [path / name for name in sorted(model_names(path, SUFFIXES), key=natural)]
         if not found:
+            names = sorted((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), key=natural)
             holds = f"; it holds {listed(names, 6)}" if names else ""
             raise FedscopeError(f"{text} holds no model's file ({', '.join(SUFFIXES)}){holds}; give another folder")
         return found
     if not path.exists() and any(sign in text for sign in "*?["):  # no shell has done it
         pattern = str(path.relative_to(path.anchor))
-        there = (one for one in Path(path.anchor).glob(pattern) if one.is_file() and not one.name.startswith("."))
+        there = (one for one in Path(path.anchor).glob(pattern) if _is_model(one) and not one.name.startswith("."))
         found = sorted(there, key=lambda one: natural(str(one)))
         if not found:
             raise FedscopeError(f"{text} matches no file{_there(path.parts)}")
         return found
     return [path]
+
+
+def with_key(path: Path, key: str) -> Path:
+    """``FILE:KEY``, which names one of several models in a file."""
+    return path.with_name(f"{path.name}:{key}") if key else path
+
+
+def _is_model(path: Path) -> bool:
+    return path.is_file() or is_model_folder(path)
 
 
 # --- patterns ---
@@ -194,11 +213,12 @@ def _placeholders(pattern: str) -> set[str]:
 
 
 def _matches(pattern: str) -> list[tuple[dict[str, int], Path]]:
-    parts = Path(pattern).parts
+    file, key = file_and_key(pattern)
+    parts = Path(file).parts
     found = sorted(_walk(Path(), parts, {}), key=lambda match: natural(str(match[1])))
     if not found:
         raise FedscopeError(f"{pattern} matches no file{_there(parts)}")
-    return found
+    return [(values, with_key(path, key)) for values, path in found]
 
 
 def _walk(folder: Path, parts: Sequence[str], values: dict[str, int]) -> Iterator[tuple[dict[str, int], Path]]:
@@ -221,7 +241,7 @@ def _walk(folder: Path, parts: Sequence[str], values: dict[str, int]) -> Iterato
     for path, known in inside:
         if rest:
             yield from _walk(path, rest, known)
-        elif path.is_file():
+        elif _is_model(path):
             yield known, path
 
 

@@ -10,10 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import FedscopeError, listed
+from ..models.adapters import other_ranks
+from ..models.expected import STATISTICS, ExpectedModel, tied_names
+from ..models.fitting import COUNTERS, fit_names, is_constant
+from ..models.wrappers import BEFORE, cleared_name, unwrapped
+from ..state_dicts import find_state_dict
 from ..weights import BFLOAT16, Entry, Layout
 
-#: the last part of the names under which torch's normalization layers keep what is not trained
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 _FLOATS = ("float16", "float32", "float64")
 
 
@@ -46,6 +49,68 @@ class GivenModel:
             entries.append(Entry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
         return Layout(tuple(entries))
 
+    def expected(self, layout: Layout | None = None) -> ExpectedModel:
+        """What others should look like, if they are to go with this one.
+
+        Args:
+            layout: of these tensors, where it is known.
+        """
+        layout = layout or self.layout()
+        constants = [entry.name for entry in layout.buffers if is_constant(entry) and entry.name in self.arrays]
+        # copied, because what a module holds may change
+        return ExpectedModel(layout, tied_names(self.arrays), {name: self.arrays[name].copy() for name in constants})
+
+    def without_wrappers(self) -> tuple[GivenModel, list[str]]:
+        """The same without what wrappers and profilers have put before its names and beside its tensors, where nothing
+        else says the names, and a clause for each change."""
+        notes = []
+        counters = [name for name in self.arrays if name.rpartition(".")[2] in COUNTERS]
+        if counters and len(counters) < len(self.arrays):
+            which = "is left out, which is no weight" if len(counters) == 1 else "are left out, which are no weights"
+            notes.append(f"{listed(counters, 3)} {which}")
+        names = {name: name for name in self.arrays if not notes or name not in counters}
+        found = BEFORE.match(next(iter(names)))
+        prefix = found[0] if found and all(name.startswith(found[0]) for name in names) else ""
+        names = {name: cleared_name(name.removeprefix(prefix)) for name in names}
+        if len(set(names.values())) < len(names):  # two would be one
+            names = {name: name for name in names}
+        changed = [name for name, other in names.items() if name != other]
+        if changed and all(names[name] == name.removeprefix(prefix) for name in names):
+            notes.append(f'the prefix "{prefix}" is taken off its names')
+        elif changed:
+            notes.append(f"its names are read without their wrappers ({changed[0]} is {names[changed[0]]})")
+        return self._named(names) if notes else self, notes
+
+    def _named(self, names: Mapping[str, str]) -> GivenModel:
+        """Some of the tensors, by other names."""
+        parameters = self.parameters
+        if parameters is not None:
+            parameters = frozenset(names[name] for name in parameters if name in names)
+        return GivenModel(
+            {other: self.arrays[name] for name, other in names.items()},
+            {other: self.dtypes[name] for name, other in names.items()},
+            parameters,
+        )
+
+    def fitted(self, place: object, expected: ExpectedModel) -> tuple[GivenModel, list[str]]:
+        """The same by the expected names, and a clause for each thing that was changed; the model itself, where its
+        names do not go with them.
+
+        Raises:
+            FedscopeError: as :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+        """
+        found = fit_names(place, self.arrays, self.dtypes, expected)
+        if not found.whole or found.is_same:
+            return self, []
+        own = {entry.name: entry for entry in expected.layout.entries}
+        arrays = {name: self.arrays[given] for name, given in found.names.items()}
+        dtypes = {name: self.dtypes[given] for name, given in found.names.items()}
+        dtypes |= {name: own[name].stored or own[name].dtype for name in found.supplied}
+        parameters = self.parameters
+        if parameters is not None:
+            parameters = frozenset(name for name, given in found.names.items() if given in parameters)
+        return GivenModel(arrays | found.supplied, dtypes, parameters), found.notes
+
     def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
         if self.parameters is not None:
             return "parameter" if name in self.parameters else "buffer"
@@ -57,8 +122,9 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     """A model as it was given; nothing is copied that need not be.
 
     Args:
-        value: a torch module, a mapping of names to tensors or arrays, a sequence of arrays in the order of ``names``,
-            or what was read before.
+        value: a torch module, one in a wrapper (``DataParallel``, ...) too; a mapping of names to tensors or arrays, or
+            a checkpoint with one such mapping in it; a sequence of arrays in the order of ``names``; or what was read
+            before.
 
     Raises:
         FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
@@ -70,10 +136,13 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
         return value
     parameters = None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
+        value = unwrapped(value)
         parameters = frozenset(name for name, _ in value.named_parameters(remove_duplicate=False))
         value = value.state_dict()
     if not isinstance(value, Mapping):
         value = _named(value, names)
+    if any(isinstance(entry, Mapping) for entry in value.values()):  # a whole checkpoint
+        value, _ = find_state_dict("the model", value, None)
     if not value:
         raise FedscopeError("a model without tensors was given; give its module or its state_dict()")
     arrays, dtypes = {}, {}
@@ -131,6 +200,12 @@ def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
 def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
     """A tensor as an array on the CPU, and its dtype."""
     if callable(getattr(value, "detach", None)):  # a tensor of torch
+        if type(value).__name__.startswith("Uninitialized"):
+            raise FedscopeError(
+                f"{name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the module once first"
+            )
+        if getattr(value, "is_meta", False):
+            raise FedscopeError(f"{name} is on the meta device, which keeps no numbers; make the module on the CPU")
         value = value.detach()
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype == BFLOAT16:
@@ -165,7 +240,10 @@ def difference(model: GivenModel, layout: Layout) -> str:
         return " and ".join(clauses)
     for name, entry in known.items():
         if model.arrays[name].shape != entry.shape:
-            return f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}"
+            ranks = other_ranks(model.arrays, layout)
+            return (
+                f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}{ranks}"
+            )
         if model.dtypes[name] != (entry.stored or entry.dtype):
             return f"has {name} in {model.dtypes[name]}, the run's models in {entry.stored or entry.dtype}"
     return ""

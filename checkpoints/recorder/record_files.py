@@ -133,6 +133,7 @@ def record_files(
         *reader.sentences(),
         *_about_starts(files),
         *_about_means(made, len(files.rounds), weighted=samples is not None),
+        *([reader.adapters] if reader.adapters else []),
     ]
 
 
@@ -164,9 +165,9 @@ def _refuse_another_import(
             differs = differs or what
     for number, n in zip(torn.rounds, counts, strict=False):
         round_ = torn.round(number)
-        counted = None if n is None else [n[k] for k in sorted(n)]
+        given = None if n is None else [n[k] for k in sorted(n)]
         recorded = round_.client_samples.tolist() if round_.has("client_samples") else None
-        if counted != recorded:
+        if given != recorded:
             differs = differs or "--samples"
     if differs:
         raise FedscopeError(
@@ -211,6 +212,7 @@ class _FileRecorder(Recorder):
         super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
         self._about |= about
+        self._said.add("adapters")  # the reader of the files has it among its notes
 
     def _line(self) -> str:
         return ""  # the command says what can be asked next

@@ -7,7 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,8 @@ import numpy as np
 from ..background import Background
 from ..durable import WriterLock
 from ..errors import DiskFullError, FedscopeError, FedscopeWarning, listed
+from ..models.adapters import about_adapters, refuse_other_scale, scale_of_module
+from ..models.expected import ExpectedModel
 from ..partition import Partition
 from ..run_folders import fill_run, lock_for_new_run
 from ..run_identity import drawn_identity
@@ -124,6 +126,8 @@ class Recorder:
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
         self._layout: Layout | None = None
+        self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
+        self._scale: tuple[str, dict[str, Any]] | None = None
         self._check: ServerCheck | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
@@ -159,7 +163,8 @@ class Recorder:
     ) -> ServerStep | None:
         """Record the next round.
 
-        A model is a module, its ``state_dict()``, arrays by name, or arrays in the order of ``model=``.
+        A model is a module, its ``state_dict()``, arrays by name, or arrays in the order of ``model=``. Modules in
+        wrappers (``DataParallel``, ``torch.compile``, ...) and their names go with plain ones.
 
         Args:
             clients: the models after local training, by the client's number; or a list of them, numbered from 0.
@@ -310,10 +315,23 @@ class Recorder:
             read[int(k)] = self._read(place, f"client {int(k)}", model, names)
         sent = None if start is None else self._read(place, "start", start, names)
         end = None if global_ is None else self._read(place, "global_", global_, names)
+        self._refuse_other_scales(place, {"start": start, "global_": global_, **_named(by_id)})
+        if self._expected is None:
+            first = self._module or _first_of(sent, end, read)
+            if self._module is None and self._layout is None:
+                first, notes = first.without_wrappers()
+                for note in notes:
+                    self._tell(note, f"{place}: {note}")
+            self._expected = first.expected(self._layout)
+        read = {k: self._fitted(place, f"client {k}", model) for k, model in read.items()}
+        sent = None if sent is None else self._fitted(place, "start", sent)
+        end = None if end is None else self._fitted(place, "global_", end)
         layout = self._layout
         if layout is None:
             first = sent or end or next(iter(read.values()))
             layout = first.layout(None if self._module is None else self._module.layout())
+        if adapters := about_adapters(layout.names):
+            self._tell("adapters", f"{place}: {adapters}")
         for what, given in [("start", sent), ("global_", end), *((f"client {k}", one) for k, one in read.items())]:
             if given is not None and (clause := difference(given, layout)):
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
@@ -326,6 +344,25 @@ class Recorder:
             return given_model(model, names)
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
+
+    def _fitted(self, place: str, what: str, model: GivenModel) -> GivenModel:
+        """A model by the names of the others; says once what was changed for that."""
+        expected = self._expected
+        assert expected is not None, "the first model has said it"
+        # of two tensors that were one in the first model, and nobody says that they are one
+        if self._module is None and all(name in model.arrays for name in expected.tied):
+            expected = replace(expected, tied={})
+        fitted, notes = model.fitted(f"{place}: {what}", expected)
+        for note in notes:
+            self._tell(note, f"{place}: {what}: {note}")
+        return fitted
+
+    def _refuse_other_scales(self, place: str, given: Mapping[str, Any]) -> None:
+        """Refuse adapters whose products are scaled differently, as far as their modules say it."""
+        for what, model in given.items():
+            if scale := scale_of_module(model):
+                self._scale = self._scale or (f"{place}: {what}", scale)
+                refuse_other_scale(*self._scale, f"{place}: {what}", scale)
 
     def _go_on(self, run: Run) -> None:
         """Take over where a run stands.
@@ -390,6 +427,17 @@ class Recorder:
             raise
         self._lock = None  # the writer's now
         self._layout = self._writer.run.layout
+
+
+def _named(clients: Mapping[Any, Any]) -> dict[str, Any]:
+    return {f"client {k}": model for k, model in clients.items()}
+
+
+def _first_of(sent: GivenModel | None, end: GivenModel | None, read: Mapping[int, GivenModel]) -> GivenModel:
+    """What says how the others should look, where no architecture does: of a module without a wrapper's names if any
+    is one."""
+    there = [model for model in (sent, end, *read.values()) if model is not None]
+    return next((model for model in there if model.parameters is not None), there[0])
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,9 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 def command(files: tuple[str, ...], output: Output, split: str | None, **given: Any) -> None:
     """Make a run from models that another program has trained, or draw a surface that it has computed.
 
-    MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz) become the clients of a new run with one round. The
-    clients are numbered from 0, and --out is the run's folder. In a quoted PATTERN, {round} and {client} stand for
+    MODELS (.pt, .pth, .ckpt, .bin, .safetensors, Flower's .npz; FILE:KEY for one of several in a file; a folder with
+    one model) become the clients of a new run with one round. The clients are numbered from 0, and --out is the run's
+    folder. In a quoted PATTERN, {round} and {client} stand for
     numbers, and the run has several rounds. All commands that need only models (subsets, line, plane, cka, updates,
     ...) work on such a run.
 
@@ -104,12 +105,12 @@ def _refuse(names: Sequence[str], why: str) -> None:
 
 def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> bool:
     """Whether a run is to be made; a single model is one where --out or an option of models says so."""
-    from ...checkpoints.model_files import SUFFIXES
+    from ...checkpoints.model_files import file_and_key, is_file_name
     from ...checkpoints.recorder.checkpoint_files import is_pattern
 
     several = len(files) > 1 or is_pattern(files[0]) or Path(files[0]).is_dir() or any(s in files[0] for s in "*?[")
     asked = any(value is not None for value in models.values())
-    return several or asked or (output.out is not None and Path(files[0]).suffix.lower() in SUFFIXES)
+    return several or asked or (output.out is not None and is_file_name(file_and_key(files[0])[0]))
 
 
 def _surface(file: str, split: str | None, output: Output, drawing: dict[str, Any]) -> None:

@@ -21,7 +21,26 @@ def members_of(partition: Partition, client_ids: npt.NDArray[np.int64], samples:
     [K, n], None where nothing splits these."""
     if samples.split == "train":
         return membership_train(partition, client_ids, samples.indices)
-    return membership_labels(partition.label_counts, client_ids, samples.y.numpy())
+    if not samples.task.has_classes:
+        return None
+    y = samples.y.numpy()
+    return membership_labels(of_classes(partition.label_counts, int(y.max()) + 1), client_ids, y)
+
+
+def of_classes(label_counts: npt.NDArray[np.int64], classes: int) -> npt.NDArray[np.int64]:
+    """Counts [N, C] with a column for each of at least so many classes: those of the last ones are 0.
+
+    Who counts the training labels may know of fewer classes than the test data have, or a model's outputs; columns
+    beyond them stay where they count something.
+
+    >>> of_classes(np.array([[3, 1]]), 4).tolist(), of_classes(np.array([[3, 1, 0]]), 2).tolist()
+    ([[3, 1, 0, 0]], [[3, 1]])
+    """
+    counts = np.asarray(label_counts)
+    beyond = counts[:, classes:]
+    if beyond.size and not beyond.any():
+        return counts[:, :classes]
+    return np.pad(counts, ((0, 0), (0, max(0, classes - counts.shape[1]))))
 
 
 def held_by(partition: Partition, client_ids: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
+from ...landscape.evaluation.compatibility import with_outputs
 from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.known_tasks import Sequences
 from ...landscape.evaluation.samples import Samples
@@ -105,6 +106,7 @@ def decompose_loss(
         )
     if not isinstance(samples.task, Sequences):  # whose positions have classes
         require_classes(samples, f"the decomposition of the {loss} loss")
+    samples = with_outputs(module, samples)
     kind, deployed = KINDS[loss], "global" if cohort.trained is None else "averaged"
 
     def sums(part: Chunk, p: Tensor) -> LossSums:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
+from ...landscape.evaluation.compatibility import with_outputs
 from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.known_tasks import Regression, is_own
 from ...landscape.evaluation.samples import Samples
@@ -102,6 +103,8 @@ def decompose_round(
             f"task {samples.task.name}, of which fedscope knows the loss alone; give --task "
             + ("classification" if samples.task.has_classes else "regression")
         )
+
+    samples = with_outputs(module, samples)
 
     def known(logits: Tensor) -> Tensor:
         # Statistics are taken where the outputs are; the models ran in single precision, the sums are in double.

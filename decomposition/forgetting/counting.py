@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
+from ...landscape.evaluation.compatibility import with_outputs
 from ...landscape.evaluation.compute import CPU, Compute
 from ...landscape.evaluation.samples import Samples
 from ...landscape.evaluation.tasks import require_classes
 from ..cohort.divergence import diverged_rows
-from ..cohort.membership import Members, members_of
+from ..cohort.membership import Members, members_of, of_classes
 from ..factors.model_outputs import model_outputs
 from .result import ACCURACIES, Answers, Counts
 
@@ -76,6 +77,7 @@ def count_answers(
     ([[1, 1]], [[1, 0]], [[0, 1]])
     """
     require_classes(samples, "forgetting")
+    samples = with_outputs(module, samples)
     n, count, classes = len(samples), len(client_ids), samples.classes
     shapes = {"clients": (len(clients),), "labels": np.shape(labels)}
     wanted = {"clients": (count,), "labels": (count, classes)}
@@ -110,7 +112,7 @@ def round_answers(
 ) -> Answers:
     """The right answers of a recorded round; a client's own samples are those that it trained on, of test data those of
     its classes. ``settings`` are those of :func:`count_answers`."""
-    ids = round_.client_ids
+    ids, samples = round_.client_ids, with_outputs(module, samples)
     return count_answers(
         module,
         samples,
@@ -119,7 +121,7 @@ def round_answers(
         members_of(partition, ids, samples),
         number=round_.number,
         client_ids=ids,
-        labels=partition.label_counts[ids],
+        labels=of_classes(partition.label_counts[ids], samples.classes),
         **settings,
     )
 

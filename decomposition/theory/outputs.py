@@ -4,7 +4,6 @@ vary over replays of local training (beside Theorem 2)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial
 from threading import Event
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...landscape.evaluation.compatibility import refuse_shapeless, try_out
 from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
+from ...landscape.evaluation.copies import copied
 from ...landscape.evaluation.evaluator import default_batch
 from ...landscape.evaluation.replica import Replica
 from ...landscape.evaluation.samples import Samples
@@ -77,7 +77,7 @@ def locality_gaps(
     _refuse_unfit(module, clients, p, round)
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
-    make = partial(Replica, deepcopy(module).double(), compute)
+    make = partial(Replica, copied(module).double(), compute)
     first = make()
     x = first.prepare(samples.x)
     try_out(first, [(samples, x, samples.y.to(first.device))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from threading import Event
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...landscape.evaluation.compatibility import refuse_shapeless
 from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
+from ...landscape.evaluation.copies import copied
 from ...landscape.evaluation.replica import FlatModule
 from ...landscape.evaluation.trained import trained_parameters
 
@@ -72,7 +72,7 @@ def tangent_kernel(
         raise FedscopeError(f"the model of the kernel does not fit the module: {difference}")
     size = model.layout.size
     sketch = None if dimension >= size else _sketch(size, dimension, seed)
-    double = deepcopy(module).double()
+    double = copied(module).double()
 
     def make() -> _Gradients:
         return _Gradients(double, model, sketch, min(dimension, size), compute)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...checkpoints import FedscopeError, Layout, Model
+from .copies import refuse_borrowed
 from .known_tasks import is_own
 from .pixels import Inputs
 from .replica import Replica
@@ -21,19 +23,66 @@ TRIED = 8
 
 
 def refuse_shapeless(module: nn.Module) -> None:
-    """Refuse a module that has no parameters to vary, or not yet.
+    """Refuse a module that has no parameters to vary, not yet, or none that are real numbers.
 
     Raises:
-        FedscopeError: no parameters; lazy ones.
+        FedscopeError: no parameters, and what :func:`refuse_unreadable` refuses.
     """
     if next(module.parameters(), None) is None:
         raise FedscopeError("the module has no parameters, so it has no loss surface; give one that can be trained")
-    for name, values in (*module.named_parameters(), *module.named_buffers()):
+    refuse_unreadable(module)
+
+
+def refuse_unreadable(module: nn.Module, whose: str = "the module's ") -> None:
+    """Refuse a module whose parameters hold no real numbers, or cannot be put in place.
+
+    Args:
+        whose: begins the sentence; the name of a parameter follows.
+
+    Raises:
+        FedscopeError: one compiled by torch.jit; lazy tensors, sparse ones, or those of the meta device; parameters
+            that are whole or complex numbers.
+    """
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise FedscopeError(
+            f"a {type(module).__name__} is compiled by torch.jit, which lets no weights be put in their place; give "
+            "the module that it was made from"
+        )
+    refuse_numberless((*module.named_parameters(), *module.named_buffers()), whose)
+    for name, values in module.named_parameters():
+        kind = str(values.dtype).removeprefix("torch.")
+        if values.is_complex():
+            raise FedscopeError(
+                f"{whose}{name} is {kind}, and a loss surface is over real numbers; keep the real and the "
+                "imaginary parts as parameters (torch.view_as_real)"
+            )
+        if not values.is_floating_point():
+            raise FedscopeError(
+                f"{whose}{name} is a parameter of type {kind}, and only floats can be varied; keep it as a buffer "
+                "(register_buffer)"
+            )
+
+
+def refuse_numberless(tensors: Iterable[tuple[str, Any]], whose: str) -> None:
+    """Refuse tensors by name that hold no numbers, or none in place.
+
+    Raises:
+        FedscopeError: lazy tensors, sparse ones, or those of the meta device.
+    """
+    for name, values in tensors:
+        if not isinstance(values, Tensor):
+            continue
         if is_lazy(values):
             raise FedscopeError(
-                f"the module's {name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
+                f"{whose}{name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
                 "module once on a sample first"
             )
+        if values.is_meta:
+            raise FedscopeError(
+                f"{whose}{name} is on the meta device, which keeps no numbers; make the module on the CPU"
+            )
+        if values.layout is not torch.strided:
+            raise FedscopeError(f"{whose}{name} is a sparse tensor; give it dense ({name}.to_dense())")
 
 
 def same_layout(models: Sequence[Model]) -> None:
@@ -68,8 +117,8 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
 
     Raises:
         FedscopeError: it fails on the data, returns other than a tensor that the task takes ([n, classes]), or not the
-            same twice; data of one class, on which loss and error are 0 whatever is answered; a task of the user's own
-            that gives no loss a sample.
+            same twice; it computes with weights that are not its own; data of one class, on which loss and error are 0
+            whatever is answered; a task of the user's own that gives no loss a sample.
     """
     for part, x, y in data:
         part.task.fit(_answer(replica, x[:1], part), part)
@@ -77,6 +126,7 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
             few = min(len(x), 2)
             try_task(part.task, _answer(replica, x[:few], part), y[:few], part.label)
     part, x, _ = data[0]
+    refuse_borrowed(replica.original, replica.module, x[:1])
     once, again = (_answer(replica, x[:TRIED], part).double() for _ in range(2))
     # a GPU may round a sum differently the second time; dropout changes it by far more
     scale = float(torch.nan_to_num(once.abs()).max())
@@ -85,6 +135,22 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
             "the module returns different outputs for the same input, so it has no loss surface; "
             "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
         )
+
+
+def with_outputs(module: nn.Module, samples: Samples) -> Samples:
+    """Samples whose number of classes is that of a module's outputs, where their own is counted by their labels.
+
+    Raises:
+        FedscopeError: as :func:`try_out`, where the module fails or does not fit.
+    """
+    if not samples.classes_seen:
+        return samples
+    refuse_shapeless(module)
+    replica = Replica(module)
+    outputs = _answer(replica, replica.prepare(samples.x[:1]), samples)
+    samples.task.fit(outputs, samples)
+    found = samples.task.classes_of(outputs, samples)
+    return samples if found is None else replace(samples, classes=found, classes_seen=False)
 
 
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:

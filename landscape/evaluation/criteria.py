@@ -223,8 +223,17 @@ class PositionCriterion(Sequences):
                 "flat"
             )
         second = _classes_second(outputs, part.y[:1])
-        super().fit(second.transpose(1, 2) if len(length) == 1 and second.dim() == 3 else second, part)
+        super().fit(_classes_last(second, part), part)
         _refuse_other_weights(self._labels._weight, second.shape[1], self.name)
+
+    def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
+        """V of outputs in either order."""
+        return super().classes_of(_classes_last(_classes_second(outputs, part.y[:1]), part), part)
+
+
+def _classes_last(second: Tensor, part: Samples) -> Tensor:
+    """Outputs [1, V, L] as of :class:`Sequences`, [1, L, V]; of maps as they are."""
+    return second.transpose(1, 2) if part.y.dim() == 2 and second.dim() == 3 else second
 
 
 def _classes_second(outputs: Tensor, y: Tensor) -> Tensor:

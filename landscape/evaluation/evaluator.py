@@ -20,6 +20,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..cluster.jobs import Job
 from .compatibility import refuse_shapeless, try_out
 from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
+from .copies import copied
 from .pixels import Inputs, in_batches
 from .replica import Replica
 from .samples import Samples
@@ -148,7 +149,8 @@ class Evaluator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """It is made anew elsewhere, without the cluster."""
-        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (self._new.args[0], self.parts)
+        # a copy, because a tensor with a history, as weight_norm keeps, does not travel
+        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (copied(self._new.args[0]), self.parts)
 
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
         """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).

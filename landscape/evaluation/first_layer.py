@@ -7,7 +7,6 @@ outputs of the same inputs under w_j: exact but for float32 rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
 from threading import local
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ...checkpoints import Layout, Weights
+from .copies import copied
 
 # Points combined at a time; always so many, for the last bit of a product may change with its shape.
 GROUP = 8
@@ -56,7 +56,7 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
     >>> first_layer(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(5, 2, 2))
     FirstLayer(layer='1', behind=())
     """
-    trial = deepcopy(module).eval().requires_grad_(False)
+    trial = copied(module).eval().requires_grad_(False)
     calls: list[tuple[str, Any, Any]] = []
 
     def note(name: str) -> Callable[..., None]:
@@ -72,6 +72,9 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
         layer = next((name for name in order if list(leaves[name].parameters())), None)
         if layer is None or order.count(layer) > 1 or not _plain(leaves[layer]):
             return None
+        slices = Layout.of(module).slices
+        if any(f"{layer}.{name}".lstrip(".") not in slices for name, _ in leaves[layer].named_parameters()):
+            return None  # the module's tensors have other names than its layers (ByNames)
         at = order.index(layer)
         given, outputs, behind = _given(trial, layer, x), calls[at][2], []
         for name, seen, after in calls[at + 1 :]:
@@ -143,7 +146,7 @@ class Spanned:
     """
 
     def __init__(self, module: nn.Module, first: FirstLayer, bases: Sequence[Weights]) -> None:
-        self._module, self._first = deepcopy(module).eval().requires_grad_(False), first
+        self._module, self._first = copied(module).eval().requires_grad_(False), first
         self._layer, *self._behind = first.parts(self._module)
         slices = Layout.of(module).slices
         own = [slices[f"{first.layer}.{name}".lstrip(".")] for name, _ in self._layer.named_parameters()]
@@ -225,7 +228,7 @@ def _given(module: nn.Module, layer: str, x: Tensor) -> Tensor:
 
 
 def _depends_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor) -> bool:
-    broken = deepcopy(trial)
+    broken = copied(trial)
     for values in broken.state_dict().values():
         if values.is_floating_point():
             values.fill_(float("nan"))
@@ -234,7 +237,7 @@ def _depends_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor
 
 def _may_be_replaced(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tensor, expected: Tensor) -> bool:
     h = nn.Sequential(*found.parts(trial))(given)
-    broken = deepcopy(trial)
+    broken = copied(trial)
     for parameter in broken.get_submodule(found.layer).parameters():
         parameter.fill_(float("nan"))
     try:

@@ -61,29 +61,32 @@ class Classification(Task):
         if low < 0 or high >= classes:
             raise FedscopeError(
                 f"{label} has {f'labels from {low} to {high}' if low < high else f'the label {low}'}, but its "
-                f"{classes} classes count from 0"
+                f"{classes} classes count from 0; leave out samples that do not count"
             )
         return y
 
     def fit(self, outputs: Tensor, part: Samples) -> None:
         """Outputs [1, C], of at least two classes."""
-        if part.classes < 2:
+        shape, found = tuple(outputs.shape), self.classes_of(outputs, part)
+        if found is not None and found >= 2 and _enough(found, part, "for a sample", "leave them out"):
+            return
+        if part.classes < 2 and shape in ((1, 1), (1,)):
             raise FedscopeError(
                 f"{part.label} has one class, so loss and error are 0 for any output of the module, as with a "
                 "regression's single output; give data of at least two classes, and a module with an output for each, "
                 "or --task regression"
             )
-        shape = tuple(outputs.shape)
-        if shape != (1, part.classes):
-            single = (
-                "; a single output (regression, binary cross-entropy) is not a classifier's"
-                if shape[-1:] == (1,)
-                else ""
-            )
-            raise FedscopeError(
-                f"the module returns outputs of shape {list(shape)} for one sample, but {part.label} has "
-                f"{part.classes} classes, so [1, {part.classes}] is needed{single}"
-            )
+        single = (
+            "; a single output (regression, binary cross-entropy) is not a classifier's" if shape[-1:] == (1,) else ""
+        )
+        raise FedscopeError(
+            f"the module returns outputs of shape {list(shape)} for one sample, but {part.label} has "
+            f"{_counted(part.classes, 'class')}, so [1, {part.classes}] is needed{single}"
+        )
+
+    def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
+        """C of outputs [1, C]."""
+        return outputs.shape[1] if outputs.dim() == 2 and len(outputs) == 1 else None
 
 
 class Regression(Task):
@@ -182,13 +185,22 @@ class Sequences(Task):
 
     def fit(self, outputs: Tensor, part: Samples) -> None:
         """Outputs [1, L, V] or [1, V, H, W]."""
-        length = tuple(part.y.shape[1:])
+        remedy = "write -100 there, torch's ignore_index (in a signed type)"
+        found, length = self.classes_of(outputs, part), tuple(part.y.shape[1:])
+        if found is not None and _enough(found, part, "at a position", remedy):
+            return
         needed = (1, *length, part.classes) if len(length) == 1 else (1, part.classes, *length)
-        if tuple(outputs.shape) != needed:
-            raise FedscopeError(
-                f"the module returns outputs of shape {list(outputs.shape)} for one sample, but {part.label} has "
-                f"{part.classes} classes at {_counted(prod(length), 'position')}, so {list(needed)} is needed"
-            )
+        raise FedscopeError(
+            f"the module returns outputs of shape {list(outputs.shape)} for one sample, but {part.label} has "
+            f"{_counted(part.classes, 'class')} at {_counted(prod(length), 'position')}, so {list(needed)} is needed"
+        )
+
+    def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
+        """V of outputs [1, L, V] or [1, V, H, W]."""
+        length, shape = tuple(part.y.shape[1:]), tuple(outputs.shape)
+        if len(length) == 1:
+            return shape[2] if len(shape) == 3 and shape[:2] == (1, *length) else None
+        return shape[1] if len(shape) == 2 + len(length) and shape == (1, shape[1], *length) else None
 
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Every position that counts is a sample."""
@@ -203,8 +215,31 @@ def _classes_second(outputs: Tensor, y: Tensor) -> Tensor:
     return outputs.transpose(1, 2) if y.dim() == 2 else outputs
 
 
+def _enough(found: int, part: Samples, place: str, remedy: str) -> bool:
+    """Whether a module has the outputs that the data need: more where these are counted by their labels, or are one.
+
+    Args:
+        found: outputs that the module has.
+        place: of which; remedy: what to do with labels that are no classes.
+
+    Raises:
+        FedscopeError: a label beyond them, which may stand for what does not count.
+    """
+    if found == part.classes or (found > part.classes and (part.classes_seen or part.classes < 2)):
+        return True
+    if not part.classes_seen:
+        return False
+    outside = part.y[part.y >= found]
+    high, what = int(outside.max()), "positions" if part.y.dim() > 1 else "samples"
+    raise FedscopeError(
+        f"{part.label} has the label {high} ({_counted(len(outside), 'time')}), but the module has "
+        f"{_counted(found, 'output')} {place}, 0 to {found - 1}; if {high} marks {what} that do not count, {remedy}, "
+        "else give a module with an output for each class"
+    )
+
+
 def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 #: what is learnt where nothing else is said

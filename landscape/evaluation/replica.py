@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from functools import reduce
 from typing import overload
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import Layout, Weights
 from .compute import CPU, Compute
+from .copies import copied
 from .first_layer import Entrance, FirstLayer
 from .normalization import re_estimate
 from .pixels import Inputs, Pixels
@@ -27,21 +28,24 @@ class FlatModule:
 
     Attributes:
         layout: of the module.
+        original: what was copied.
         module: the copy.
         w: the parameters, [P], in the order of the layout.
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
-        self.compute = compute
+        self.compute, self.original = compute, module
         self.layout = Layout.of(module)
         self.device = torch.device(self.compute.device)
-        self.module = deepcopy(module).to(self.device)
+        self.module = copied(module).to(self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
-        dtype = next(iter(named.values())).dtype
+        dtype = reduce(torch.promote_types, [named[name].dtype for name in self.layout.slices])
         self.w = torch.zeros(self.layout.size, dtype=dtype, device=self.device)
         for name, where in self.layout.slices.items():
             parameter = named[name]
             self.w[where] = parameter.data.reshape(-1)
+            if parameter.dtype != dtype:  # each counts in one vector, which has the most exact type of all
+                parameter.data = parameter.data.to(dtype)
             parameter.data = self.w[where].view(parameter.shape)
         # state_dict shares storage, and holds the buffers that a layout counts (the persistent ones)
         state = self.module.state_dict()

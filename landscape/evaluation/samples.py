@@ -30,6 +30,8 @@ class Samples:
         indices: where the samples stand in the whole split, int64 [n].
         sha256: of the whole split's arrays; a subset keeps it.
         task: what is learnt: the loss of a sample, and its error where there is one.
+        classes_seen: whether ``classes`` is but one more than the greatest label there is. A module may then have more
+            outputs, see :func:`~fedscope.landscape.evaluation.compatibility.with_outputs`.
 
     Raises:
         FedscopeError: x, y and indices of different lengths, no samples, targets that the task does not take: labels
@@ -44,6 +46,7 @@ class Samples:
     indices: np.ndarray
     sha256: str = ""
     task: Task = CLASSIFICATION
+    classes_seen: bool = False
 
     def __post_init__(self) -> None:
         n = len(self.x)

@@ -93,6 +93,13 @@ class Task:
             FedscopeError: outputs of a shape that the task does not take.
         """
 
+    def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
+        """How many classes a module answers for, of its outputs for one sample, [1, ...]; None where that is not known.
+
+        The data's own number is no more than their labels show where ``part.classes_seen``.
+        """
+        return None
+
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What counts as a sample where samples have parts.
 

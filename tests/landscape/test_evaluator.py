@@ -225,12 +225,14 @@ def test_what_is_no_classifier_of_the_data_is_named(module: nn.Module, sentence:
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_data_of_one_class_are_refused(outputs: int) -> None:
+def test_data_of_one_class_are_refused_for_one_output() -> None:
     """A regression model with labels that are all 0: cross-entropy over one output is 0, and its argmax right."""
     constant = Samples(torch.ones(3, 2), torch.zeros(3, dtype=torch.int64), 1, "toy", "test", np.arange(3))
     with pytest.raises(FedscopeError, match=r"toy test has one class, so loss and error are 0 .* two classes, and"):
-        Evaluator(nn.Linear(2, outputs), constant)
+        Evaluator(nn.Linear(2, 1), constant)
+    zeros = Weights(Layout.of(nn.Linear(2, 4)), np.zeros(12, np.float32), {})
+    loss, _ = Evaluator(nn.Linear(2, 4), constant).models([zeros])
+    assert loss[0] == pytest.approx(np.log(4)), "of four outputs it is a loss like any other"
     with pytest.raises(
         FedscopeError, match=r"\[1, 1\] .* has 3 classes, so \[1, 3\] is needed; a single output \(regr"
     ):

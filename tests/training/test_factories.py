@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.landscape import Evaluator
 from fedscope.training import Config, build_module, load_data, model_settings
@@ -61,6 +64,23 @@ import argparse
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", required=True)
 parser.parse_args()
+"""
+# as torchvision beside a torch of another build, whichever is installed here: importing it fails once, or for ever
+VISION = """
+import builtins
+from torch import nn
+
+def imported():
+    builtins.tried = getattr(builtins, "tried", 0) + 1
+    if builtins.tried <= {fails}:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+{at_import}
+
+class Net(nn.Sequential):
+    def __init__(self):
+        {at_call}
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
 """
 
 
@@ -168,3 +188,79 @@ def test_a_run_is_not_trained_on_code_that_it_cannot_keep(here: Path) -> None:
     sentence = r"model\.name = 'mynets\.digits:Net' is code of your own, .* train alexnet-gn, cnn, .* or vit-b16"
     with pytest.raises(FedscopeError, match=sentence):
         Config.read({"model": {"name": "mynets.digits:Net"}})
+
+
+@pytest.fixture
+def vision(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Writes a module that imports such a torchvision; the one of this environment stays loaded as it is."""
+    import builtins
+
+    loaded = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "torchvision"}
+
+    def write(fails: int, at_import: str = "", at_call: str = "pass") -> None:
+        (here / "seeing.py").write_text(VISION.format(fails=fails, at_import=at_import, at_call=at_call))
+
+    yield write
+    monkeypatch.delattr(builtins, "tried", raising=False)
+    sys.modules.update(loaded)
+
+
+@pytest.mark.parametrize("where", [{"at_import": "imported()"}, {"at_call": "imported()"}])
+def test_code_that_imports_torchvision_beside_another_torch_is_run(
+    where: dict[str, str], vision: Callable[..., None]
+) -> None:
+    vision(1, **where)
+    assert Layout.of(build_module(model_settings("seeing:Net"), (1, 8, 8), 10)).size == 650
+    assert hasattr(torch.ops.torchvision, "nms"), "declared, so that importing it goes on"
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        ({"at_import": "imported()"}, r"seeing cannot be imported: RuntimeError: operator torchvision::nms does not e"),
+        ({"at_call": "imported()"}, r"Net\(\) failed with RuntimeError: operator torchvision::nms does not exist"),
+    ],
+)
+def test_a_torchvision_that_does_not_fit_is_named_with_what_to_install(
+    where: dict[str, str], sentence: str, vision: Callable[..., None]
+) -> None:
+    vision(9, **where)
+    with pytest.raises(
+        FedscopeError, match=sentence + r".*; install the torchvision that belongs to torch \d"
+    ) as refusal:
+        build_module(model_settings("seeing:Net"), (1, 8, 8), 10)
+    assert "\n" not in str(refusal.value)
+    assert torch.__version__ in str(refusal.value)
+
+
+def test_a_network_of_torchvision_is_named_like_ones_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedscope.cli.main import run
+
+    name = "torchvision.models:squeezenet1_1(num_classes=10)"
+    for seed in range(2):
+        torch.save(build_module(model_settings(name), (), 10, seed=seed).state_dict(), here / f"{seed}.pt")
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(4, 3, 32, 32, generator=draw), torch.arange(4)
+    np.savez(here / "small.npz", x_test=x.numpy(), y_test=y.numpy())
+    words = [
+        "--model",
+        name,
+        "--data",
+        "npz:small.npz",
+        "--points",
+        "3",
+        "--range",
+        "0",
+        "1",
+        "--out",
+        "figure",
+        "--json",
+    ]
+    assert run(["line", "0.pt", "1.pt", *words]) == 0
+    expected = [
+        functional.cross_entropy(build_module(model_settings(name), (), 10, seed=seed).eval()(x), y).item()
+        for seed in range(2)
+    ]
+    loss = np.ravel(fedscope.Line.load("figure").loss)
+    # float32 in another layout of the channels
+    np.testing.assert_allclose(loss[[-1, 0]], expected, rtol=1e-5)

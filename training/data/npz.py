@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 from ...checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz, real_path
 from ...landscape.evaluation.known_tasks import CLASSIFICATION
 from ...landscape.evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset
 from ..own_data import as_they_are
+from ..sample_arrays import counts_labels
 from ..standardised import standardised
 
 
@@ -32,7 +34,8 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
     if "x_train" in arrays or "y_train" in arrays or "x_test" not in arrays:
         others = dict.fromkeys(name for name in npz_names(path) if name not in arrays)
         scale = standardise is not False
-        return standardised(f"npz:{path}", str(path), arrays, others=tuple(others), task=task, scale=scale)
+        made: Dataset = standardised(f"npz:{path}", str(path), arrays, others=tuple(others), task=task, scale=scale)
+        return replace(made, classes_seen=counts_labels(task, (made.y_train, made.y_test), arrays.get("classes")))
     if standardise:
         raise FedscopeError(
             f"npz:{path} has no training samples to standardise by; add x_train and y_train to the file, or give the "

@@ -23,7 +23,7 @@ class GRU(OnTokens):
 
     embedding: int = setting(16, "width of a token's embedding", least=1)
     hidden: int = setting(64, "width of the recurrent state", least=1)
-    depth: int = setting(1, "number of stacked recurrent layers", least=1)
+    depth: int = setting(1, "number of stacked recurrent layers", least=1, most=1000)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``embedding``, ``rnn`` and ``head``."""

@@ -28,7 +28,7 @@ class LSTM(OnTokens):
 
     embedding: int = setting(8, "width of a token's embedding", least=1)
     hidden: int = setting(256, "width of each recurrent state", least=1)
-    depth: int = setting(2, "number of stacked LSTMs", least=1)
+    depth: int = setting(2, "number of stacked LSTMs", least=1, most=1000)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Layers ``embedding``, ``lstm1``, ``lstm2`` and ``head``."""

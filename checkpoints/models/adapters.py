@@ -1,0 +1,160 @@
+"""Low-rank adapters: models whose tensors are factors of a product, so that the mean of factors is not the mean of what
+they do; their ranks and scales."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FedscopeError, listed
+from ..foreign_files import read_json
+from ..weights import Layout
+
+#: PEFT's LoRA and DoRA, kohya's and loralib's names, LoHa, LoKr, VeRA, AdaLoRA; and the dimension that is the rank
+_RANK_IS = {
+    "lora_A": 0,
+    "lora_B": 1,
+    "lora_a": 0,
+    "lora_b": 1,
+    "lora_embedding_A": 0,
+    "lora_embedding_B": 1,
+    "lora_down": 0,
+    "lora_up": 1,
+    "hada_w1_a": 1,
+    "hada_w1_b": 0,
+    "hada_w2_a": 1,
+    "hada_w2_b": 0,
+    "lokr_w1": None,
+    "lokr_w2": None,
+    "lokr_w1_a": 1,
+    "lokr_w1_b": 0,
+    "lokr_w2_a": 1,
+    "lokr_w2_b": 0,
+    "lora_E": 0,
+    "lora_magnitude_vector": None,
+    "vera_lambda_b": None,
+    "vera_lambda_d": None,
+}
+_FACTOR = re.compile(rf"(?:^|\.)({'|'.join(sorted(_RANK_IS, key=len, reverse=True))})(?=\.|$)")
+#: what a file beside an adapter says of how its product is scaled, and how it is called in sentences
+_SETTINGS = ("r", "lora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
+_CONFIG = "adapter_config.json"
+
+
+def factors_in(names: Iterable[str]) -> list[str]:
+    """The kinds of factors among the names of tensors, each once; none where the model is no adapter.
+
+    >>> factors_in(["q.lora_A.weight", "q.lora_B.weight", "k.lora_A.weight", "k.weight"])
+    ['lora_A', 'lora_B']
+    """
+    return sorted({match[1] for name in names if (match := _FACTOR.search(name))})
+
+
+def about_adapters(names: Iterable[str]) -> str:
+    """What to know before adapters are averaged or compared; "" for other models."""
+    kinds = factors_in(names)
+    if not kinds:
+        return ""
+    return (
+        f"the models are adapters, whose tensors are factors of a product ({listed(kinds, 4)}): the mean of A and the "
+        "mean of B are not the mean of B·A unless one of them is the same in all models, and distances, angles and "
+        "lines between factors are not those between the products; merge the adapters into their base for such numbers"
+    )
+
+
+def rank_of(name: str, shape: tuple[int, ...]) -> int | None:
+    """The rank of the product that a factor is of; None of another tensor.
+
+    >>> rank_of("q.lora_A.weight", (4, 64)), rank_of("q.lora_B.weight", (16, 4)), rank_of("q.weight", (16, 4))
+    (4, 4, None)
+    """
+    match = _FACTOR.search(name)
+    dimension = None if match is None else _RANK_IS[match[1]]
+    return None if dimension is None or dimension >= len(shape) else shape[dimension]
+
+
+def other_ranks(arrays: Mapping[str, Any], layout: Layout) -> str:
+    """A clause for adapters whose shapes differ in their rank; "" for others."""
+    for entry in layout.entries:
+        given = arrays.get(entry.name)
+        if given is None or tuple(given.shape) == entry.shape:
+            continue
+        one, other = rank_of(entry.name, tuple(given.shape)), rank_of(entry.name, entry.shape)
+        if one is not None and one != other:
+            return (
+                f"; these are adapters of rank {one} and of rank {other}: merge them into their base, or leave one out"
+            )
+    return ""
+
+
+def scale_beside(path: Path) -> dict[str, Any]:
+    """Rank, alpha and what else scales an adapter, from the ``adapter_config.json`` beside its file; none without one.
+
+    Raises:
+        FedscopeError: a configuration that cannot be read.
+    """
+    config = (path if path.is_dir() else path.parent) / _CONFIG
+    if not config.is_file():
+        return {}
+    held = read_json(config, "an adapter's configuration", "copy or save it again")
+    return _settings(held) if isinstance(held, dict) else {}
+
+
+def scale_of_module(model: Any) -> dict[str, Any]:
+    """The same of a ``PeftModel``; none of other models."""
+    configs = getattr(model, "peft_config", None)
+    if not isinstance(configs, Mapping) or len(configs) != 1:
+        return {}
+    (config,) = configs.values()
+    return _settings(config if isinstance(config, Mapping) else getattr(config, "__dict__", {}))
+
+
+def scale_in(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The same of kohya's adapters, which keep an ``.alpha`` beside each pair of factors; none of others.
+
+    >>> scale_in({"q.lora_down.weight": np.ones((4, 8)), "q.lora_up.weight": np.ones((8, 4)), "q.alpha": np.array(2.0)})
+    {'alpha': {'q': 2.0}}
+    """
+    names = [name.removesuffix(".alpha") for name in arrays if name.endswith(".alpha") and arrays[name].size == 1]
+    modules = {name[: match.start()] for name in arrays if (match := _FACTOR.search(name))} if names else set()
+    found = {name: float(arrays[f"{name}.alpha"].reshape(-1)[0]) for name in names if name in modules}
+    return {"alpha": found} if found else {}
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what has no effect, so that settings of two versions of a library compare."""
+    return {name: config[name] for name in _SETTINGS if config.get(name) not in (None, {}, False)}
+
+
+def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of_other: Mapping[str, Any]) -> None:
+    """Refuse two adapters whose products are scaled differently: their factors say nothing of each other.
+
+    Args:
+        one, other: what they are called; of_one, of_other: their settings, none where these are not known.
+
+    Raises:
+        FedscopeError: ranks, alphas or scalings differ; names both.
+    """
+    if not of_one or not of_other:
+        return
+    for name in _SETTINGS:
+        mine, theirs = of_one.get(name), of_other.get(name)
+        if mine == theirs:
+            continue
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):  # by module: the first that differs
+            where = next((key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)), "")
+            mine, theirs = f"{mine.get(where)} at {where}", f"{theirs.get(where)}"
+        spoken = "rank" if name == "r" else name
+        raise FedscopeError(
+            f"{one} is an adapter with {spoken} {_spoken(mine)}, {other} one with {_spoken(theirs)}: their products "
+            "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
+            "into their base, or leave one out"
+        )
+
+
+def _spoken(value: Any) -> str:
+    return "none" if value in (None, {}) else f"{value:g}" if isinstance(value, float) else str(value)

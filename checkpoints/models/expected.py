@@ -1,0 +1,83 @@
+"""What a model should look like: its tensors, which of their names are one tensor, and the values of its constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..weights import Layout
+
+#: the last part of the names under which torch's normalization layers keep what is not trained
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedModel:
+    """What a model should look like, as its architecture says it.
+
+    Attributes:
+        layout: the names, shapes and dtypes of its tensors.
+        tied: of each name whose tensor has other names too, these others.
+        own: the values of the architecture's own buffers, by name; what a file lacks of the constant ones is taken
+            from there.
+    """
+
+    layout: Layout
+    tied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, module: Any) -> ExpectedModel:
+        """What a torch module is like.
+
+        Raises:
+            FedscopeError: as :meth:`~fedscope.checkpoints.Layout.of`.
+        """
+        layout, state = Layout.of(module), module.state_dict()
+        own = {entry.name: state[entry.name].detach().cpu().numpy() for entry in layout.buffers}
+        return cls(layout, tied_names(state), own)
+
+    @classmethod
+    def as_given(cls, expected: ExpectedModel | Layout | None) -> ExpectedModel | None:
+        """A layout alone as what is expected, of which no more is known."""
+        return cls(expected) if isinstance(expected, Layout) else expected
+
+
+def tied_names(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Of each name whose numbers lie where another's do, the others.
+
+    Args:
+        values: arrays, or torch's tensors, by name.
+
+    >>> w = np.ones((3, 2))
+    >>> tied_names({"embed": w, "head": w, "other": w.copy()})
+    {'embed': ('head',), 'head': ('embed',)}
+    """
+    places: dict[tuple[Any, ...], list[str]] = {}
+    for name, value in values.items():
+        place = _place(value)
+        if place is not None:
+            places.setdefault(place, []).append(name)
+    return {
+        name: tuple(other for other in names if other != name)
+        for names in places.values()
+        if len(names) > 1
+        for name in names
+    }
+
+
+def _place(value: Any) -> tuple[Any, ...] | None:
+    """Where the numbers of a tensor lie; None where it has none."""
+    if isinstance(value, np.ndarray):
+        if not value.size:
+            return None
+        return value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str
+    if not value.numel() or value.is_meta or not hasattr(value, "data_ptr"):
+        return None
+    try:
+        return str(value.device), value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype)
+    except RuntimeError:  # of a layout without a place (sparse)
+        return None

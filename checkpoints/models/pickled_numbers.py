@@ -1,0 +1,118 @@
+"""NumPy's numbers and arrays in a pickle of torch, read without calling anything of NumPy's: a pickle may hand its
+functions whatever it likes, and a type whose flags are wrong makes NumPy take numbers for addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+# b1, i4, f8 and the like: what a plain number is called
+_PLAIN = re.compile(r"[biuf][1248]")
+_DEEP = 64
+# Where two stood for one name, torch would take either.
+_OURS = ("numpy.", "builtins.bytes")
+
+
+class Unread:
+    """What stands for something of NumPy's that holds no plain numbers (names, dates, objects)."""
+
+    def __repr__(self) -> str:
+        return "something that is no plain number"
+
+
+class _Type:
+    """``numpy.dtype``: its name, and the order of its bytes."""
+
+    def __init__(self, name: Any = "", *_: Any) -> None:
+        self.name = name if isinstance(name, str) else ""
+        self.order = "<"
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, tuple) and len(state) > 1 and state[1] in ("<", ">", "|", "="):
+            self.order = state[1]
+
+    def numbers(self, raw: Any, shape: Any, *, columns: bool = False) -> Any:
+        """The array that the bytes are; :class:`Unread` where they are none."""
+        whole = isinstance(shape, tuple) and all(type(n) is int and 0 <= n < 2**40 for n in shape)
+        if not whole or not isinstance(raw, bytes | bytearray) or not _PLAIN.fullmatch(self.name):
+            return Unread()
+        native = np.dtype(self.name)
+        dtype = native.newbyteorder(">") if self.order == ">" else native.newbyteorder("<")
+        if len(raw) != prod(shape) * dtype.itemsize:
+            return Unread()
+        array = np.frombuffer(raw, dtype).reshape(shape, order="F" if columns else "C")
+        return array.astype(native)
+
+
+class _Array:
+    """``numpy.ndarray`` before it is told what it holds, and afterwards."""
+
+    def __init__(self, *_: Any) -> None:
+        self.value: Any = Unread()
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, tuple) and len(state) == 5 and isinstance(state[2], _Type):
+            _, shape, dtype, columns, raw = state
+            self.value = dtype.numbers(raw, shape, columns=bool(columns))
+
+
+def _array(*_: Any) -> _Array:
+    """``numpy.core.multiarray._reconstruct``."""
+    return _Array()
+
+
+def _scalar(dtype: Any = None, raw: Any = b"", *_: Any) -> _Array:
+    """``numpy.core.multiarray.scalar``."""
+    made = _Array()
+    made.value = dtype.numbers(raw, ()) if isinstance(dtype, _Type) else Unread()
+    return made
+
+
+def _no_bytes(*_: Any) -> bytes:
+    """``bytes``, which old pickles call without arguments for an array that holds nothing."""
+    return b""
+
+
+@contextmanager
+def numbers_admitted() -> Iterator[None]:
+    """Within it torch reads NumPy's names, of NumPy 1 and of NumPy 2, as what stands for them here; what its user has
+    told torch to be safe besides stays so."""
+    import torch
+
+    functions = [("_reconstruct", _array), ("scalar", _scalar)]
+    ours: list[Any] = [
+        (function, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core") for name, function in functions
+    ]
+    ours += [(_Array, "numpy.ndarray"), (_Type, "numpy.dtype"), (_no_bytes, "builtins.bytes")]
+    theirs = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals([*(one for one in theirs if not _path(one).startswith(_OURS)), *ours])
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(theirs)
+
+
+def _path(known: Any) -> str:
+    return known[1] if isinstance(known, tuple) else f"{known.__module__}.{known.__qualname__}"
+
+
+def with_numbers(loaded: Any, depth: int = 0) -> Any:
+    """The same with NumPy's arrays and numbers in the place of what stood for them."""
+    if isinstance(loaded, _Array):
+        return loaded.value if isinstance(loaded.value, Unread) or loaded.value.ndim else loaded.value[()]
+    if isinstance(loaded, _Type):
+        return Unread()
+    if depth < _DEEP:
+        if isinstance(loaded, Mapping):
+            if any(isinstance(value, _Array | _Type | Mapping | list | tuple) for value in loaded.values()):
+                return {key: with_numbers(value, depth + 1) for key, value in loaded.items()}
+        elif isinstance(loaded, list) or type(loaded) is tuple:
+            return type(loaded)(with_numbers(value, depth + 1) for value in loaded)
+    return loaded

@@ -1,0 +1,246 @@
+"""Adapters: that their tensors are factors of a product is said wherever they are averaged or compared, and ranks or
+scales that differ are refused by name.
+
+peft is not there; names, shapes and ``adapter_config.json`` are those that it writes.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.checkpoints.models.adapters import about_adapters, factors_in, rank_of, scale_in
+from fedscope.cli.main import run as command
+
+KINDS = {
+    "lora": ("lora_A.weight", "lora_B.weight"),
+    "lora in a module": ("lora_A.default.weight", "lora_B.default.weight"),
+    "loralib": ("lora_A", "lora_B"),
+    "torchtune": ("lora_a.weight", "lora_b.weight"),
+    "embedding": ("lora_embedding_A", "lora_embedding_B"),
+    "kohya": ("lora_down.weight", "lora_up.weight"),
+    "loha": ("hada_w1_b", "hada_w1_a"),
+    "lokr": ("lokr_w2_b", "lokr_w2_a"),
+}
+
+
+def factors(kind: str, seed: int, rank: int = 2, width: int = 6, **more: Tensor) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    a, b = KINDS[kind]
+    name = "base_model.model.layers.0.q_proj."
+    return {
+        f"{name}{a}": torch.randn(rank, width, generator=draw),
+        f"{name}{b}": torch.randn(width, rank, generator=draw),
+        **more,
+    }
+
+
+class Adapted(nn.Module):
+    """Two classes of four numbers: (W + B A) x, of which W is fixed."""
+
+    def __init__(self, seed: int, rank: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.lora_A, self.lora_B = nn.Linear(4, rank, bias=False), nn.Linear(rank, 2, bias=False)
+        torch.manual_seed(0)
+        self.register_buffer("base", torch.randn(2, 4), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = x @ self.base.T + self.lora_B(self.lora_A(x))
+        return made
+
+
+X, Y = torch.randn(30, 4, generator=torch.Generator().manual_seed(1)), torch.arange(30) % 2
+DATA: dict[str, Any] = {"data": (X, Y)}
+ABOUT = r"the models are adapters, whose tensors are factors of a product \(lora_A, lora_B\): the mean of A"
+
+
+def said(question: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """An answer, and the warnings about adapters that came with it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        answer = question()
+    return answer, [str(one.message) for one in caught if "factors of a product" in str(one.message)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rounds of two adapters, recorded."""
+    path = tmp_path_factory.mktemp("adapters") / "run"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with fedscope.Recorder(path) as recorder:
+            for t in range(2):
+                recorder.round(start=Adapted(7), clients=[Adapted(8 + t), Adapted(10 + t)], global_=Adapted(12 + t))
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_import_of_adapters_says_what_its_mean_is_not(tmp_path: Path, kind: str) -> None:
+    for k in range(2):
+        save_file(factors(kind, k), tmp_path / f"{k}.safetensors")
+    files = [tmp_path / f"{k}.safetensors" for k in range(2)]
+    made, notes = said(lambda: fedscope.import_models(files, tmp_path / "run"))
+    assert len(notes) == 1
+    assert "the mean of A and the mean of B are not the mean of B·A" in notes[0]
+    arrays = made.round(1).read("global").arrays()
+    a, b = (next(value for name, value in arrays.items() if name.endswith(end)) for end in KINDS[kind])
+    products = [y @ x for x, y in (factors(kind, k).values() for k in range(2))]
+    off = np.linalg.norm(b @ a - sum(products).numpy() / 2) / np.linalg.norm(sum(products) / 2)
+    assert off > 0.1  # it is indeed another thing
+
+
+def test_a_recorder_says_it_once(tmp_path: Path) -> None:
+    def recorded() -> None:
+        with fedscope.Recorder(tmp_path / "run") as recorder:
+            for _ in range(3):
+                recorder.round(start=Adapted(0), clients=[Adapted(1), Adapted(2)])
+
+    _, notes = said(recorded)
+    assert len(notes) == 1
+
+
+QUESTIONS: dict[str, Callable[[Path], Any]] = {
+    "line": lambda run: fedscope.line([Adapted(1), Adapted(2)], **DATA, points=3),
+    "line of a run": lambda run: fedscope.line(f"{run}@1", clients=True, model=Adapted(0), **DATA, points=3),
+    "plane": lambda run: fedscope.plane([Adapted(1), Adapted(2), Adapted(3)], **DATA, grid=3),
+    "subsets": lambda run: fedscope.subsets(run, model=Adapted(0), **DATA, split="test"),
+    "updates": lambda run: fedscope.updates(run),
+    "disperse": lambda run: fedscope.disperse(run),
+    "decompose": lambda run: fedscope.decompose(run, model=Adapted(0), **DATA, split="test", draws="none"),
+    "synergy": lambda run: fedscope.synergy(f"{run}@1"),
+    "parameters": lambda run: fedscope.parameters(run, parameters=["lora_A.weight[0,0]"]),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_question_about_the_numbers_of_adapters_says_it_once(name: str, run: Path) -> None:
+    answer, notes = said(lambda: QUESTIONS[name](run))
+    assert len(notes) == 1, notes
+    assert "factors of a product (lora_A, lora_B)" in notes[0]
+    if name in ("line", "plane", "line of a run"):
+        assert answer.attrs["models_read"]["adapters"] in notes[0]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda: fedscope.sharpness([Adapted(1)], **DATA, split="test", hessian=False, draws=2),
+        lambda: fedscope.cka([Adapted(1), Adapted(2)], **DATA),
+        lambda: fedscope.plane([Adapted(1)], random=True, **DATA, grid=3),
+        lambda: fedscope.line([nn.Linear(4, 2), nn.Linear(4, 2)], **DATA, points=3),
+    ],
+)
+def test_where_nothing_is_averaged_or_compared_nothing_is_said(question: Callable[[], Any]) -> None:
+    assert said(question)[1] == []
+
+
+def test_the_command_line_says_it_once(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert command(["updates", str(run), "--out", str(tmp_path / "u")]) == 0
+    assert capsys.readouterr().err.count("factors of a product") == 1
+
+
+CONFIG = {
+    "peft_type": "LORA",
+    "r": 2,
+    "lora_alpha": 8,
+    "use_rslora": False,
+    "rank_pattern": {},
+    "target_modules": ["q"],
+}
+
+
+def put(folder: Path, seed: int, rank: int = 2, **config: Any) -> Path:
+    folder.mkdir()
+    save_file(factors("lora", seed, rank), folder / "adapter_model.safetensors")
+    if config:
+        (folder / "adapter_config.json").write_text(json.dumps({**CONFIG, **config}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (
+            {"lora_alpha": 64},
+            r"is an adapter with lora_alpha 8, .*one with 64: their products are scaled by alpha / rank",
+        ),
+        ({"use_rslora": True}, r"with use_rslora none, .*one with True"),
+        ({"use_dora": True}, r"with use_dora none, .*one with True"),
+        ({"rank_pattern": {"q": 4}}, r"with rank_pattern none"),
+        ({"alpha_pattern": {"q": 4}}, r"with alpha_pattern none"),
+        ({"r": 4}, r"is an adapter with rank 2, .*one with 4"),
+    ],
+)
+def test_adapters_of_other_scales_are_refused_by_name(tmp_path: Path, other: dict[str, Any], sentence: str) -> None:
+    one = put(tmp_path / "one", 0, lora_alpha=8)
+    two = put(tmp_path / "two", 1, rank=other.get("r", 2), **other)
+    for given in ([one, two], [one / "adapter_model.safetensors", two / "adapter_model.safetensors"]):
+        with pytest.raises(FedscopeError, match=sentence):
+            fedscope.import_models(given, tmp_path / "run")
+        with pytest.raises(FedscopeError, match=sentence):
+            fedscope.line(given, model=nn.Linear(1, 1), data=(torch.ones(4, 1), torch.zeros(4).long()))
+
+
+def test_configurations_that_say_the_same_go_together(tmp_path: Path) -> None:
+    one = put(tmp_path / "one", 0, lora_alpha=8)
+    two = put(tmp_path / "two", 1, lora_alpha=8, target_modules=["q", "v"], use_dora=False, bias="none")
+    with pytest.warns(FedscopeWarning, match=r"factors of a product"):
+        assert (
+            len(fedscope.import_models([one, two, put(tmp_path / "three", 2)], tmp_path / "run").round(1).client_ids)
+            == 3
+        )
+
+
+def test_ranks_that_differ_without_a_configuration_are_named(tmp_path: Path) -> None:
+    one, two = put(tmp_path / "one", 0), put(tmp_path / "two", 1, rank=4)
+    sentence = r"of shape \[4, 6\].*; these are adapters of rank 4 and of rank 2: merge them into their base"
+    with pytest.raises(FedscopeError, match=sentence):
+        fedscope.import_models([one, two], tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with fedscope.Recorder(tmp_path / "recorded") as recorder, pytest.raises(FedscopeError, match=sentence):
+            recorder.round(clients=[factors("lora", 0), factors("lora", 1, 4)])
+        with pytest.raises(FedscopeError, match=r"adapters of rank 3 and of rank 2"):
+            fedscope.line([Adapted(1), Adapted(2, 3)], **DATA, points=3)
+
+
+def test_alphas_of_kohya_that_differ_are_named(tmp_path: Path) -> None:
+    name = "base_model.model.layers.0.q_proj.alpha"
+    for k, alpha in enumerate((2.0, 2.0, 16.0)):
+        save_file(factors("kohya", k, **{name: torch.tensor(alpha)}), tmp_path / f"{k}.safetensors")
+    files = [tmp_path / f"{k}.safetensors" for k in range(3)]
+    with pytest.warns(FedscopeWarning, match=r"lora_down, lora_up"):
+        fedscope.import_models(files[:2], tmp_path / "run")
+    with pytest.raises(FedscopeError, match=r"is an adapter with alpha 2.0 at .*q_proj, .*2.safetensors one with 16.0"):
+        fedscope.import_models(files, tmp_path / "run", force=True)
+
+
+def test_modules_of_peft_that_scale_otherwise_are_refused(tmp_path: Path) -> None:
+    models = [Adapted(1), Adapted(2)]
+    for model, alpha in zip(models, (8, 64), strict=True):
+        model.peft_config = {"default": SimpleNamespace(r=2, lora_alpha=alpha)}  # type: ignore[assignment]
+    with pytest.raises(FedscopeError, match=r"Adapted 1 is an adapter with lora_alpha 8, Adapted 2 one with 64"):
+        fedscope.line(models, **DATA, points=3)
+    with fedscope.Recorder(tmp_path / "run") as recorder, pytest.raises(FedscopeError, match=r"client 1 one with 64"):
+        recorder.round(clients=models)
+
+
+def test_which_names_are_factors() -> None:
+    assert factors_in(["flora_A.weight", "lora_Ab", "lora_alpha", "color_B"]) == []
+    assert factors_in(["q.lora_magnitude_vector", "q.lora_A.weight"]) == ["lora_A", "lora_magnitude_vector"]
+    assert about_adapters(["q.weight"]) == ""
+    assert rank_of("q.hada_w1_a", (6, 2)) == rank_of("q.hada_w1_b", (2, 6)) == 2
+    assert scale_in({"alpha": np.array(1.0), "q.weight": np.ones((2, 2))}) == {}

@@ -1,0 +1,392 @@
+"""Copies of modules that ``deepcopy`` refuses, and of those that it copies wrongly."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
+from fedscope.landscape import Compute, Evaluator, Replica, Samples
+from fedscope.landscape.curvature.derivatives import Derivatives
+from fedscope.landscape.evaluation.copies import copied
+
+WIDTH, CLASSES = 16, 4
+
+
+class Base(nn.Module):
+    """One linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x.flatten(1))  # type: ignore[no-any-return]
+
+
+class Locked(Base):
+    """Holds what Python cannot copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock, self.numbers, self.library = threading.Lock(), (i for i in range(3)), np
+        self.file = Path(__file__).open()  # noqa: SIM115
+
+    def __del__(self) -> None:
+        self.file.close()
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.lock:
+            return super().forward(x)
+
+
+class Cached(nn.Module):
+    """Parametrized weights, which are kept for a pass as the module's own code asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = parametrizations.orthogonal(nn.Linear(WIDTH, WIDTH))
+        self.fc = parametrizations.weight_norm(nn.Linear(WIDTH, CLASSES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with parametrize.cached():
+            return self.fc(torch.tanh(self.first(x.flatten(1))))  # type: ignore[no-any-return]
+
+
+class Sequence(nn.Module):
+    """A recurrent network with a weight that a hook computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = weight_norm(nn.GRU(4, 8, batch_first=True), "weight_hh_l0")
+        self.fc = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.rnn(x[:, 0])[0][:, -1])  # type: ignore[no-any-return]
+
+
+def deep(last: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(WIDTH, 8), nn.Tanh(), last(nn.Linear(8, CLASSES)))
+
+
+def pruned() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, CLASSES))
+    prune.random_unstructured(module[1], "weight", 0.4)
+    prune.l1_unstructured(module[3], "bias", 2)
+    return module
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        weight_norm(nn.Conv2d(1, 3, 3)), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), spectral_norm(nn.Linear(12, 4))
+    )
+
+
+def hooked() -> nn.Module:
+    module = Base()
+    module.fc.register_forward_hook(lambda _, __, output: 2 * output)
+    return module
+
+
+def double() -> nn.Module:
+    """Parameters in single precision, and others in double."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(WIDTH, CLASSES), nn.BatchNorm1d(CLASSES).double()).double()
+
+
+MEASURED: dict[str, Callable[[], nn.Module]] = {
+    "weight_norm": lambda: deep(weight_norm),
+    "spectral_norm": lambda: deep(spectral_norm),
+    "pruned": pruned,
+    "parametrizations.weight_norm": lambda: deep(parametrizations.weight_norm),
+    "parametrizations.orthogonal": lambda: deep(parametrizations.orthogonal),
+    "parametrizations.spectral_norm": lambda: deep(parametrizations.spectral_norm),
+    "convolutional": convolutional,
+    "recurrent": Sequence,
+    "cached": Cached,
+    "locked": Locked,
+    "hooked": hooked,
+    "double": double,
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+
+
+def samples(n: int = 24) -> Samples:
+    x = torch.randn(n, 1, 4, 4, generator=torch.Generator().manual_seed(5))
+    return Samples(x, torch.arange(n) % CLASSES, CLASSES, "toy", "test", np.arange(n))
+
+
+def made(name: str, count: int) -> list[nn.Module]:
+    torch.manual_seed(len(name))
+    return [MEASURED[name]() for _ in range(count)]
+
+
+def weights_of(module: nn.Module) -> Weights:
+    state = {key: value.detach().numpy() for key, value in module.state_dict().items()}
+    return Layout.of(module).flatten(state)
+
+
+def torchs_loss(module: nn.Module, part: Samples) -> Tensor:
+    x = part.x.to(next(module.parameters()).dtype)
+    return functional.cross_entropy(module.eval()(x), part.y)
+
+
+def between(name: str, one: nn.Module, other: nn.Module) -> nn.Module:
+    """A module of its own, with the state halfway between two."""
+    fresh, a, b = made(name, 1)[0], one.state_dict(), other.state_dict()
+    middle = {key: ((a[key].double() + b[key].double()) / 2).to(a[key].dtype) for key in a}
+    fresh.load_state_dict({key: middle[key] if a[key].is_floating_point() else a[key] for key in a})
+    return fresh
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_losses_along_a_line_are_those_of_torchs_own_modules(name: str) -> None:
+    """At both ends of the modules themselves, in the middle of a fresh one with the mean of their states."""
+    one, other = made(name, 2)
+    part, models = samples(), [weights_of(one), weights_of(other)]
+    shares = [(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)] * 4  # several workers at once, and again with the same replicas
+
+    def form(i: int, replica: Replica) -> None:
+        replica.combine(models, shares[i])
+
+    found = {i: float(loss[0]) for i, loss, _ in Evaluator(one, part, compute=Compute(workers=3)).evaluate(12, form)}
+    expected = [float(torchs_loss(module, part)) for module in (one, between(name, one, other), other)]
+    np.testing.assert_allclose([found[i] for i in range(12)], expected * 4, rtol=2e-6)
+    assert len({round(value, 4) for value in expected}) == 3, "a test of equal numbers would show nothing"
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_gradients_and_hessians_are_in_the_parameters_that_there_are(name: str) -> None:
+    (module,) = made(name, 1)
+    part = samples(8)
+    derivatives = Derivatives(module, part)
+    model = weights_of(module)
+    _, gradient = derivatives.gradient(model)
+    v = np.random.default_rng(0).normal(size=model.layout.size)
+    (product,) = derivatives.products(model, v[None])
+    own = dict(module.named_parameters())
+    parameters = [own[entry.name] for entry in model.layout.parameters]
+    with torch.backends.cudnn.flags(enabled=False):
+        wanted = torch.autograd.grad(torchs_loss(module, part), parameters, create_graph=True)
+    flat = torch.cat([part.reshape(-1) for part in wanted])
+    np.testing.assert_allclose(gradient, flat.detach().numpy(), rtol=1e-4, atol=1e-5 * float(flat.abs().max()))
+    hv = torch.autograd.grad(flat @ torch.from_numpy(v).to(flat.dtype), parameters)
+    exact = torch.cat([part.reshape(-1) for part in hv]).numpy()
+    np.testing.assert_allclose(product, exact, rtol=1e-3, atol=1e-4 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_original_is_left_alone_and_shares_no_weights(name: str) -> None:
+    (module,) = made(name, 1)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    copy = copied(module)
+    assert type(copy).__name__ == type(module).__name__
+    with torch.no_grad():
+        for parameter in copy.parameters():
+            parameter.fill_(0.5)
+    copy.train()(samples(8).x.to(next(copy.parameters()).dtype))
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+
+def test_a_module_that_was_used_is_copied_like_a_new_one() -> None:
+    """A pass leaves tensors with a history, or none, in place of the weights that hooks compute."""
+    for use in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        (module,) = made("weight_norm", 1)
+        with use():
+            module(samples(4).x)
+        loss, _ = Evaluator(module, samples()).models([weights_of(module)])
+        assert loss[0] == pytest.approx(float(torchs_loss(module, samples())), rel=2e-6)
+
+
+def test_within_cached_every_point_has_its_own_weights() -> None:
+    one, other = made("parametrizations.weight_norm", 2)
+    with parametrize.cached():
+        kept = one[3].weight  # type: ignore[index]
+        loss, _ = Evaluator(one, samples()).models([weights_of(one), weights_of(other)])
+        assert one[3].weight is kept, "the original's cache stays"  # type: ignore[index]
+    expected = [float(torchs_loss(module, samples())) for module in (one, other)]
+    np.testing.assert_allclose(loss, expected, rtol=2e-6)
+
+
+class Closing(Base):
+    """Computes with the module that its function closes over, whichever asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compute = lambda x: self.fc(x.flatten(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.compute(x)  # type: ignore[no-any-return]
+
+
+class Referring(Base):
+    """Reaches itself by a weak reference, which is copied as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.itself = weakref.ref(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        itself = self.itself()
+        assert itself is not None
+        return itself.fc(x.flatten(1))  # type: ignore[no-any-return]
+
+
+class Stale(Base):
+    """Keeps a tensor that was computed from its weights once."""
+
+    def __init__(self, *, tracked: bool = True) -> None:
+        super().__init__()
+        self.scaled = 2 * self.fc.weight if tracked else self.fc.weight.data
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x.flatten(1), self.scaled)
+
+
+class Attending(nn.Module):
+    """Attention uses the weight of its projection without calling the layer, whose hook would compute it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        weight_norm(self.attention.out_proj)
+        self.fc = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[:, 0]
+        return self.fc(self.attention(x, x, x, need_weights=False)[0].flatten(1))  # type: ignore[no-any-return]
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(WIDTH, CLASSES, dtype=torch.complex64))
+
+
+class Counting(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = nn.Parameter(torch.arange(3), requires_grad=False)
+
+
+class Sparse(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.eye(3).to_sparse())
+
+
+class TwoInputs(Base):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x * mask)
+
+
+class Unwilling(Base):
+    def __deepcopy__(self, memo: object) -> nn.Module:
+        raise RuntimeError("no copies, please\nreally")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (Closing, r"computes with fc\.weight of the Closing that it was copied from.*make it a method"),
+        (Referring, r"computes with fc\.weight of the Referring that it was copied from"),
+        (Stale, r"a Stale computes with a tensor that it made of its weights before.*compute it in forward"),
+        (lambda: Stale(tracked=False), r"a Stale computes with a tensor that it made of its weights before"),
+        (Attending, r"a Attending computes with a tensor.*remove_weight_norm.*torch\.nn\.utils\.parametrizations"),
+        (Complex, r"the module's w is complex64, and a loss surface is over real numbers; keep the real and the imag"),
+        (Counting, r"the module's order is a parameter of type int64, and only floats can be varied; keep it as a buf"),
+        (Sparse, r"the module's mask is a sparse tensor; give it dense"),
+        (TwoInputs, r"fails on 1 of .*missing 1 required positional argument: 'mask'\); give data that it takes"),
+        (Unwilling, r"a Unwilling cannot be copied \(RuntimeError: no copies, please\), and models are formed in cop"),
+        (lambda: Base().to("meta"), r"fc\.weight is on the meta device, which keeps no numbers; make the module on"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(4)), r"1\.weight has no shape yet; name its sizes"),
+        (lambda: torch.jit.trace(Base(), torch.ones(1, 1, 4, 4)), r"compiled by torch\.jit.*give the module that it"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_cannot_be_measured_is_refused_in_a_sentence(make: Callable[[], Any], sentence: str) -> None:
+    part = samples()
+    asked: list[Callable[[], object]] = [
+        lambda: Evaluator(make(), part),
+        lambda: fedscope.line([make(), make()], data=(part.x, part.y), points=3),
+        lambda: fedscope.sharpness(make(), data=(part.x, part.y), hessian=False),
+        lambda: fedscope.cka([make(), make()], data=(part.x, part.y)),
+    ]
+    for ask in asked:
+        with pytest.raises(FedscopeError, match=sentence) as refusal:
+            ask()
+        assert "\n" not in str(refusal.value)
+
+
+class Remembering(Base):
+    """Compares what it is given with samples that it keeps, which may be the very ones it is measured on."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("kept", x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + (x.flatten(1) @ self.kept.flatten(1).T).sum(1, keepdim=True)  # type: ignore[operator]
+
+
+def test_samples_that_a_module_holds_too_are_no_weights_of_another() -> None:
+    part = samples()
+    module = Remembering(part.x)
+    loss, _ = Evaluator(module, part).models([weights_of(module)])
+    assert loss[0] == pytest.approx(float(torchs_loss(module, part).detach()), rel=1e-5)
+
+
+class Tempered(Base):
+    """What it computes depends on a number that is in no state."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / self.temperature
+
+
+def test_a_module_that_is_another_function_of_its_tensors_is_named() -> None:
+    part = samples()
+    with pytest.raises(FedscopeError, match=r"Tempered 2 answers otherwise than its tensors do in the architecture of"):
+        fedscope.line([Tempered(1), Tempered(3)], data=(part.x, part.y), points=3)
+    same = [Tempered(3), Tempered(3)]
+    loss = np.ravel(fedscope.line(same, data=(part.x, part.y), points=3).loss)
+    assert all(np.isclose(loss, float(torchs_loss(module, part)), rtol=2e-6).any() for module in same)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_modules_in_half_precision_are_taken_in_float32_and_it_is_said(dtype: torch.dtype) -> None:
+    part = samples()
+    modules = [Base().to(dtype) for _ in range(2)]
+    with pytest.warns(FedscopeWarning, match=r"a Base is in \w+, which is taken in float32"):
+        loss = np.ravel(fedscope.line(modules, data=(part.x, part.y), points=3).loss)
+    expected = [float(torchs_loss(copied(module).float(), part)) for module in modules]
+    assert all(np.isclose(loss, value, rtol=2e-6).any() for value in expected)
+    assert all(parameter.dtype == dtype for module in modules for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("name", ["weight_norm", "pruned", "parametrizations.orthogonal", "cached"])
+def test_questions_on_modules_answer_as_torch(name: str) -> None:
+    part, modules = samples(), made(name, 3)
+    given = (part.x, part.y)
+    plane = fedscope.plane(modules, data=given, grid=3)
+    sharp = fedscope.sharpness(modules[0], data=given, draws=1, top=1, probes=1)
+    expected = [float(torchs_loss(module, part)) for module in modules]
+    np.testing.assert_allclose([model.loss for model in plane.models[:3]], expected, rtol=2e-6)
+    loss = sharp.models[0].measure("loss")
+    assert loss is not None
+    assert loss.value == pytest.approx(expected[0], rel=2e-6)
+    assert fedscope.cka([modules[0], copied(modules[0])], data=given).cka[0, 1] == pytest.approx(1.0)
