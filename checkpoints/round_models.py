@@ -52,7 +52,7 @@ def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray
 
 def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
     """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
-    entry = next(entry for entry in file.layout.parameters if entry.name == layer)
+    entry = file.layout.by_name[layer]
     stacked = which == "clients"
     stored, code = open_entry(file, which, entry, stacked=stacked)
     for place in range(len(file.ids)) if stacked else (None,):

@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 
 from .durable import WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
 from .errors import DiskFullError, FedscopeError
-from .metrics import Metrics, append_row, further, mend_table
+from .metrics import TABLE, Metrics, append_row, further, mend_table
+from .own_files import refuse_strange
 from .partition import Partition
 from .round_writing import RoundRecord, write_round
 from .run_folders import create_run, refuse_linked_parts
@@ -72,8 +73,9 @@ class RunWriter:
             for part in KEPT_PARTS:
                 writer.forget(part, run.rounds)
             if not run.is_foreign or os.path.lexists(path / "metrics.csv"):
+                refuse_strange(path / "metrics.csv", TABLE)  # rows are appended to it
                 lacking = {t for t in run.lacking if t < writer.last}  # later ones are played again
-                lost = {t: row for t, row in run.table_rows().items() if t in lacking} if lacking else {}
+                lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
                 writer._mend(run, lost)
         except BaseException:
             writer.close()

@@ -103,7 +103,7 @@ class Run:
         recorded = set(range(1, self.rounds[-1])) if numbered and self.rounds else set()
         try:
             rows, _, summed = self._table()
-        except FedscopeError:  # said where its numbers are wanted
+        except (FedscopeError, OSError):  # said where its numbers are wanted
             rows, summed = {}, False
         if numbered or summed:
             recorded |= rows.keys()

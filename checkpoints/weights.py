@@ -37,6 +37,17 @@ class Entry:
     stored: str = field(default="", compare=False)
 
 
+class _Names(tuple[str, ...]):
+    """Names in order, of which ``in`` need not look through all: a model may have a hundred thousand."""
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+
 @dataclass(frozen=True)
 class Layout:
     """The entries of a model in ``state_dict`` order; its parameters, one after the other, are the flat vector [P].
@@ -99,10 +110,15 @@ class Layout:
             start = slices[entry.name].stop
         return slices
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Of all entries, in order."""
-        return tuple(entry.name for entry in self.entries)
+        return _Names(entry.name for entry in self.entries)
+
+    @cached_property
+    def by_name(self) -> dict[str, Entry]:
+        """All entries, in order."""
+        return {entry.name: entry for entry in self.entries}
 
     def to_json(self) -> list[dict[str, Any]]:
         """As ``run.json`` holds it."""
@@ -118,21 +134,21 @@ class Layout:
         Raises:
             FedscopeError: an entry that is none.
         """
-        made: list[Entry] = []
+        made: dict[str, Entry] = {}
         for i, entry in enumerate(entries):
             try:
                 name, dtype, kind, shape = entry["name"], entry["dtype"], entry["kind"], entry["shape"]
             except (KeyError, TypeError, IndexError) as error:
                 raise FedscopeError(f"layout entry {i} is not one of name, shape, dtype, kind: {error}") from None
-            if not isinstance(name, str) or not name or any(name == other.name for other in made):
+            if not isinstance(name, str) or not name or name in made:
                 raise FedscopeError(f"layout entry {i} has name {name!r}, which is none or another entry's")
             if not isinstance(shape, list | tuple) or not all(isinstance(n, int) and 0 <= n < 2**40 for n in shape):
                 raise FedscopeError(f"layout entry {i} ({name}) has shape {shape!r}, not a list of whole numbers")
             if kind not in ("parameter", "buffer"):
                 raise FedscopeError(f'layout entry {i} ({name}) has kind {kind!r}; "parameter" or "buffer" is known')
             stored = BFLOAT16 if dtype == BFLOAT16 else ""
-            made.append(Entry(name, tuple(shape), "float32" if stored else _dtype_name(i, name, dtype), kind, stored))
-        return cls(tuple(made))
+            made[name] = Entry(name, tuple(shape), "float32" if stored else _dtype_name(i, name, dtype), kind, stored)
+        return cls(tuple(made.values()))
 
     def widened(self) -> Layout:
         """The same with float32 in memory for what is stored in half of it."""

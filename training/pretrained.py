@@ -123,7 +123,7 @@ def _about_head(arrays: Mapping[str, np.ndarray], facts: Facts) -> str:
     name = facts.head_parameters[0]
     if name not in arrays:
         return f"it has no head {facts.head}, so the head starts fresh"
-    mine = next(entry.shape for entry in facts.layout.parameters if entry.name == name)
+    mine = facts.layout.by_name[name].shape
     return f"its {name} has shape {list(arrays[name].shape)}, not {list(mine)}, so the head starts fresh"
 
 

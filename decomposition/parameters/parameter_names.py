@@ -170,4 +170,4 @@ def same_starts(runs: Sequence[Run], rounds: Sequence[Round]) -> bool:
 
 
 def _shape(layout: Layout, layer: str) -> tuple[int, ...]:
-    return next(entry.shape for entry in layout.parameters if entry.name == layer)
+    return layout.by_name[layer].shape

@@ -50,8 +50,9 @@ def write_surface(path: Path | str, plane: Plane) -> None:
         file["xcoordinates"], file["ycoordinates"] = plane.a, plane.b
         for name, surface in values.items():
             file[name] = np.ascontiguousarray(surface).ravel().reshape(shape)
-        for name, value in _kept(about).items():
-            file.attrs[name] = value
+        for name, value in about.items():
+            if _is_kept(name):
+                file.attrs[name] = value
 
 
 def read_surface(path: Path | str, split: str | None = None) -> Plane:
@@ -92,7 +93,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
             if name in file
         }
         measured = _surface(path, file, "computed", (y.size, x.size)) if "computed" in file else None
-        kept = _kept(file)
+        kept = {name: attribute(file, name) for name in file.attrs if _is_kept(name)}
         refuse_strange(path, kept)
         about = {
             "kind": "surface",
@@ -189,8 +190,8 @@ def _holes(plane: Plane) -> np.ndarray:
     return missing if np.count_nonzero(missing) == count else np.zeros_like(missing)
 
 
-def _kept(file: Any) -> dict[str, Any]:
-    return {name: attribute(file, name) for name in file.attrs if name in KEPT or name.startswith(KEPT_OF_ADAPTIVE)}
+def _is_kept(name: str) -> bool:
+    return name in KEPT or name.startswith(KEPT_OF_ADAPTIVE)
 
 
 def _directions(file: Any) -> dict[str, str]:

@@ -74,7 +74,12 @@ def judge(
         return "changed an input"
     if ended["status"] == 2:
         # what it is about to do, said before it reads
-        begun = (" recording up to ", " replays of local training (")
+        begun = (
+            " recording up to ",
+            " replays of local training (",
+            " is another run's table, or damaged",
+            " lacks round",
+        )
         lines = [line for line in said.strip().split("\n") if line and not any(words in line for words in begun)]
         sentence = len(lines) == 1 and lines[0].startswith("fedscope: ") and len(lines[0]) < 2000
         return "refused" if sentence or said.startswith("Usage:") else "not one sentence"

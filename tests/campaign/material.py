@@ -146,6 +146,9 @@ def build(folder: Path, results: Collection[str] = tuple(RESULTS)) -> None:
     start = {"average": {"start": 2}}
     train(Config.read(merge(preset("ima"), TINY, start)), folder / "runs/ima", workers=1)
     train(Config.read(merge(preset("scaffold"), TINY)), folder / "runs/scaffold", workers=1)
+    other = {"run": {"seed": 1}}
+    train(Config.read(merge(preset("ima"), TINY, start, other)), folder / "siblings/ima", workers=1)
+    train(Config.read(merge(preset("scaffold"), TINY, other)), folder / "siblings/scaffold", workers=1)
     sparse = {"record": {"clients": "none", "globals": "last:1"}}
     scaffold = merge(preset("scaffold"), TINY, {"average": {"method": "ima", "start": 2}}, sparse)
     with suppress(KeyboardInterrupt):

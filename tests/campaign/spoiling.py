@@ -82,8 +82,18 @@ def another(path: Path, draw: Draw) -> None:
     path.write_bytes(near[int(draw.integers(len(near)))].read_bytes() if near else b"another")
 
 
+def sibling(path: Path, draw: Draw) -> None:
+    """The file of the same place in a run of the same shape; elsewhere as :func:`another`."""
+    whole = next(folder for folder in path.parents if (folder / "runs").is_dir())
+    own = whole / "siblings" / path.relative_to(whole / "runs") if path.is_relative_to(whole / "runs") else None
+    if own is None or not own.is_file():
+        another(path, draw)
+    else:
+        path.write_bytes(own.read_bytes())
+
+
 ANY = (flip, flip, flip, truncate, truncate, zero, zero, noise, empty, longer, missing)
-STRANGE = (folder, pipe, device, plug, circle, another)
+STRANGE = (folder, pipe, device, plug, circle, another, sibling, sibling)
 
 BY_SUFFIX: dict[str, tuple[Callable[[Path, Draw], None], ...]] = {
     ".h5": HDF5,
