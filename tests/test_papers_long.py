@@ -98,7 +98,7 @@ def test_a_paused_command_stands_still_and_its_time_does_not_count(tmp_path: Pat
     code = (
         "import threading, time; import calls; from calls import Caller; home = Path(sys.argv[2]); calls.LOOK = 0.02\n"
         "ticks = home / 'ticks'; ticks.touch()\n"
-        "work = 'import sys, time\\nfor _ in range(40):\\n open(sys.argv[1], \"a\").write(\"x\"); time.sleep(0.02)'\n"
+        'work = \'import sys, time\\nfor _ in range(40):\\n open(sys.argv[1], "a").write("x"); time.sleep(0.02)\'\n'
         "call = Caller(home)\n"
         "def pause():\n"
         "    while not ticks.stat().st_size: time.sleep(0.01)\n"

@@ -93,7 +93,9 @@ def refuse_full(home: Path) -> None:
 def listed(quick: bool, home: Path) -> None:
     """The plan, and how far it is."""
     kept = home / "kept" if quick else KEPT
-    finished = {name for _, of in groups(kept) for name in of} | {name for _, of in groups(home / "finished") for name in of}
+    finished = {name for _, of in groups(kept) for name in of} | {
+        name for _, of in groups(home / "finished") for name in of
+    }
     begun = {path.name for path in (home / "units").glob("*/*")}
     for unit in units(QUICK if quick else Scale()):
         state = "finished" if unit.name in finished else "begun" if unit.place in begun else ""

@@ -123,9 +123,7 @@ def across_devices(scale: Scale, seed: int) -> tuple[Unit, ...]:
     )
     return (
         Unit(place, place, f"IMA, Figures 1, 5b, 8 and 10 across devices, seed {seed}", (device,), own, 1.6),
-        Unit(
-            f"{place}-ima", place, f"IMA, Figures 5c and 7c, seed {seed}", (device, *branches), branched, 0.8
-        ),
+        Unit(f"{place}-ima", place, f"IMA, Figures 5c and 7c, seed {seed}", (device, *branches), branched, 0.8),
     )
 
 
@@ -146,8 +144,11 @@ def across_silos(scale: Scale, seed: int) -> tuple[Unit, ...]:
             Asked("fig2", f"explain {name} --rounds {rounds} --draws local:4 {scale.limit}", (name,)),
             Asked("fig4-subsets", f"subsets {name} --rounds {rounds} {scale.limit}", (name,)),
             Asked("fig4-cka", f"cka {name} --rounds {rounds} --panel error {scale.limit}", (name,)),
-            Asked("fig8", f"plane {name} --rounds {_listed(_last(scale.decomposed))} --grid {scale.grid} {scale.seen}",
-                  (name,)),
+            Asked(
+                "fig8",
+                f"plane {name} --rounds {_listed(_last(scale.decomposed))} --grid {scale.grid} {scale.seen}",
+                (name,),
+            ),
         )
         words = f"IMA, Figures 2 to 4 and 8 across silos, decay {decay:g}, seed {seed}"
         made.append(Unit(place, place, words, (run,), asked, 2.0))
