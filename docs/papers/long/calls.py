@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,8 @@ class Caller:
 
 
 def _signal(child: subprocess.Popen[Any], number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(child.pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _humble() -> Callable[[], None]:

@@ -69,7 +69,7 @@ def _named(home: Path) -> set[int]:
 def _lives(number: int) -> bool:
     try:
         os.kill(number, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

@@ -91,7 +91,7 @@ def units(scale: Scale) -> tuple[Unit, ...]:
 def across_devices(scale: Scale, seed: int) -> tuple[Unit, ...]:
     """IMA's federation of 100 clients, and its branches with IMA."""
     place = f"device-{seed}"
-    early, middle, late = scale.shown
+    late = scale.rounds
     before = range(1, WINDOW + 1)  # a branch works out its first average from the globals before it
     kept = {*scale.shown, late - 2, late - 1, *(start - k for start in scale.starts for k in before)}
     kept |= {round_ for pair in scale.pairs for round_ in pair}
