@@ -93,7 +93,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
             if name in file
         }
         measured = _surface(path, file, "computed", (y.size, x.size)) if "computed" in file else None
-        kept = {name: attribute(file, name) for name in file.attrs if _is_kept(name)}
+        kept: dict[str, Any] = {name: attribute(file, name) for name in file.attrs if _is_kept(name)}
         refuse_strange(path, kept)
         about = {
             "kind": "surface",
