@@ -102,7 +102,9 @@ def test_a_run_that_claims_another_size_is_refused_without_memory(
         ["train", "--from", "w@1", "--out", "branch", "--rounds", "3"],
     ):
         said = refused(capsys, *command)
-        assert re.search(r"w: (its model mlp is not the one this fedscope builds|model\.name = 'mlp' for)|more than 18 digits", said), said
+        assert re.search(
+            r"w: (its model mlp is not the one this fedscope builds|model\.name = 'mlp' for)|more than 18 digits", said
+        ), said
     assert not Path("branch").exists()
 
 
