@@ -7,6 +7,7 @@ import io
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -134,7 +135,10 @@ class TableResult(Result):
             for table, path in zip(cls.tables, paths, strict=False)
         ]
         try:
-            return cls.of_tables(head, *tables)
+            made = cls.of_tables(head, *tables)
+            with suppress(FedscopeError):  # a row that lacks is a sentence where it is asked for
+                made.summary(), made.findings()  # what else does not fit is met here, and not where it is drawn
+            return made
         except FedscopeError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, csv.Error) as error:

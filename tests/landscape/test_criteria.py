@@ -204,12 +204,12 @@ def test_a_command_takes_a_criterion_with_its_weights(tmp_path: Path, monkeypatc
     nets = [nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(2)]
     for k, net in enumerate(nets):
         torch.save(net.state_dict(), f"{k}.pt")
-    Path("nets.py").write_text(
+    Path("weighted_nets.py").write_text(
         "from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
     )
     weights = [1.0, 2, 3, 1, 1, 1, 1, 1, 1, 0.5]
     task = f"torch.nn:CrossEntropyLoss(weight={weights})"
-    words = ["--model", "nets:net", "--data", "digits", "--task", task, "--points", "3", "--out", "line"]
+    words = ["--model", "weighted_nets:net", "--data", "digits", "--task", task, "--points", "3", "--out", "line"]
     assert run(["line", "0.pt", "1.pt", *words]) == 0
     data = load_data("digits")
     x, y = torch.from_numpy(np.asarray(data.x_test)), torch.from_numpy(data.y_test)
