@@ -22,11 +22,14 @@ SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/nul
 
 # As many processes as this process may use cores; a file's tests stay together, because they share what they train.
 SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-modules --pyargs tests/ fedscope
+# Long runs of the papers stand still meanwhile: programs on the same cores disturb each other.
+PAUSED := $(RUN) docs/papers/long/pause.py
+
 # Another order for each commit, the same again for the same commit.
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers gpu gpu-wheels lint types format site docs bench dist clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -35,11 +38,11 @@ demo: $(VENV)/.installed
 
 ## test: all tests and the examples in the docstrings, but for the slow ones
 test: $(VENV)/.installed
-	$(SUITE)
+	$(PAUSED) $(SUITE)
 
 ## test-elsewhere: the same as a processor without AVX-512 computes them, in another order, with a thread a core and more examples
 test-elsewhere: $(VENV)/.installed
-	THOROUGH=1 $(AVX2) $(SUITE) $(SHUFFLED)
+	THOROUGH=1 $(AVX2) $(PAUSED) $(SUITE) $(SHUFFLED)
 
 ## test-everywhere: the same under every capability of the processor, on one core and in another order
 test-everywhere: $(VENV)/.installed
@@ -59,6 +62,10 @@ campaign: $(VENV)/.installed
 ## papers: redraw the papers' figures from runs in papers/ (hours the first time; goes on after any stop)
 papers: $(VENV)/.installed
 	$(VENV)/bin/python docs/papers/make
+
+## papers-long: the papers' figures at their own length, in the background: hours; WORDS= names units, --list, --keep
+papers-long: $(VENV)/.installed
+	$(VENV)/bin/python docs/papers/long $(WORDS)
 
 ## gpu: tests and benchmarks on a GPU in eight minutes, with PYTHON's own torch and no network: PYTHON=, DATA=FILE.npz, OUT=
 DEVICE ?= cuda
@@ -94,7 +101,7 @@ docs: $(VENV)/.installed
 	$(MAKE) site
 
 bench: $(VENV)/.installed
-	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(VENV)/bin/python "$$benchmark"; done
+	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(PAUSED) $(VENV)/bin/python "$$benchmark"; done
 
 ## dist: build sdist and wheel into dist/ and compare both with the checkout; TAG=v0.1.0 says which version they must be
 dist: $(VENV)/.dependencies

@@ -48,7 +48,7 @@ class Band:
     @cached_property
     def _rows(self) -> tuple[np.ndarray, list[np.ndarray]]:
         """The rounds that all have, and where each has them."""
-        rounds = reduce(np.intersect1d, (curve.round for curve in self.members))
+        rounds = reduce(np.intersect1d, map(_there, self.members))
         return rounds, [np.searchsorted(curve.round, rounds) for curve in self.members]
 
     def _stacked(self, values: Iterable[np.ndarray]) -> np.ndarray:
@@ -96,6 +96,12 @@ class Band:
                 if not np.isnan(mean)
             ]
         return made
+
+
+def _there(curve: Curve) -> np.ndarray:
+    """The rounds of which a run has any number: of one that is gone it may have none."""
+    known = [~np.isnan(values) for values in curve.values.values()]
+    return curve.round[np.any(known, axis=0)] if known else curve.round
 
 
 def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:

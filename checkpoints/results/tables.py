@@ -134,9 +134,7 @@ class TableResult(Result):
             for table, path in zip(cls.tables, paths, strict=False)
         ]
         try:
-            made = cls.of_tables(head, *tables)
-            made.summary(), made.findings()  # or a row that lacks would be missed where it is drawn
-            return made
+            return cls.of_tables(head, *tables)
         except FedscopeError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, csv.Error) as error:

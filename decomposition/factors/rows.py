@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from ...checkpoints import FedscopeError
 from ...checkpoints.results import Kept
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ MEASURED_OF: Mapping[str, tuple[str, ...]] = {
     "cross-entropy": _CLIENTS_MEASURED,
     "zero-one": _CLIENTS_MEASURED,
 }
+
+
+class MissingRowError(FedscopeError, KeyError):
+    """A row that a decomposition does not have; as of any mapping a :class:`KeyError`, and a sentence."""
+
+    __str__ = Exception.__str__
 
 
 @dataclass(frozen=True)
@@ -150,4 +157,7 @@ class RoundFactors(Kept):
         for row in self.rows:
             if (row.factor, row.estimate) == (factor, estimate):
                 return row
-        raise KeyError((factor, estimate))
+        raise MissingRowError(
+            f"the decomposition has no row {factor} ({estimate}) of round {self.round}, so its table was changed; "
+            "compute it again with --force"
+        )

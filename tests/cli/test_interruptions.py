@@ -62,4 +62,5 @@ def test_finished_rounds_are_computed_once(
         assert run([*asked, "less"]) == 130
         assert [path.suffix for path in Path().glob("less*")] == [".partial"]
         assert numbers(capsys, command, "1", "less") == first
-        assert len(calls) == 5
+        # wima also compares the last round of a question with equation 7: as the last one, round 1 is measured anew
+        assert len(calls) == (6 if name == "round_means" else 5)

@@ -304,7 +304,7 @@ def test_single_models_are_rows_and_a_density_is_logarithmic() -> None:
     assert [label.get_text() for label in first.get_yticklabels()] == ["fma@60/global", "best"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["", ""]
     assert density.get_yscale() == "log"
-    assert density.get_title(loc="left") == "spectral density (1/nats)"
+    assert density.get_title(loc="left") == "spectral density (1/nats), log scale"
     assert len(density.lines) == 1
     assert figure.get_figwidth() == 3.5
     plt.close(figure)

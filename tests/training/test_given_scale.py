@@ -72,7 +72,7 @@ def test_a_constant_feature_is_not_divided_and_rows_of_images_are_one() -> None:
 
 
 def test_whole_numbers_that_are_no_pixels_have_no_scale() -> None:
-    with pytest.raises(FedscopeError, match=r"give floats .*, or uint8 pixels, or have them standardised \(--standar"):
+    with pytest.raises(FedscopeError, match=r"or uint8 pixels .*, or have them standardised \(--standar"):
         standardised("data", "", arrays(np.arange(36).reshape(9, 4)), scale=False)
     with pytest.raises(FedscopeError, match="has no training samples to standardise by"):
         data_in_scale((np.ones((2, 3), np.float32), [0, 1]), CLASSIFICATION, True)

@@ -184,7 +184,7 @@ def test_a_branch_adds_its_columns_to_those_of_its_history(runs: Any, tmp_path: 
     changes = {"average": {"method": "ima", "window": 2, "start": 3}, "run": {"evaluate_all": [3]}}
     made = branch(plain, 2, changes, tmp_path / "ima")
     assert set(ALL_MEASURED) & set(plain.metrics()) == set()
-    table = read_table(made.path / "metrics.csv")
+    table = read_table(made.path / "metrics.csv", made.identity)
     assert table.keys() == {1, 2, 3, 4}
     there = {name: [t for t in table if not np.isnan(table[t][name])] for name in table[1]}
     assert there["test_error_photo"] == [1, 2, 3, 4]

@@ -1,0 +1,121 @@
+"""fedscope as one commit has it, installed for long runs alone, so that other work neither changes nor breaks them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What numbers must share to be averaged.
+
+    Attributes:
+        commit: of the frozen install, 40 digits; data: SHA-256 of the data file; machine: its architecture and what
+            torch's kernels use of it, as ``x86_64-AVX512``, on which the last bits of trained models depend.
+    """
+
+    commit: str
+    data: str
+    machine: str
+
+    @property
+    def folder(self) -> str:
+        """Where numbers of this identity are kept."""
+        return f"{self.commit[:10]}-{self.data[:8]}-{self.machine}"
+
+    def differences(self, other: Identity) -> str:
+        """In what two differ, in words; "" where they are the same."""
+        return ", ".join(key for key, value in asdict(self).items() if asdict(other)[key] != value)
+
+
+def frozen(home: Path, commit: str) -> Path:
+    """The frozen install's ``bin`` folder, made on the first call: an environment of its own with this commit.
+
+    Raises:
+        subprocess.CalledProcessError: the commit is not there, or cannot be installed; what says so was printed.
+    """
+    place = home / "frozen" / commit[:10]
+    if not (place / "installed").exists():
+        print(f"installing commit {commit[:10]} into {place}; this takes a minute or two", flush=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder) / "tree.tar"
+            subprocess.run(["git", "archive", "-o", archive, commit], cwd=CHECKOUT, check=True)
+            with tarfile.open(archive) as tree:
+                tree.extractall(folder, filter="data")
+            archive.unlink()
+            pip = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
+            subprocess.run([*pip, "-c", "constraints.txt", "."], cwd=folder, check=True)
+        (place / "installed").touch()
+    return place / "bin"
+
+
+def head() -> str:
+    """The checkout's commit.
+
+    Raises:
+        SystemExit: what would be frozen is not committed, or there is no git.
+    """
+    try:
+        said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        sys.exit(f"make papers-long: {CHECKOUT} is no git checkout, and long runs need a commit to be frozen at")
+    return said.stdout.strip()
+
+
+def data_sum(path: Path) -> str:
+    """The SHA-256 of a file, kept beside it: it is asked for at every start.
+
+    Raises:
+        SystemExit: the file is not there; says how it is made.
+    """
+    if not path.exists():
+        sys.exit(
+            f"make papers-long: {path} is missing; put an .npz of CIFAR-10 there, with x_train, y_train, x_test and "
+            "y_test (docs/howto/own-data.md), or name another with --data"
+        )
+    kept, said = path.with_name(f"{path.name}.sha256"), f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+    if kept.exists():
+        known = json.loads(kept.read_text(encoding="utf-8"))
+        if known["file"] == said:
+            return str(known["sha256"])
+    made = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            made.update(block)
+    kept.write_text(json.dumps({"file": said, "sha256": made.hexdigest()}) + "\n", encoding="utf-8")
+    return made.hexdigest()
+
+
+def machine() -> str:
+    """``x86_64-AVX512``: the architecture, and the kernels that torch takes on it."""
+    import torch
+
+    return f"{platform.machine()}-{torch.backends.cpu.get_cpu_capability()}".replace(" ", "")
+
+
+def processor() -> str:
+    """The processor's name, for the reader; "" where the system does not say it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def spared() -> set[int]:
+    """The cores for long runs: all that this process may use but one."""
+    own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return set(own[1:] or own)

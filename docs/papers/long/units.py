@@ -1,0 +1,181 @@
+"""A unit done: what is lacking is trained, what was not asked is asked, and its numbers count once they are whole."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from calls import Caller
+from frozen import Identity, processor, spared
+from plan import Unit
+from work import KEPT, Trained
+
+#: written last: numbers without it are half of a killed unit's, and count for nothing
+UNIT = "unit.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where long runs lie.
+
+    Attributes:
+        home: outside the checkout; fedscope: the frozen command; identity: what numbers of one group share.
+    """
+
+    home: Path
+    fedscope: Path
+    identity: Identity
+
+    @property
+    def finished(self) -> Path:
+        """The numbers of whole units."""
+        return self.home / "finished" / self.identity.folder
+
+    def folder(self, unit: Unit) -> Path:
+        """Of a unit's runs."""
+        return self.home / "units" / self.identity.folder / unit.place
+
+    def is_finished(self, unit: Unit, kept: Path) -> bool:
+        """Whether the unit's numbers are whole, here or among those that are committed."""
+        return any(known(folder / unit.name) for folder in (self.finished, kept / self.identity.folder))
+
+    def do(self, unit: Unit, call: Caller) -> None:
+        """Train and ask what is lacking; it goes on after any stop.
+
+        Raises:
+            subprocess.CalledProcessError: a command failed, and has said why.
+        """
+        folder = self.folder(unit)
+        answers = folder / "answers"
+        answers.mkdir(parents=True, exist_ok=True)
+        spent = folder / f"{unit.name}.seconds.json"
+        before = _read(spent) or {"active": 0.0, "cpu": 0.0}
+        try:
+            for run in unit.runs:
+                self._train(run, folder, call)
+            for one in unit.asked:
+                done = answers / f"{one.name}.done"
+                if not done.exists() or done.read_text(encoding="utf-8") != one.command:
+                    words = [*shlex.split(one.words), "--out", f"answers/{one.name}", "--force"]
+                    call([self.fedscope, *words], folder)
+                    done.write_text(one.command, encoding="utf-8")
+        finally:
+            now = {"active": before["active"] + call.active, "cpu": before["cpu"] + call.cpu}
+            spent.write_text(json.dumps(now) + "\n", encoding="utf-8")
+            call.active = call.cpu = 0.0
+        self._gather(unit, folder, now)
+
+    def _train(self, run: Trained, folder: Path, call: Caller) -> None:
+        there = _rounds(folder / run.name)
+        said = folder / f"{run.name}.command"
+        if there and said.exists() and said.read_text(encoding="utf-8") != run.command:
+            raise SystemExit(
+                f"make papers-long: {folder / run.name} was made by another command; delete that folder, or name "
+                "another folder of runs with --runs"
+            )
+        if there >= run.rounds:
+            return
+        said.write_text(run.command, encoding="utf-8")
+        begun = (folder / run.name / "run.json").exists()
+        words = ["--resume", run.name] if begun else [*shlex.split(run.words), "--out", run.name]
+        print(f"{folder.name}/{run.name}: {there} of {run.rounds} rounds", flush=True)
+        call([self.fedscope, "train", *words], folder)
+
+    def _gather(self, unit: Unit, folder: Path, spent: dict[str, float]) -> None:
+        """Copy the numbers to one folder, which gets its name when it is whole."""
+        target = self.finished / unit.name
+        made = target.with_name(f"{unit.name}.partial")
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        for one in unit.asked:
+            for path in sorted((folder / "answers").glob(f"{one.name}.*")):
+                if path.suffix in KEPT:
+                    shutil.copy(path, made / path.name)
+        for run in unit.runs:
+            shutil.copy(folder / run.name / "metrics.csv", made / f"{run.name}.metrics.csv")
+        about = {
+            "unit": unit.name,
+            "shown": unit.shown,
+            **asdict(self.identity),
+            "processor": processor(),
+            "cores": len(spared()),
+            "seconds": round(spent["active"]),
+            "cpu_seconds": round(spent["cpu"]),
+            "finished": date.today().isoformat(),
+            "commands": [one.command for one in (*unit.runs, *unit.asked)],
+        }
+        (made / UNIT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        shutil.rmtree(target, ignore_errors=True)
+        made.rename(target)
+
+
+def known(folder: Path) -> dict[str, Any] | None:
+    """What is said of a whole unit's numbers; None of half-written ones, and where there are none."""
+    about = _read(folder / UNIT)
+    return about if about is not None and {"unit", "commit", "data", "machine"} <= about.keys() else None
+
+
+def groups(kept: Path) -> Iterator[tuple[Identity, dict[str, Path]]]:
+    """Units whose numbers are kept, by the identity that they share; different ones are never averaged."""
+    found: dict[Identity, dict[str, Path]] = {}
+    for path in sorted(kept.glob(f"*/*/{UNIT}")):
+        about = known(path.parent)
+        if about is not None:
+            identity = Identity(*(str(about[key]) for key in ("commit", "data", "machine")))
+            found.setdefault(identity, {})[str(about["unit"])] = path.parent
+    yield from sorted(found.items(), key=lambda item: (-len(item[1]), item[0].folder))
+
+
+def keep(finished: Path, kept: Path) -> list[Path]:
+    """Copy finished units to the numbers that are committed; returns what is new.
+
+    Raises:
+        SystemExit: other numbers of the same unit, commit, data and machine are kept already.
+    """
+    new = []
+    for path in sorted(finished.glob(f"*/*/{UNIT}")):
+        source, target = path.parent, kept / path.parent.parent.name / path.parent.name
+        if known(source) is None:
+            continue
+        if known(target) is not None:
+            if _numbers(source) != _numbers(target):
+                raise SystemExit(
+                    f"make papers-long: {target} keeps other numbers of the same commit, data and machine than "
+                    f"{source}; find out why before you delete one of them"
+                )
+            continue
+        made = target.with_name(f"{target.name}.partial")
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(source, made)
+        shutil.rmtree(target, ignore_errors=True)
+        made.rename(target)
+        new.append(target)
+    return new
+
+
+def _numbers(folder: Path) -> dict[str, bytes]:
+    """All files but the one that says how long it took, and when."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != UNIT}
+
+
+def _rounds(folder: Path) -> int:
+    from fedscope.checkpoints import Run
+
+    if not (folder / "run.json").exists():
+        return 0
+    rounds: Sequence[int] = Run.open(folder).rounds
+    return rounds[-1] if rounds else 0
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

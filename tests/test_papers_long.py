@@ -1,0 +1,175 @@
+"""`make papers-long`: its plan, its pauses, and what becomes of numbers that are half-written or of another commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LONG = Path(__file__).parents[1] / "docs" / "papers" / "long"
+LOAD = "import sys; sys.path[:0] = [sys.argv[1], sys.argv[1] + '/../make']; from pathlib import Path\n"
+
+
+def said(code: str, *words: object) -> str:
+    """What a piece of code prints that uses the driver's modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD + code, str(LONG), *map(str, words)], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def driver(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(LONG), "--quick", "--runs", str(home), *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_units_have_one_name_each_and_ask_only_of_runs_that_they_train() -> None:
+    code = (
+        "from plan import *\n"
+        "for scale in (Scale(), QUICK):\n"
+        "    found = units(scale)\n"
+        "    assert len({unit.name for unit in found}) == len(found)\n"
+        "    for unit in found:\n"
+        "        names = {run.name for run in unit.runs}\n"
+        "        assert all(set(one.runs) <= names for one in unit.asked), unit.name\n"
+        "        assert all(f'--seed {unit.place[-1]} --set data.seed={unit.place[-1]} ' in run.words\n"
+        "                   for run in unit.runs if '--from' not in run.words), unit.name\n"
+        "        for run in unit.runs:\n"
+        "            words = run.words.split()\n"
+        "            if '--from' in words:\n"
+        "                base, _, at = words[words.index('--from') + 1].partition('@')\n"
+        "                kept = next(one for one in unit.runs if one.name == base).words.partition('globals=[')[2]\n"
+        "                kept = {int(round_) for round_ in kept.partition(']')[0].split(',')}\n"
+        "                # the first average needs the globals before the branch\n"
+        "                assert set(range(int(at) - 4, int(at) + 1)) <= kept, (unit.name, at)\n"
+        "print('ok')\n"
+    )
+    assert said(code) == "ok"
+
+
+def test_the_plan_is_what_cifar_10_names() -> None:
+    code = (
+        "from plan import *\n"
+        "moved = [at_data(unit, 'npz:/data/c.npz') for unit in units(Scale())]\n"
+        "print(all('npz:/data/c.npz' in run.words for unit in moved for run in unit.runs if '--from' not in run.words))"
+    )
+    assert said(code) == "True"
+
+
+def test_a_pause_is_of_those_who_live_and_overlapping_ones_do_not_end_each_other(tmp_path: Path) -> None:
+    code = (
+        "import os; from pause import *; home = Path(sys.argv[2]); file = home / 'PAUSE'\n"
+        "assert not paused(home)\n"
+        "with pausing(home):\n"
+        "    assert paused(home)\n"
+        "    file.write_text(file.read_text() + f'{os.getppid()}\\n')  # another command begins meanwhile\n"
+        "assert paused(home) and file.read_text() == f'{os.getppid()}\\n'\n"
+        "file.write_text('4194304999\\n')\n"
+        "assert not paused(home)  # of a command that was killed\n"
+        "with pausing(home): pass\n"
+        "assert not file.exists()\n"
+        "file.touch()\n"
+        "with pausing(home): assert paused(home)\n"
+        "assert paused(home)  # by hand: it stays so\n"
+        "print('ok')\n"
+    )
+    assert said(code, tmp_path) == "ok"
+
+
+def test_without_long_runs_a_pause_writes_nothing_and_hands_the_status_on(tmp_path: Path) -> None:
+    home = tmp_path / "none"
+    done = subprocess.run(
+        [sys.executable, str(LONG / "pause.py"), sys.executable, "-c", "raise SystemExit(3)"],
+        env={**os.environ, "PAPERS_LONG": str(home)},
+        check=False,
+    )
+    assert done.returncode == 3
+    assert not home.exists()
+
+
+def test_a_paused_command_stands_still_and_its_time_does_not_count(tmp_path: Path) -> None:
+    code = (
+        "import threading, time; import calls; from calls import Caller; home = Path(sys.argv[2]); calls.LOOK = 0.02\n"
+        "ticks = home / 'ticks'; ticks.touch()\n"
+        'work = \'import sys, time\\nfor _ in range(40):\\n open(sys.argv[1], "a").write("x"); time.sleep(0.02)\'\n'
+        "call = Caller(home)\n"
+        "def pause():\n"
+        "    while not ticks.stat().st_size: time.sleep(0.01)\n"
+        "    (home / 'PAUSE').touch(); time.sleep(0.3); first = ticks.stat().st_size\n"
+        "    time.sleep(1.0); print(ticks.stat().st_size - first); (home / 'PAUSE').unlink()\n"
+        "other = threading.Thread(target=pause); other.start(); begun = time.monotonic()\n"
+        "call([sys.executable, '-c', work, ticks], home); whole = time.monotonic() - begun; other.join()\n"
+        "assert ticks.stat().st_size == 40 and whole - call.active > 0.9, (whole, call.active)\n"
+    )
+    assert said(code, tmp_path).splitlines()[-1] == "going on"
+    assert "0" in said(code.replace("ticks'", "more'"), tmp_path).splitlines()
+
+
+def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tmp_path: Path) -> None:
+    def unit(folder: str, name: str, commit: str, number: str, whole: bool = True) -> None:
+        place = tmp_path / folder / commit / name
+        place.mkdir(parents=True)
+        (place / "fig1.csv").write_text(number)
+        about = {"unit": name, "commit": commit, "data": "d", "machine": "m"}
+        text = json.dumps(about)
+        (place / "unit.json").write_text(text if whole else text[:20])
+
+    unit("finished", "a", "c1", "1")
+    unit("finished", "b", "c1", "2")
+    unit("finished", "a", "c2", "3")
+    unit("finished", "c", "c1", "4", whole=False)
+    code = (
+        "from units import *; home = Path(sys.argv[2])\n"
+        "print([path.parent.name + path.name for path in keep(home / 'finished', home / 'kept')])\n"
+        "print([(one.commit, sorted(of)) for one, of in groups(home / 'kept')])\n"
+        "print(keep(home / 'finished', home / 'kept'))\n"
+    )
+    assert said(code, tmp_path).splitlines() == ["['c1a', 'c1b', 'c2a']", "[('c1', ['a', 'b']), ('c2', ['a'])]", "[]"]
+    (tmp_path / "finished" / "c1" / "a" / "fig1.csv").write_text("other")
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD + code, str(LONG), str(tmp_path)], check=False, capture_output=True, text=True
+    )
+    assert "keeps other numbers of the same commit, data and machine" in done.stderr
+
+
+def test_missing_data_and_unknown_units_are_said(tmp_path: Path) -> None:
+    words = [sys.executable, str(LONG), "--runs", str(tmp_path / "runs")]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "cifar10.npz is missing; put an .npz of CIFAR-10 there" in done.stderr
+    done = driver(tmp_path / "runs", "device-9")
+    assert "'device-9' is no unit; --list shows them" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_unit_goes_on_and_its_numbers_are_those_of_an_undisturbed_one(tmp_path: Path) -> None:
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    assert driver(whole, "device-0", "device-0-ima").returncode == 0
+    command = [sys.executable, str(LONG), "--quick", "--runs", str(torn), "device-0", "device-0-ima"]
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        place = torn / "units"
+        end = time.monotonic() + 120
+        while not list(place.glob("*/device-0/device/rounds/0000[3-9].h5")) and time.monotonic() < end:
+            time.sleep(0.05)
+        child.send_signal(number)
+        child.wait()
+        time.sleep(0.5)  # the command that it ran ends with it
+    assert driver(torn, "device-0", "device-0-ima").returncode == 0
+    for name in ("device-0", "device-0-ima"):
+        (one,), (other,) = (list((home / "finished").glob(f"*/{name}")) for home in (whole, torn))
+        numbers = [{path.name: path.read_bytes() for path in place.glob("*.nc")} for place in (one, other)]
+        assert numbers[0].keys() == numbers[1].keys() != set()
+        from fedscope import Line, Plane
+
+        for file in numbers[0]:
+            kind = Plane if file.startswith("fig1") else Line
+            a, b = (kind.load(place / file) for place in (one, other))
+            assert (a.loss == b.loss).all(), file
