@@ -121,7 +121,8 @@ def _huge(file: h5py.File, name: str, draw: Draw) -> None:
 
 def _bomb(file: h5py.File, name: str, draw: Draw) -> None:
     shape = (2**14, 2**14) if draw.random() < 0.5 else (2**28, *file[name].shape[1:])
-    _replaced(file, name, shape=shape, dtype=file[name].dtype, chunks=True, compression="gzip", fillvalue=0)
+    dtype = file[name].dtype if file[name].dtype.kind in "fiu" else np.dtype("f4")  # texts take no number
+    _replaced(file, name, shape=shape, dtype=dtype, chunks=True, compression="gzip", fillvalue=0)
 
 
 def _group_there(file: h5py.File, name: str, draw: Draw) -> None:
