@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ...checkpoints import FedscopeError
@@ -97,19 +97,22 @@ def refuse_borrowed(original: nn.Module, copy: nn.Module, x: Tensor) -> None:
     )
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(TorchFunctionMode):
     """Notes the first of some tensors that is computed with.
+
+    Seen where Python calls torch: a mode below that (``TorchDispatchMode``) has torch import its compiler, which takes
+    a second of each command.
 
     Args:
         watched: a name, by where the memory of a tensor lies.
     """
 
     def __init__(self, watched: Mapping[int, str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._watched = watched
         self.met: str | None = None
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.met is None:
             for value in tree_leaves((args, kwargs)):
                 if isinstance(value, Tensor) and (at := _memory(value)) in self._watched:
