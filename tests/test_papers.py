@@ -54,7 +54,7 @@ def test_a_run_that_another_command_made_is_not_taken_for_this_one(tmp_path: Pat
         "words = sys.argv[3]\n"
         "place = Workplace(Path(sys.argv[2]), Path(sys.argv[2]) / 'results')\n"
         "run = Trained('a', f'--model mlp --rounds 1 {words}', 1)\n"
-        "place.ask([Asked('line', 'line a@1/client-0 a@1/client-1', ('a',))], [run])\n"
+        "place.ask([Asked('line', 'line a@1/client-0 a@1/client-1 --points 3', ('a',))], [run])\n"
     )
 
     def ask(words: str) -> subprocess.CompletedProcess[str]:

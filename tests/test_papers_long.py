@@ -108,8 +108,9 @@ def test_a_paused_command_stands_still_and_its_time_does_not_count(tmp_path: Pat
         "call([sys.executable, '-c', work, ticks], home); whole = time.monotonic() - begun; other.join()\n"
         "assert ticks.stat().st_size == 40 and whole - call.active > 0.9, (whole, call.active)\n"
     )
-    assert said(code, tmp_path).splitlines()[-1] == "going on"
-    assert "0" in said(code.replace("ticks'", "more'"), tmp_path).splitlines()
+    lines = said(code, tmp_path).splitlines()
+    assert lines[-1] == "going on"
+    assert "0" in lines, "nothing was written while it stood still"
 
 
 def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tmp_path: Path) -> None:

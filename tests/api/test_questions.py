@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from asked import ASKED
+from few import few
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
@@ -244,7 +245,9 @@ def damaged_cells(folder: Path) -> Iterator[tuple[Path, int, str, str]]:
 TABLES = [name for name, (_, files) in ASKED.items() if ".csv" in files and name not in ("data", "plane")]
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "name", few(TABLES, lambda name: name not in ("updates", "explain", "disperse", "decompose", "theory"))
+)
 def test_a_damaged_cell_of_any_column_is_drawn_or_refused(
     asked_once: Callable[[str], tuple[Path, Any]],
     tmp_path: Path,

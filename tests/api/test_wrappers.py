@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from few import few
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
@@ -187,6 +188,8 @@ def slowly(form: str) -> Any:
     return pytest.param(form, marks=pytest.mark.slow)
 
 
+#: one of each kind of name: before all, inside, twice, of an average
+KINDS = ("plain", "DataParallel", "AveragedModel", "FSDP", "PEFT")
 FORMS = ["module", "state_dict", "arrays", "checkpoint", ".pt", ".ckpt", ".safetensors", ".npz", "folder"]
 
 
@@ -220,7 +223,7 @@ def test_a_wrapped_model_beside_a_plain_one_in_any_order(name: str, form: str, t
 
 
 @pytest.mark.parametrize("form", ["module", ".safetensors", *map(slowly, ["state_dict", ".pt"])])
-@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize("name", few(WRAPPERS, lambda name: name in KINDS))
 def test_planes_likeness_and_sharpness_of_wrapped_models(name: str, form: str, tmp_path: Path) -> None:
     wrapped, others = WRAPPERS[name](net(1)), [net(2), net(3)]
     given = put(wrapped, form, tmp_path)
@@ -236,7 +239,7 @@ def test_planes_likeness_and_sharpness_of_wrapped_models(name: str, form: str, t
 
 
 @pytest.mark.parametrize("form", [".pt", ".safetensors", *map(slowly, [".ckpt", ".npz", "folder"])])
-@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize("name", few(WRAPPERS, lambda name: name in KINDS))
 @pytest.mark.parametrize("known", [True, False])
 def test_an_import_of_wrapped_and_plain_files(name: str, form: str, known: bool, tmp_path: Path) -> None:
     """Without an architecture the names are those of the first file, which may be the plain one or the wrapped one."""
@@ -263,7 +266,7 @@ def test_an_import_of_wrapped_and_plain_files(name: str, form: str, known: bool,
 
 
 @pytest.mark.parametrize("form", ["module", "state_dict", *map(slowly, ["arrays", "checkpoint"])])
-@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize("name", few(WRAPPERS, lambda name: name in KINDS))
 @pytest.mark.parametrize("known", [True, False])
 def test_a_recorder_of_wrapped_and_plain_models(name: str, form: str, known: bool, tmp_path: Path) -> None:
     wrapped, plain, start = WRAPPERS[name](net(1)), net(2), net(4)

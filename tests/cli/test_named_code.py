@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from few import few
 
 import fedscope
 from fedscope import Recorder
@@ -137,7 +138,7 @@ def imported() -> bool:
     return Path("mark").exists() or "evil" in sys.modules or "inside.evil" in sys.modules
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", few(FIELDS, lambda field: field in ("both", "called", "kept", "trained", "settings")))
 def test_no_question_imports_what_a_runs_file_names(here: Path, capsys: pytest.CaptureFixture[str], field: str) -> None:
     forge(*FIELDS[field])
     others = OTHERS if field in ("both", "trained", "settings") else ()

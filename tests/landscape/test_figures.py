@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from few import few
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -324,7 +325,7 @@ def bars(figure: Figure, width: float) -> list[str]:
 
 
 @pytest.mark.parametrize("scale", ["log", "linear"])
-@pytest.mark.parametrize("width", [2.5, 3.5, 7.0])
+@pytest.mark.parametrize("width", few([2.5, 3.5, 7.0], lambda width: width == 3.5))
 def test_every_colour_bar_says_its_scale(scale: str, width: float) -> None:
     figures = {
         "plane": surface().figure(width, colour_scale=scale),

@@ -356,7 +356,7 @@ def test_measures_are_over_the_trained_parameters_or_on_request_over_all(frozen:
     names = every if counted or not trained else trained  # a module that marks none says nothing
     hessian, gradient = block(net, x, y, names)
     spectrum = np.linalg.eigvalsh(hessian)
-    made = fedscope.sharpness(net, data=(x, y), frozen=counted, top=2, probes=400, draws=200)
+    made = fedscope.sharpness(net, data=(x, y), frozen=counted, top=2, probes=100, draws=60)
     value = {one.name: one for one in made.models[0].measures}
     # of a small matrix the dense eigenvalues, from products in single precision
     assert value["eigenvalue_1"].value == pytest.approx(spectrum[-1], rel=1e-4)

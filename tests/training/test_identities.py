@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from few import few
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
@@ -185,13 +186,16 @@ def test_a_sibling_table_is_said_and_the_numbers_are_the_rounds(here: Path, make
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "curves ima",
-        "table ima",
-        "report ima",
-        "explain ima --rounds 2,3 --draws none --split test",
-        "cka ima --rounds 2",
-    ],
+    few(
+        [
+            "curves ima",
+            "table ima",
+            "report ima",
+            "explain ima --rounds 2,3 --draws none --split test",
+            "cka ima --rounds 2",
+        ],
+        lambda words: words.startswith(("curves", "table")),
+    ),
 )
 def test_every_command_that_reads_it_says_so(here: Path, capsys: Any, words: str) -> None:
     copied("metrics.csv")
@@ -227,11 +231,18 @@ def test_rows_of_a_sibling_among_its_own_are_none_of_a_run(here: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        *("ls ima", "export ima@4 m.safetensors", "reaggregate ima@4 --server fedadam --limit 60", "updates ima"),
-        *("plane ima --trajectory --grid 3 --limit 60", "wima ima --windows 2 --limit 60", "disperse ima --rounds 4"),
-        *("train --from ima@5 --rounds 7", "decompose ima --rounds 4 --draws none --limit 60", "subsets ima@4"),
-    ],
+    few(
+        [
+            *("ls ima", "export ima@4 m.safetensors", "reaggregate ima@4 --server fedadam --limit 60", "updates ima"),
+            *(
+                "plane ima --trajectory --grid 3 --limit 60",
+                "wima ima --windows 2 --limit 60",
+                "disperse ima --rounds 4",
+            ),
+            *("train --from ima@5 --rounds 7", "decompose ima --rounds 4 --draws none --limit 60", "subsets ima@4"),
+        ],
+        lambda words: words.startswith(("ls", "plane", "reaggregate", "train")),
+    ),
 )
 def test_a_sibling_round_is_refused_by_what_reads_it(here: Path, capsys: Any, words: str) -> None:
     copied("rounds/00004.h5")
@@ -287,15 +298,18 @@ def gone(*rounds: int) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        *("curves ima", "table ima", "report ima", "updates ima", "disperse ima", "disperse ima --embed pca"),
-        *("plane ima --trajectory --grid 3 --limit 60", "decompose ima --rounds all --draws none --limit 60"),
-        *(
-            "explain ima --draws none --split test",
-            "subsets ima --rounds all --limit 60",
-            "sharpness ima --no-hessian --draws 2",
-        ),
-    ],
+    few(
+        [
+            *("curves ima", "table ima", "report ima", "updates ima", "disperse ima", "disperse ima --embed pca"),
+            *("plane ima --trajectory --grid 3 --limit 60", "decompose ima --rounds all --draws none --limit 60"),
+            *(
+                "explain ima --draws none --split test",
+                "subsets ima --rounds all --limit 60",
+                "sharpness ima --no-hessian --draws 2",
+            ),
+        ],
+        lambda words: words.startswith(("curves", "plane", "subsets")),
+    ),
 )
 def test_what_is_said_of_all_rounds_names_those_that_are_gone(here: Path, capsys: Any, words: str) -> None:
     gone(2, 5)
@@ -383,7 +397,10 @@ def test_a_resume_keeps_the_rows_of_rounds_that_are_gone(here: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["0000000004.h5", "4.h5", "00000.h5", "٤.h5", "000007.h5"])
+@pytest.mark.parametrize(
+    "name",
+    few(["0000000004.h5", "4.h5", "00000.h5", "٤.h5", "000007.h5"], lambda name: name in ("0000000004.h5", "٤.h5")),
+)
 @pytest.mark.parametrize(
     "words", ["curves ima", "ls ima", "ls --check ima", "export ima@3 m.safetensors", "train --resume ima"]
 )
