@@ -171,6 +171,7 @@ def test_an_adaptive_surface_is_measured_where_it_says_and_near_elsewhere(tmp_pa
     assert again.attrs == found.attrs
 
 
+@pytest.mark.slow
 def test_two_levels_measure_fewer_points_on_all_samples_and_are_as_near() -> None:
     """From 2,000 samples on: the surface of a tenth of them, and on few points how far all samples are from it."""
     module, models = network()
