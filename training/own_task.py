@@ -139,7 +139,7 @@ def refuse_unknown_task(name: str, place: str) -> None:
     if not is_call(name):
         raise FedscopeError(
             f"{place} {name} is not a task that fedscope knows{nearest(name, TASKS)}; it has {', '.join(TASKS)}, and "
-            "takes your own as module:factory"
+            "takes your own as module:factory, torch's as torch.nn:CrossEntropyLoss(label_smoothing=0.1)"
         )
     Call.parse(place, name)
 

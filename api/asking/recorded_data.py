@@ -89,9 +89,14 @@ def scale_of(runs: Sequence[Run], source: Source, data: Any) -> bool | None:
     trained = [run for run in runs if not is_recorded(run)]
     said = {run.path: bool(run.info.get("data", {})["standardise"]) for run in runs if _says_scale(run)}
     if trained and (source.standardise is False or False in said.values()):
-        other = next((f"{path} was recorded without" for path, how in said.items() if not how), "--no-standardise")
+        other = next((path for path, how in said.items() if not how), None)
+        if other is None:
+            raise FedscopeError(
+                f"{trained[0].path} was trained on standardised samples, and --no-standardise takes others; leave it out"
+            )
         raise FedscopeError(
-            f"{trained[0].path} was trained on standardised samples, and {other}; ask for one of them at a time"
+            f"{trained[0].path} was trained on standardised samples, and {other} was recorded without; ask for one of "
+            "them at a time"
         )
     if source.standardise is not None or trained or not runs:
         return source.standardise

@@ -785,3 +785,16 @@ def test_runs_of_other_data_or_scales_are_told_apart(here: Path) -> None:
     Loop(*raw).record("d", data=form("npz", *raw), standardise=False)
     with pytest.raises(FedscopeError, match="c was recorded with standardise=True, and d without; ask for one of them"):
         fedscope.subsets(["d", "c"], rounds="last", model=net())
+
+
+def test_a_trained_run_is_not_measured_on_samples_of_another_scale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "trained")
+    small = ["--method", "fma", "--clients", "4", "--rounds", "1", "--epochs", "1"]
+    assert fedscope_command(["train", *small, "--out", out]) == 0
+    capsys.readouterr()
+    assert fedscope_command(["subsets", out, "--no-standardise", "--out", str(tmp_path / "s")]) == 2
+    assert f"{out} was trained on standardised samples, and --no-standardise takes others; leave it out" in (
+        capsys.readouterr().err
+    )
