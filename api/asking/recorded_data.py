@@ -92,7 +92,8 @@ def scale_of(runs: Sequence[Run], source: Source, data: Any) -> bool | None:
         other = next((path for path, how in said.items() if not how), None)
         if other is None:
             raise FedscopeError(
-                f"{trained[0].path} was trained on standardised samples, and --no-standardise takes others; leave it out"
+                f"{trained[0].path} was trained on standardised samples, and --no-standardise takes others; leave it "
+                "out"
             )
         raise FedscopeError(
             f"{trained[0].path} was trained on standardised samples, and {other} was recorded without; ask for one of "
