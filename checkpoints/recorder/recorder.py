@@ -108,7 +108,7 @@ class Recorder:
         method: str | None = None,
         seed: int | None = None,
         settings: Mapping[str, Any] | None = None,
-        partition: Mapping[int, Any] | None = None,
+        partition: Mapping[int, Any] | Sequence[Any] | None = None,
         labels: Any = None,
         keep: str = "all",
         sketch: int = 0,
@@ -454,7 +454,7 @@ class _Models:
     global_: GivenModel | None
 
 
-def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
+def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:
     """Who has which samples, and how many of each class.
 
     Raises:
@@ -465,9 +465,10 @@ def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
     y = np.asarray(labels)
     if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
         raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
+    by_id: Any = dict(enumerate(given)) if isinstance(given, list | tuple) else given  # as clients= are numbered
     try:
-        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in given.items()}
-    except (TypeError, ValueError):
+        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in by_id.items()}
+    except (AttributeError, TypeError, ValueError):
         raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
     for k, part in rows.items():
         if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):

@@ -677,6 +677,17 @@ def test_a_number_that_was_rounded_is_a_note(here: Path, rounding: str) -> None:
         assert measured("run") == pytest.approx(errors[1], abs=1e-9)
 
 
+def test_a_partition_may_be_a_list_as_clients_may(here: Path) -> None:
+    raw = drawn()
+    for name, partition in (("mapping", ROWS), ("list", list(ROWS.values()))):
+        with Recorder(name, data=raw, partition=partition) as recorder:
+            recorder.round(clients=[{"w": np.zeros(3, np.float32)}] * CLIENTS)
+    one, other = (Run.open(name).partition for name in ("mapping", "list"))
+    assert all(np.array_equal(a, b) for a, b in zip(one.clients, other.clients, strict=True))
+    with pytest.raises(FedscopeError, match="partition= is not a mapping of client numbers"):
+        Recorder("none", data=raw, partition=np.arange(150))  # type: ignore[arg-type]
+
+
 def test_a_rounded_number_does_not_hide_other_data(here: Path) -> None:
     raw = drawn()
     loop = Unlike(*raw)
