@@ -105,6 +105,11 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
 
     if not isinstance(model, str):
         model = unwrapped(model)
+        if not callable(getattr(model, "named_parameters", None)):
+            raise FedscopeError(
+                f"model= was given as {type(model).__name__}, which does not say how a network computes; give the "
+                "module, a class or function that makes it, or its name, as cnn or module:factory"
+            )
         refuse_shapeless(model)
         return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
     architecture = model_settings(model)

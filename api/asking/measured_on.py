@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.recorder.given_models import model_made
 from ..landscape.evaluation.compute import PRECISIONS, Compute
 
 SPLITS = ("test", "train")
@@ -24,8 +25,8 @@ class Measured(TypedDict, total=False):
         data: what to measure on, where that is not the run's own: a data set's name (``digits``, ``npz:PATH``,
             ``folder:PATH``, ``module:factory``), a pair of arrays (x, y), a ``torch.utils.data.Dataset`` or
             ``DataLoader``, or a :class:`fedscope.training.Dataset`.
-        model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``) or an
-            ``nn.Module``.
+        model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``), an
+            ``nn.Module``, or a class or function without arguments that makes one.
         task: what is measured, where that is not what the run has learnt: ``classification``, ``regression``,
             ``sequences``, one's own as ``module:factory``, a :class:`fedscope.Task`, or a function
             ``loss(outputs, y) -> [n]``.
@@ -67,6 +68,10 @@ class Source:
     engine: str = "threads"
     standardise: bool | None = None
     accept_data: bool = False
+
+    def __post_init__(self) -> None:
+        """A class or a function is called once, as the recorder calls it: all that follows has the module."""
+        object.__setattr__(self, "model", model_made(self.model))
 
     @classmethod
     def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> Source:

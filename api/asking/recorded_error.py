@@ -285,38 +285,80 @@ def _sign(measuring: Measuring, first: Recorded) -> tuple[str, bool]:
     samples = len(measuring.samples)
     if (size := measuring.batch_of(first)) is not None:
         return f"it is the mean of the errors of batches of {size}", True
-    error = measuring.error(first.round, first.model)
-    if first.error > 1 and not far(first.error / 100, error, samples):
+    model = first.model
+    error = measuring.error(first.round, model)
+    alike = [one for one in recorded_numbers(measuring.run) if one.model == model and math.isfinite(one.error)]
+    percent = any(one.error > 1 for one in alike)  # the last rounds may well be below 1 %
+    if percent and not far(first.error / 100, error, samples):
         return "it was recorded in per cent; give a share, from 0 to 1", True
-    alike = [one for one in recorded_numbers(measuring.run) if one.model == first.model and math.isfinite(one.error)]
     picks = [first, *(alike[len(alike) // 2 :][:1] if len(alike) > 1 else [])]
 
-    def exactly(made: Callable[[Recorded], float]) -> int:
-        """In how many of the rounds it is the very number of samples, the last one first."""
-        for count, pick in enumerate(picks):
-            if not abs(made(pick) - pick.error) * samples <= 0.5 + 1e-4 * samples:
-                return count
-        return len(picks)
+    def agreeing(fits: Callable[[Recorded], bool]) -> int:
+        """In how many of the rounds it fits, the last one first."""
+        return next((count for count, pick in enumerate(picks) if not fits(pick)), len(picks))
 
-    model = first.model
-    signs: tuple[tuple[str, Callable[[Recorded], float]], ...] = (
-        ("it is the accuracy; give the share of wrong answers", lambda one: 1 - measuring.error(one.round, model)),
-        ("it is the accuracy in per cent", lambda one: 100 - 100 * measuring.error(one.round, model)),
+    def exactly(made: Callable[[Recorded], float]) -> Callable[[Recorded], bool]:
+        """Whether it is the very number of samples."""
+        return lambda one: bool(abs(made(one) - one.error) * samples <= 0.5 + 1e-4 * samples)
+
+    def about(
+        made: Callable[[Recorded], float], places: int | None = None, whole: int = 1
+    ) -> Callable[[Recorded], bool]:
+        """Whether it is that number, or as many samples away from it as any error may be, or rounded to places."""
+        if places is not None and not all(_rounded(one.error / whole, places) for one in alike):
+            return lambda one: False
+        half = 0.0 if places is None else 0.5 * 10.0**-places + 1e-6
+
+        def fits(one: Recorded) -> bool:
+            away = abs(made(one) - one.error / whole)
+            return bool(away <= half or not far(one.error / whole, made(one), samples)) and math.isfinite(away)
+
+        return fits
+
+    def right(one: Recorded) -> float:
+        return 1 - measuring.error(one.round, model)
+
+    def wrong(one: Recorded) -> float:
+        return measuring.error(one.round, model)
+
+    accuracy, in_percent = "it is the accuracy; give the share of wrong answers", "it is the accuracy in per cent"
+    signs: tuple[tuple[str, Callable[[Recorded], bool]], ...] = (
+        (accuracy, about(right)),
+        (accuracy, about(right, 2)),
+        (in_percent, about(right, whole=100)),
+        (in_percent, about(right, 2, 100)),
+        ("it was rounded to two decimals", about(wrong, 2)),
+        ("it was recorded in per cent, without decimals; give a share, from 0 to 1", about(wrong, 2, 100)),
         (
             "it is the error of the round's start, measured before averaging",
-            lambda one: measuring.error(one.round, "start"),
+            exactly(lambda one: measuring.error(one.round, "start")),
         ),
-        ("it is the weighted mean of the clients' errors", lambda one: measuring.clients(one.round, weighted=True)),
-        ("it is the mean of the clients' errors", lambda one: measuring.clients(one.round, weighted=False)),
-        ("it is the error in bfloat16, in which the run's models are", lambda one: measuring.in_half(one.round, model)),
+        (
+            "it is the weighted mean of the clients' errors",
+            exactly(lambda one: measuring.clients(one.round, weighted=True)),
+        ),
+        ("it is the mean of the clients' errors", exactly(lambda one: measuring.clients(one.round, weighted=False))),
+        (
+            "it is the error in bfloat16, in which the run's models are",
+            exactly(lambda one: measuring.in_half(one.round, model)),
+        ),
     )
     seen = ""
-    for words, made in signs:
-        count = exactly(made)
+    for words, fits in signs:
+        count = agreeing(fits)
         if count == 2:
             return words, True
         seen = seen or (words if count else "")
     return seen, False
+
+
+def _rounded(value: float, places: int) -> bool:
+    """Whether a number has no more decimals than that.
+
+    >>> _rounded(0.19, 2), _rounded(0.186, 2)
+    (True, False)
+    """
+    return abs(value - round(value, places)) < 1e-9
 
 
 def _refusal(run: Run, outcome: Outcome) -> str:
@@ -325,8 +367,9 @@ def _refusal(run: Run, outcome: Outcome) -> str:
     if not reasons or reasons.startswith("it is"):
         seen = f" (or {reasons}, which one round alone does not show)" if reasons else ""
         reasons = (
-            "likely these are not the samples that the loop measured on, or it had them in another scale: give its own "
-            f"with --data (data=){seen}; or its number is of another model, of part of the samples, or of training mode"
+            "likely these are not the samples that the loop measured on, or it had them in another scale (uint8 is "
+            f"divided by 255 here): give its own with --data (data=){seen}; or its number is of another model, of part "
+            "of the samples, or of training mode"
         )
     return (
         f"{run.path}: {outcome.sentence()}; {reasons}; --accept-data (accept_data=True) goes on and says so in every "
@@ -340,7 +383,7 @@ def _note(outcome: Outcome) -> str:
         return f"{outcome.sentence()}: {outcome.explained}"
     if not _loss_is_far(outcome.recorded_loss, outcome.loss):
         return ""
-    why = outcome.hint or "means of batches, smoothing and half precision differ rightly"
+    why = outcome.hint or "means of batches, smoothing, half precision and another loss differ rightly"
     return (
         f"test_loss of round {outcome.round} was recorded as {outcome.recorded_loss:.4g}, and {outcome.model} has "
         f"{outcome.loss:.4g} on all {outcome.samples:,} test samples of {outcome.data} ({why})"

@@ -12,7 +12,9 @@ from ..asking.given_runs import RunLike, identity, open_run
 from ..asking.measured_on import at_least
 from ..asking.question import Part, Question, Ready, question
 from ..checkpoints import FedscopeError, FedscopeWarning, Run, real_path
+from ..checkpoints.errors import listed
 from ..checkpoints.visible_text import visible
+from ..training.curve_measures import USUAL, measure_of
 from ..training.curves import Curves
 from ..training.sweeps.plan import FILE
 from ..training.sweeps.steps import RUNS
@@ -66,6 +68,7 @@ def curves(
     measured = Curves.of(opened, bands=bands, **asked)
     asked["bands"] = measured.bands
     measured.drawable()
+    _tell_no_shares(measured, names)
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
     runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
     settings: dict[str, Any] = {"run": runs_now, **measured.attrs}
@@ -76,6 +79,22 @@ def curves(
 
     name = "-".join(["curves", *(called for called, _, _ in named), *names, *(["bands"] if bands else [])])
     return Question(named[0][1] / "figures", name, (part,), join)
+
+
+def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:
+    """Errors that were recorded in per cent are drawn as shares, a hundredfold."""
+    import numpy as np
+
+    for measure in map(measure_of, names or USUAL):
+        if not measure.is_reachable:
+            continue
+        said = [curve.run for curve in measured.runs if np.nanmax([0.0, *curve.deployed(measure.column)]) > 1]
+        if said:
+            warnings.warn(
+                f"{measure.column} of {listed(said)} is no share from 0 to 1; was it recorded in per cent?",
+                FedscopeWarning,
+                stacklevel=2,
+            )
 
 
 def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:

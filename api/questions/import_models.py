@@ -120,11 +120,12 @@ def _architecture(model: Any, data: str | None, first: Path) -> Architecture | N
     from ..asking.given_models import shapes_in
     from ..asking.given_samples import given_module
     from ..checkpoints.recorder.file_reader import Architecture
-    from ..checkpoints.recorder.given_models import given_model
+    from ..checkpoints.recorder.given_models import given_model, model_made
     from ..training import load_data, model_settings
 
     if not isinstance(model, str):
-        return Architecture(type(model).__name__, given_model(model))
+        made = model_made(model)
+        return Architecture(type(made).__name__, given_model(made))
     settings = model_settings(model)
     if data is not None:
         module = given_module(model, load_data(data), shapes_in(first))

@@ -171,15 +171,29 @@ def architecture(model: Any) -> tuple[str | None, GivenModel | None]:
     """
     if model is None or isinstance(model, str):
         return model, None
-    if not isinstance(model, type) and (not callable(model) or hasattr(model, "state_dict")):
+    made = model_made(model)
+    if made is model:
         return None, given_model(model)
-    try:
-        made = model()
-    except TypeError as error:
-        raise FedscopeError(f"model= cannot be made without arguments ({error}); give a module that is made") from error
     place, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
     found = place != "__main__" and getattr(sys.modules.get(place), name, None) is model
     return f"{place}:{name}" if found else None, given_model(made)
+
+
+def model_made(model: Any) -> Any:
+    """What a class or function without arguments makes; anything else as it is.
+
+    Raises:
+        FedscopeError: it needs arguments.
+
+    >>> model_made(dict), model_made("nets:small")
+    ({}, 'nets:small')
+    """
+    if not isinstance(model, type) and (not callable(model) or hasattr(model, "state_dict")):
+        return model
+    try:
+        return model()
+    except TypeError as error:
+        raise FedscopeError(f"model= cannot be made without arguments ({error}); give a module that is made") from error
 
 
 def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import shlex
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 from ..background import Background
 from ..durable import WriterLock
 from ..errors import DiskFullError, FedscopeError, FedscopeWarning, listed
+from ..metrics import COLUMNS, FURTHER
 from ..models.adapters import about_adapters, refuse_other_scale, scale_of_module
 from ..models.expected import ExpectedModel
 from ..partition import Partition
@@ -106,7 +108,7 @@ class Recorder:
         method: str | None = None,
         seed: int | None = None,
         settings: Mapping[str, Any] | None = None,
-        partition: Mapping[int, Any] | None = None,
+        partition: Mapping[int, Any] | Sequence[Any] | None = None,
         labels: Any = None,
         keep: str = "all",
         sketch: int = 0,
@@ -193,6 +195,8 @@ class Recorder:
         counts = _samples(samples, ids, place)
         p = _weights(weights, counts, ids, place)
         given_numbers = _numbers(metrics or {}, place)
+        if clause := _other_numbers(given_numbers):
+            self._tell("metrics", f"{place}: {clause}")
         cohort = [models.clients[k] for k in ids]
         single = {"start": models.start, "global": models.global_}
         sketches = self._keeping.sketches(models.layout, single, cohort, place)
@@ -450,7 +454,7 @@ class _Models:
     global_: GivenModel | None
 
 
-def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
+def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:
     """Who has which samples, and how many of each class.
 
     Raises:
@@ -461,9 +465,10 @@ def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
     y = np.asarray(labels)
     if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
         raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
+    by_id: Any = dict(enumerate(given)) if isinstance(given, list | tuple) else given  # as clients= are numbered
     try:
-        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in given.items()}
-    except (TypeError, ValueError):
+        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in by_id.items()}
+    except (AttributeError, TypeError, ValueError):
         raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
     for k, part in rows.items():
         if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
@@ -564,6 +569,32 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
         except (TypeError, ValueError):
             raise FedscopeError(f"{place}: the metric {name} is {value!r}, not a number; give float(...)") from None
     return found
+
+
+def _other_numbers(numbers: Mapping[str, float | None]) -> str:
+    """What questions would take for something else, or leave: an error that is no share, an accuracy without the error;
+    empty where there is nothing of the kind.
+
+    >>> _other_numbers({"test_error": 4.7}).partition(",")[0], _other_numbers({"acc": 0.9}).partition(",")[0]
+    ('test_error is 4.7', "no question takes 'acc'")
+    >>> _other_numbers({"test_error": 0.047, "train_error": None, "acc": 0.953, "test_loss": 3})
+    ''
+    """
+    for name, value in numbers.items():
+        share = "error" in name and (name in COLUMNS or FURTHER.fullmatch(name))
+        if share and value is not None and not math.isnan(value) and not 0 <= value <= 1:
+            return (
+                f"{name} is {value:g}, and an error is a share from 0 to 1; it is recorded so, and curves and table "
+                "take it for a share"
+            )
+    taken = ("test_error", "averaged_test_error")
+    accuracy = next((name for name in numbers if "acc" in name.lower().split("_") or "accuracy" in name.lower()), None)
+    if accuracy is None or any(one in numbers for one in taken):
+        return ""
+    return (
+        f"no question takes {accuracy!r}, which stays in the rounds' numbers; give test_error, 1 less the accuracy, "
+        "for curves, table and the comparison with the data"
+    )
 
 
 def _not_finite(model: GivenModel) -> str:

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -640,6 +641,114 @@ class Unlike(Loop):
 
             clients = [moved(0.02 + 0.01 * t) for _ in range(CLIENTS)]
             yield {"start": moved(0.05), "clients": clients, "global_": mean(clients)}
+
+
+#: how a loop may round an error, and what is said of it where that is more than a rounding
+ROUNDINGS: dict[str, tuple[Callable[[float], float], str]] = {
+    "accuracy": (lambda error: round(1 - error, 2), "it is the accuracy"),
+    "accuracy in per cent": (lambda error: round(100 - 100 * error, 1), "it is the accuracy in per cent"),
+    "accuracy in whole per cent": (lambda error: round(100 - 100 * error), "it is the accuracy in per cent"),
+    "share": (lambda error: round(error, 2), "it was rounded to two decimals"),
+    "whole per cent": (lambda error: round(100 * error), "it was recorded in per cent, without decimals"),
+    "per cent below 1": (lambda error: 100 * error, "it was recorded in per cent; give a share"),
+}
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_a_number_that_was_rounded_is_a_note(here: Path, rounding: str) -> None:
+    """On 1,100 samples a number with two decimals is up to five samples from the error."""
+    made, words = ROUNDINGS[rounding]
+    below = rounding == "per cent below 1"
+    model = {"1.weight": np.eye(CLASSES, FEATURES, dtype=np.float32), "1.bias": np.zeros(CLASSES, np.float32)}
+    y = np.arange(1100) % CLASSES
+    wrong = [300, 9] if below else [300, 159]  # an error of 0.82 %, or of 14.45 %
+    models = [{**model, "1.bias": np.float32([b, 0, 0])} for b in (0.5, 0)]
+    x = np.eye(CLASSES, FEATURES, dtype=np.float32)[y]
+    x[: wrong[1]] = np.eye(CLASSES, FEATURES, dtype=np.float32)[(y[: wrong[1]] + 1) % CLASSES]
+    left = [i for i in range(wrong[1], 1100) if y[i] == 1][: wrong[0] - wrong[1]]
+    x[left] *= 0.25  # wrong for the first of the two models alone
+    errors = [error(one, (x, y)) for one in models]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the recorder says it, too
+        with Recorder("run", data=(x, y)) as recorder:
+            for one, value in zip(models, errors, strict=True):
+                recorder.round(clients=[one] * CLIENTS, global_=one, metrics={"test_error": made(value)})
+    with pytest.warns(FedscopeWarning, match=words):
+        assert measured("run") == pytest.approx(errors[1], abs=1e-9)
+
+
+def test_a_partition_may_be_a_list_as_clients_may(here: Path) -> None:
+    raw = drawn()
+    for name, partition in (("mapping", ROWS), ("list", list(ROWS.values()))):
+        with Recorder(name, data=raw, partition=partition) as recorder:
+            recorder.round(clients=[{"w": np.zeros(3, np.float32)}] * CLIENTS)
+    one, other = (Run.open(name).partition for name in ("mapping", "list"))
+    assert all(np.array_equal(a, b) for a, b in zip(one.clients, other.clients, strict=True))
+    with pytest.raises(FedscopeError, match="partition= is not a mapping of client numbers"):
+        Recorder("none", data=raw, partition=np.arange(150))  # type: ignore[arg-type]
+
+
+def test_a_rounded_number_does_not_hide_other_data(here: Path) -> None:
+    raw = drawn()
+    loop = Unlike(*raw)
+    loop.record("run", lambda one: {"test_error": round(error(one["global_"], loop.test), 2) + 0.03}, data=raw)
+    with pytest.raises(FedscopeError, match="test_error of round 2 was recorded as"):
+        measured("run")
+
+
+@pytest.mark.parametrize("given", ["function", "class"])
+def test_a_question_takes_what_the_recorder_takes_as_a_model(here: Path, given: str) -> None:
+    raw = drawn()
+    loop = Loop(*raw)
+    loop.record("run", lambda one: {"test_error": error(one["global_"], loop.test)}, data=raw, model=net)
+
+    class Own(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(*net())
+
+    model = net if given == "function" else Own
+    asked = fedscope.subsets("run", rounds="last", sizes=[3], model=model)
+    assert asked.numbers() == fedscope.subsets("run", rounds="last", sizes=[3], model=net()).numbers()
+    assert loop.error == pytest.approx(measured("run"), abs=1e-9)
+    torch.save(net().state_dict(), "a.pt")
+    with pytest.warns(FedscopeWarning, match="global is the mean"):
+        assert fedscope.import_models(["a.pt"], "imported", model=model).rounds == (1,)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (net().state_dict(), "model= was given as OrderedDict, which does not say how a network computes"),
+        (3, "model= was given as int"),
+        (nn.Linear, "model= cannot be made without arguments"),
+    ],
+)
+def test_a_model_that_is_none_is_one_sentence(here: Path, model: Any, said: str) -> None:
+    raw = drawn()
+    Loop(*raw).record("run", lambda one: {}, data=raw)
+    with pytest.raises(FedscopeError, match=re.escape(said)):
+        fedscope.subsets("run", rounds="last", sizes=[3], model=model)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"test_error": 4.7}, "test_error is 4.7, and an error is a share from 0 to 1"),
+        ({"test_accuracy": 0.9}, "no question takes 'test_accuracy'"),
+        ({"test_error": 0.1, "test_accuracy": 0.9, "test_loss": 4.0}, ""),
+    ],
+)
+def test_numbers_that_are_taken_for_others_are_said_once(here: Path, numbers: dict[str, float], said: str) -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        with Recorder("run", data="digits") as recorder:
+            for _ in range(3):
+                recorder.round(clients=[{"w": np.zeros(3, np.float32)}], metrics=numbers)
+    assert [said in str(one.message) for one in heard] == ([True] if said else [])
+    if numbers.get("test_error", 0) > 1:
+        with pytest.warns(FedscopeWarning, match="test_error of run is no share from 0 to 1"):
+            fedscope.curves("run", measures="test_error")
+        assert any("test_error is no share from 0 to 1" in note for note in fedscope.table(["run"]).notes)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])

@@ -454,6 +454,12 @@ def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
         done, of = entry.rounds
         if done < of:
             notes.append(f"{entry.name} has {done} of {of} rounds")
+    for cell in cells:
+        measure = measure_of(cell.measure)
+        if measure.is_reachable and any(not 0 <= value <= 1 for value in cell.values.values() if np.isfinite(value)):
+            notes.append(
+                f"{cell.row or cell.column}: {measure.column} is no share from 0 to 1; was it recorded in per cent?"
+            )
     most = max(len(cell.values) for cell in cells)
     poor = dict.fromkeys((cell.row, cell.column, len(cell.values)) for cell in cells if len(cell.values) < most)
     for row, column, count in poor:
