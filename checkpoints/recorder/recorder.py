@@ -6,7 +6,7 @@ import operator
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,8 +64,8 @@ class Recorder:
         method, seed, settings: under which name ``table`` and ``ls`` have the run, by default ``source``; which draw of
             it this is; and what else tells it from others, by name, as ``{"lr": 0.1}``. Runs of one method and one
             data set that differ in their seed alone become one row, mean ± deviation.
-        partition: which samples of the training split each client has, by its number; for questions about clients' own
-            data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
+        partition: which samples of the training split each client has, by its number, or as a list; for questions about
+            clients' own data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
         labels: of the training split's samples, whole numbers from 0.
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
@@ -106,7 +106,7 @@ class Recorder:
         method: str | None = None,
         seed: int | None = None,
         settings: Mapping[str, Any] | None = None,
-        partition: Mapping[int, Any] | None = None,
+        partition: Mapping[int, Any] | Sequence[Any] | None = None,
         labels: Any = None,
         keep: str = "all",
         sketch: int = 0,
@@ -450,7 +450,7 @@ class _Models:
     global_: GivenModel | None
 
 
-def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
+def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:
     """Who has which samples, and how many of each class.
 
     Raises:
@@ -462,7 +462,8 @@ def _partition(given: Mapping[int, Any], labels: Any) -> Partition:
     if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
         raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
     try:
-        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in given.items()}
+        numbered: Iterable[tuple[int, Any]] = given.items() if isinstance(given, Mapping) else enumerate(given)
+        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in numbered}
     except (TypeError, ValueError):
         raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
     for k, part in rows.items():
