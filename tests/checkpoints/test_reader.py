@@ -702,11 +702,34 @@ def test_one_part_of_several_is_no_model(tmp_path: Path, kind: str, index: bool)
             ask()
 
 
+def test_one_part_that_is_named_itself_is_said_to_be_one(tmp_path: Path) -> None:
+    parts = [next(pretrained(tmp_path / f"hf{k}", other(k), 2).glob("*-00001-*")) for k in range(2)]
+    with pytest.warns(FedscopeWarning, match="it is one of a model's 2 parts"):
+        fedscope.import_models(parts, tmp_path / "run")
+
+
 @pytest.mark.parametrize("name", ["model_best.pth.tar", "checkpoint", "weights.th", "net.pkl"])
 def test_a_file_is_what_its_content_says_whatever_its_name(tmp_path: Path, name: str) -> None:
     torch.save({"net": other(1), "epoch": 3}, tmp_path / name)
     with pytest.warns(FedscopeWarning, match="under 'net'"):
         same(load_model(str(tmp_path / name), EXPECTED).weights, other(1))
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.fc(x + torch.randn_like(x))
+        return found
+
+
+def test_two_models_with_noise_are_refused_for_the_noise() -> None:
+    """And not for being other functions of their tensors."""
+    x, y = torch.randn(12, 3), torch.arange(12) % 2
+    with pytest.raises(FedscopeError, match="different outputs for the same input"):
+        fedscope.line([Noisy(), Noisy()], data=(x, y), points=3)
 
 
 class Stateful(nn.Module):
