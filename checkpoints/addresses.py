@@ -84,6 +84,8 @@ def parse_address(address: str) -> Address:
     if not at:
         if (Path(address) / "run.json").is_file():
             raise FedscopeError(f"{address} is a run; name one of its models, as in {address}@last")
+        if Path(file).is_file():  # its content says what it is
+            return Address(file, key=key)
         raise FedscopeError(
             f"{address} is not an address of a model; give RUN@ROUND[/WHICH], as in runs/ima@last, "
             f"or a file ({', '.join(SUFFIXES)}){_inside(Path(address))}"

@@ -18,7 +18,7 @@ from .errors import FedscopeError, FedscopeWarning, listed, nearest
 from .foreign_files import lost_link, reading, regular
 from .models.adapters import other_ranks
 from .models.expected import STATISTICS, ExpectedModel
-from .models.folders import INDEX, model_in, model_names, parts_of
+from .models.folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
 from .weights import Entry, Layout, Weights
 
@@ -113,7 +113,9 @@ def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str,
     parts = parts_of(place, SUFFIXES)
     kind, loaded = _read(place, expected) if parts is None else _read_parts(place, parts)
     tensors, note = find_state_dict(Path(file), loaded, expected, key)
-    return kind, tensors, [note] if note else []
+    part = PART.fullmatch(place.name) if parts is None else None
+    alone = f"it is one of a model's {int(part[3])} parts" if part and int(part[3]) > 1 else ""
+    return kind, tensors, [*filter(None, (alone, note))]
 
 
 def file_and_key(address: str) -> tuple[str, str]:
@@ -134,7 +136,7 @@ def file_and_key(address: str) -> tuple[str, str]:
 
 def is_file_name(text: str) -> bool:
     """Whether a path ends as those of models do, or of the index of a model's parts."""
-    return Path(text).suffix.lower() in SUFFIXES or text.endswith(INDEX)
+    return has_ending(text, SUFFIXES) or text.endswith(INDEX)
 
 
 def is_model_folder(path: Path | str) -> bool:

@@ -13,7 +13,7 @@ from .errors import FedscopeError, listed, nearest
 from .models.expected import ExpectedModel
 from .models.fitting import fit_names, is_constant, prefixes
 from .models.wrappers import plain_name
-from .weights import Entry
+from .weights import Entry, is_extra
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,11 +62,20 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
         raise FedscopeError(
             f"{place} holds {len(places)} models ({listed(places, 6)}), and it is unclear which one is meant; {name}"
         )
+    extra = _extra_states(_at(loaded, places[0]))
     if known and len(candidates) == 1:
-        return candidates[places[0]], ""
+        return candidates[places[0]], extra
     others = [one for one in candidates if one != places[0]]
     beside = f", not {listed(others, 4)}" if others else ""
-    return candidates[places[0]], f"the model is what it holds under {places[0]!r}{beside}"
+    said = f"the model is what it holds under {places[0]!r}{beside}"
+    return candidates[places[0]], ", ".join(filter(None, (said, extra)))
+
+
+def _extra_states(state: Mapping[str, Any]) -> str:
+    """A clause for what modules keep beside their tensors; "" where there is none."""
+    left = [name for name, value in state.items() if _is_state(name) and not is_tensor(value)]
+    are = "is left out, which is no tensor" if len(left) == 1 else "are left out, which are no tensors"
+    return f"{listed(left, 3)} {are}" if left else ""
 
 
 def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
@@ -125,12 +134,17 @@ def _indexed(place: str) -> str:
 def _candidates(loaded: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(loaded, Mapping) or not loaded or place.count(".") >= _DEPTH:
         return
-    if all(isinstance(key, str) and is_tensor(value) for key, value in loaded.items()):
-        yield place, dict(loaded)
+    tensors = {key: value for key, value in loaded.items() if is_tensor(value) or not _is_state(key)}
+    if tensors and all(isinstance(key, str) and is_tensor(value) for key, value in tensors.items()):
+        yield place, tensors
         return
     for key, value in loaded.items():
         if isinstance(key, str) and not any(word in key.lower() for word in _OTHERS):
             yield from _candidates(value, f"{place}.{key}" if place else key)
+
+
+def _is_state(key: Any) -> bool:
+    return isinstance(key, str) and is_extra(key)
 
 
 def is_tensor(value: Any) -> bool:

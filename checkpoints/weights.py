@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 BFLOAT16 = "bfloat16"
 
 
+#: under which name torch keeps what a module's ``get_extra_state`` gives beside its tensors: any object, and no weight
+EXTRA = "_extra_state"
+
+
+def is_extra(name: str) -> bool:
+    """Whether an entry of a ``state_dict`` is a module's extra state.
+
+    >>> is_extra("encoder._extra_state"), is_extra("encoder.weight")
+    (True, False)
+    """
+    return name.rpartition(".")[2] == EXTRA
+
+
+def tensors_of(module: nn.Module) -> dict[str, Any]:
+    """A torch module's ``state_dict`` without extra states."""
+    return {name: value for name, value in module.state_dict().items() if not is_extra(name)}
+
+
 @dataclass(frozen=True)
 class Entry:
     """One tensor of a model.
@@ -69,7 +87,7 @@ class Layout:
         """
         parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
         entries = []
-        for name, value in module.state_dict().items():
+        for name, value in tensors_of(module).items():
             dtype = str(value.dtype).removeprefix("torch.")
             try:
                 np.dtype(dtype)

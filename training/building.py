@@ -14,6 +14,7 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, nearest, spoken_size
 from ..checkpoints.errors import listed
+from ..checkpoints.weights import tensors_of
 from ..landscape.evaluation.known_tasks import CLASSIFICATION
 from ..landscape.evaluation.tasks import Task
 from .architectures import Architecture
@@ -139,7 +140,7 @@ def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classe
     from .memory import free_memory
 
     module = unbuilt(architecture, shape, classes)
-    needed = sum(value.numel() * value.element_size() for value in module.state_dict().values())
+    needed = sum(value.numel() * value.element_size() for value in tensors_of(module).values())
     free = free_memory()
     if free is not None and HELD * needed > free:
         raise FedscopeError(
@@ -208,7 +209,7 @@ def model_settings(name: str) -> Architecture:
 
 def initial_model(module: nn.Module) -> Weights:
     """A module's parameters and buffers at rest."""
-    return Layout.of(module).flatten({name: value.detach().numpy() for name, value in module.state_dict().items()})
+    return Layout.of(module).flatten({name: value.detach().numpy() for name, value in tensors_of(module).items()})
 
 
 def config_of(run: Run) -> Config:

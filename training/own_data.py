@@ -61,7 +61,10 @@ def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
 
 def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
     if isinstance(given, Dataset):
-        known: Dataset = given if task is CLASSIFICATION else replace(given, task=task)
+        known: Dataset = given
+        task, y_test = task.taken(given.y_test)
+        if task is not CLASSIFICATION:
+            known = replace(given, task=task, y_train=task.taken(given.y_train)[1], y_test=y_test)
         return replace(known, name=name, path="") if ":" in name else known
     try:
         arrays = given_arrays(place, given)

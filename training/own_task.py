@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, nearest
-from ..landscape.evaluation.criteria import task_of_criterion
+from ..landscape.evaluation.criteria import PlainCriterion, task_of_criterion
 from ..landscape.evaluation.known_tasks import CLASSIFICATION, TASKS, is_own
 from ..landscape.evaluation.tasks import Plain, Task
 from .own_code import Call, is_call, kind
@@ -100,6 +100,7 @@ def learning(config: Config, given: Any) -> tuple[Config, Task]:
         task = recorded_task(named, f"model.task = {named!r}")
     else:
         task = task_of_data(config.data.name) if given is None else given_task(given)
+        task = CLASSIFICATION if isinstance(task, PlainCriterion) else task  # what is trained is known before its data
         name = None if task is CLASSIFICATION else task.name
         model = replace(config.model, architecture=replace(config.model.architecture, task=name))
         config = replace(config, model=model)
@@ -157,7 +158,7 @@ def _with_tensors(call: Call) -> Call:
 
 def _taken(given: Any, name: str, place: str) -> Task:
     criterion = task_of_criterion(given)
-    if criterion is not None and place == "task is":
+    if criterion is not None and (place == "task is" or isinstance(criterion, PlainCriterion)):
         return criterion
     if isinstance(given := given if criterion is None else criterion, Task):
         if not is_own(given):

@@ -10,6 +10,8 @@ import numpy as np
 from ..checkpoints import FedscopeError
 from ..checkpoints.array_sums import blocks as blocks
 from ..checkpoints.array_sums import digest as digest
+from ..landscape.evaluation.criteria import LabelCriterion
+from ..landscape.evaluation.known_tasks import PADDED
 from ..landscape.evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
@@ -27,7 +29,9 @@ def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task)
     """
     if x.ndim < 2 or not prod(x.shape[1:]):
         raise FedscopeError(f"{name}: x_{split} has shape {list(x.shape)}; give a row, or an image, a sample")
-    labels = (_labels if task.has_classes else _targets)(f"{name}: y_{split}", y)
+    place = f"{name}: y_{split}"
+    y = y.astype(np.uint8) if y.dtype == np.bool_ else y  # one of two classes
+    labels = _labels(place, y, isinstance(task, LabelCriterion)) if task.has_classes else _targets(place, y)
     if len(x) != len(labels):
         what = "labels" if task.has_classes else "targets"
         raise FedscopeError(f"{name}: x_{split} has {len(x)} samples, but y_{split} has {len(labels)} {what}")
@@ -177,14 +181,19 @@ def _targets(place: str, y: np.ndarray) -> np.ndarray:
     return y.astype(np.int64) if y.dtype.kind in "iu" else as_float32(place, y)
 
 
-def _labels(place: str, y: np.ndarray) -> np.ndarray:
+def _labels(place: str, y: np.ndarray, ignored: bool) -> np.ndarray:
+    """Labels as int64 [N]; -100 stays where a task has labels that are ignored."""
     if y.ndim != 1 or y.dtype.kind not in "iuf":
-        raise FedscopeError(f"{place} has shape {list(y.shape)} and type {y.dtype}; labels are whole numbers, [N]")
+        raise FedscopeError(
+            f"{place} has shape {list(y.shape)} and type {y.dtype}; labels are whole numbers, [N] (classes at "
+            "positions are of --task sequences)"
+        )
     if y.dtype.kind == "f" and not (whole := np.isfinite(y) & (y == np.floor(y))).all():
         raise FedscopeError(f"{place} contains {y[~whole][0]:g}; labels are whole numbers from 0")
-    if len(y) and y.min() < 0:
+    counted = y[y != PADDED] if ignored else y
+    if len(counted) and counted.min() < 0:
         raise FedscopeError(
-            f"{place} contains the label {y.min():g}; labels count from 0; leave out samples that do not count"
+            f"{place} contains the label {counted.min():g}; labels count from 0; leave out samples that do not count"
         )
     if len(y) and y.max() >= max(MOST_CLASSES, len(y)):
         raise FedscopeError(

@@ -11,7 +11,7 @@ import torch
 
 from ..checkpoints import FedscopeError, FedscopeWarning
 from ..checkpoints.errors import listed
-from ..landscape.evaluation.known_tasks import CLASSIFICATION
+from ..landscape.evaluation.known_tasks import CLASSIFICATION, PADDED
 from ..landscape.evaluation.pixels import Pixels
 from ..landscape.evaluation.tasks import Task
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
@@ -23,6 +23,7 @@ from .sample_arrays import (
     channel_axis,
     channels_at_end,
     check_split,
+    counts_labels,
     digest,
     is_tokens,
     output_count,
@@ -102,6 +103,9 @@ def standardised(
         deviations=deviations,
         task=task,
         groups=groups or {},
+        # an ignored class has its output all the same, and other ignored labels have none
+        classes_seen=counts_labels(task, (y_train, y_test), arrays.get("classes"))
+        and any(bool((y == PADDED).any()) for y in (y_train, y_test)),
     )
 
 

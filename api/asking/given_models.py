@@ -16,6 +16,7 @@ from ..checkpoints.models.expected import ExpectedModel
 from ..checkpoints.models.fitting import fit_names, refuse_untied
 from ..checkpoints.models.wrappers import unwrapped
 from ..checkpoints.state_dicts import as_arrays, find_state_dict, fit, is_tensor
+from ..checkpoints.weights import tensors_of
 from .given_runs import identity, open_run, parse_rounds, recorded_pair
 from .given_samples import (
     NO_SHAPES,
@@ -185,7 +186,7 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
             f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
             f"state_dict"
         )
-    tensors = unwrapped(model).state_dict() if _is_module(model) else model
+    tensors = tensors_of(unwrapped(model)) if _is_module(model) else model
     if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
     found, place = find_state_dict(name, tensors, expected)

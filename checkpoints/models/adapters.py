@@ -14,7 +14,7 @@ from ..errors import FedscopeError, listed
 from ..foreign_files import read_json
 from ..weights import Layout
 
-#: PEFT's LoRA and DoRA, kohya's and loralib's names, LoHa, LoKr, VeRA, AdaLoRA; and the dimension that is the rank
+#: LoRA and DoRA (PEFT, kohya, diffusers, loralib), LoHa, LoKr, VeRA, AdaLoRA; and the dimension that is the rank
 _RANK_IS = {
     "lora_A": 0,
     "lora_B": 1,
@@ -22,8 +22,16 @@ _RANK_IS = {
     "lora_b": 1,
     "lora_embedding_A": 0,
     "lora_embedding_B": 1,
+    "loraA": 0,
+    "loraB": 1,
     "lora_down": 0,
     "lora_up": 1,
+    "lora.down": 0,
+    "lora.up": 1,
+    "lora_layer.down": 0,
+    "lora_layer.up": 1,
+    "lora_linear_layer.down": 0,
+    "lora_linear_layer.up": 1,
     "hada_w1_a": 1,
     "hada_w1_b": 0,
     "hada_w2_a": 1,
@@ -39,7 +47,10 @@ _RANK_IS = {
     "vera_lambda_b": None,
     "vera_lambda_d": None,
 }
-_FACTOR = re.compile(rf"(?:^|\.)({'|'.join(sorted(_RANK_IS, key=len, reverse=True))})(?=\.|$)")
+# behind a name with "_" too, as in to_q_lora.down, and one of several, as lora_A0
+_FACTOR = re.compile(
+    rf"(?:^|[._])({'|'.join(re.escape(name) for name in sorted(_RANK_IS, key=len, reverse=True))})(?=[0-9]*(?:\.|$))"
+)
 #: what a file beside an adapter says of how its product is scaled, and how it is called in sentences
 _SETTINGS = ("r", "lora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
 _CONFIG = "adapter_config.json"
@@ -50,6 +61,8 @@ def factors_in(names: Iterable[str]) -> list[str]:
 
     >>> factors_in(["q.lora_A.weight", "q.lora_B.weight", "k.lora_A.weight", "k.weight"])
     ['lora_A', 'lora_B']
+    >>> factors_in(["attn1.processor.to_q_lora.down.weight", "encoder.down.weight", "explorer_lora.weight"])
+    ['lora.down']
     """
     return sorted({match[1] for name in names if (match := _FACTOR.search(name))})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..weights import Layout
+from ..weights import Layout, tensors_of
 
 #: the last part of the names under which torch's normalization layers keep what is not trained
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -36,7 +36,7 @@ class ExpectedModel:
         Raises:
             FedscopeError: as :meth:`~fedscope.checkpoints.Layout.of`.
         """
-        layout, state = Layout.of(module), module.state_dict()
+        layout, state = Layout.of(module), tensors_of(module)
         own = {entry.name: state[entry.name].detach().cpu().numpy() for entry in layout.buffers}
         return cls(layout, tied_names(state), own)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..weights import Entry
+from ..weights import EXTRA, Entry
 from .expected import STATISTICS, ExpectedModel, tied_names
 from .wrappers import plain_name
 
 #: counters that programs leave beside weights, by the last part of their names; no network computes with them
-COUNTERS = frozenset({"n_averaged", "total_ops", "total_params", "__flops__", "__params__"})
+COUNTERS = frozenset({"n_averaged", "total_ops", "total_params", "__flops__", "__params__", EXTRA})
 #: constants that a library saves in one version and not in another, though they are floating
 _CONSTANTS = frozenset(
     {"inv_freq", "original_inv_freq", "masked_bias", "attn_mask", "attention_mask", "causal_mask", "position_ids"}

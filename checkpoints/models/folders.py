@@ -26,6 +26,8 @@ _WHOLE = tuple(
 _ABOUT = ("config.json", "adapter_config.json", "model_index.json")
 # What a trainer saves beside a model, and is none.
 _BESIDE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state\w*)\.(bin|pt|pth)", re.ASCII)
+# What many training loops of torch call a checkpoint, though it is no archive of tar.
+_TAR = (".pth.tar", ".pt.tar")
 PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 
 
@@ -37,9 +39,9 @@ def model_in(folder: Path, suffixes: Sequence[str]) -> Path | None:
         suffixes: that models' files have.
     """
     names = model_names(folder, suffixes)
-    if len(names) == 1:
-        return folder / names[0]
     parts = [PART.fullmatch(name) for name in names]
+    if len(names) == 1 and (parts[0] is None or int(parts[0][3]) == 1):  # one part of several is not a whole
+        return folder / names[0]
     whole = next((name for name in _WHOLE if (folder / name).is_file()), None)
     about = [*_ABOUT, *(name for name in _WHOLE if name.endswith(INDEX))]
     if whole is not None and any((folder / name).is_file() for name in about):
@@ -65,7 +67,16 @@ def is_model_name(name: str, suffixes: Sequence[str]) -> bool:
     (True, False, False)
     """
     hidden = name.startswith(".")
-    return not hidden and Path(name).suffix.lower() in suffixes and not _BESIDE.fullmatch(name)
+    return not hidden and has_ending(name, suffixes) and not _BESIDE.fullmatch(name)
+
+
+def has_ending(name: str, suffixes: Sequence[str]) -> bool:
+    """Whether a path ends as those of models do.
+
+    >>> has_ending("best.pth", [".pth"]), has_ending("best.pth.tar", [".pth"]), has_ending("data.tar", [".pth"])
+    (True, True, False)
+    """
+    return Path(name).suffix.lower() in suffixes or name.lower().endswith(_TAR)
 
 
 def parts_of(path: Path, suffixes: Sequence[str]) -> dict[Path, list[str] | None] | None:

@@ -37,7 +37,7 @@ def given_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
         if unknown:
             raise FedscopeError(f"{place} {listed(unknown)}; name them x_train, y_train, x_test, y_test")
-        return {key: _array(f"{place} {key}", value) for key, value in returned.items()}
+        return {key: _array(f"{place} {key}", value, labels=key[0] != "x") for key, value in returned.items()}
     pair = isinstance(returned, tuple | list) and len(returned) == 2
     if pair and all(map(_is_split, returned)):
         splits = dict(zip(("train", "test"), returned, strict=True))
@@ -48,8 +48,8 @@ def given_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     arrays = {}
     for split, given in splits.items():
         x, y = _read_items(place, given) if _is_items(given) else given
-        arrays[f"x_{split}"] = _array(f"{place} an x_{split}", x)
-        arrays[f"y_{split}"] = _array(f"{place} a y_{split}", y)
+        arrays[f"x_{split}"] = _array(f"{place} an x_{split} that", x)
+        arrays[f"y_{split}"] = _array(f"{place} a y_{split} that", y, labels=True)
     return arrays
 
 
@@ -73,7 +73,7 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise FedscopeError(f"{place} data whose item {i} is {_kind(item)}; give pairs (x, y)")
         xs.append(_array(f"{place} data: x of item {i}", item[0]))
-        ys.append(_array(f"{place} data: y of item {i}", item[1]))
+        ys.append(_array(f"{place} data: y of item {i}", item[1], labels=True))
         if xs[i].shape[batched:] != xs[0].shape[batched:]:
             shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
             raise FedscopeError(f"{place} data with items of shapes {shapes}; give all one shape")
@@ -83,7 +83,7 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
     return join(xs), join(ys)
 
 
-def _array(place: str, given: Any) -> np.ndarray:
+def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
     if callable(getattr(given, "detach", None)) and callable(getattr(given, "cpu", None)):  # a tensor of torch
         plain = given.detach().cpu()
         given = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
@@ -91,7 +91,11 @@ def _array(place: str, given: Any) -> np.ndarray:
         array = np.asarray(given)
         if array.dtype.kind in "iuf":
             return array
-    raise FedscopeError(f"{place} is {_kind(given)}; give tensors or NumPy arrays of numbers")
+        if array.dtype.kind == "b":  # one of two classes, or a mask
+            return array.astype(np.uint8 if labels else np.float32)
+        given = array if isinstance(given, np.ndarray) else given
+    kind = f"an array of type {given.dtype}" if isinstance(given, np.ndarray) else _kind(given)
+    raise FedscopeError(f"{place} is {kind}; give tensors or NumPy arrays of numbers")
 
 
 def _kind(thing: object) -> str:

@@ -15,7 +15,7 @@ from ..models.expected import STATISTICS, ExpectedModel, tied_names
 from ..models.fitting import COUNTERS, fit_names, is_constant
 from ..models.wrappers import BEFORE, cleared_name, unwrapped
 from ..state_dicts import find_state_dict
-from ..weights import BFLOAT16, Entry, Layout
+from ..weights import BFLOAT16, Entry, Layout, is_extra, tensors_of
 
 _FLOATS = ("float16", "float32", "float64")
 
@@ -138,9 +138,14 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
         value = unwrapped(value)
         parameters = frozenset(name for name, _ in value.named_parameters(remove_duplicate=False))
-        value = value.state_dict()
+        value = tensors_of(value)
     if not isinstance(value, Mapping):
         value = _named(value, names)
+    value = {
+        name: entry
+        for name, entry in value.items()
+        if not (isinstance(name, str) and is_extra(name)) or hasattr(entry, "dtype")
+    }
     if any(isinstance(entry, Mapping) for entry in value.values()):  # a whole checkpoint
         value, _ = find_state_dict("the model", value, None)
     if not value:

@@ -7,7 +7,7 @@ import operator
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,8 +66,8 @@ class Recorder:
         method, seed, settings: under which name ``table`` and ``ls`` have the run, by default ``source``; which draw of
             it this is; and what else tells it from others, by name, as ``{"lr": 0.1}``. Runs of one method and one
             data set that differ in their seed alone become one row, mean ± deviation.
-        partition: which samples of the training split each client has, by its number; for questions about clients' own
-            data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
+        partition: which samples of the training split each client has, by its number, or as a list; for questions about
+            clients' own data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
         labels: of the training split's samples, whole numbers from 0.
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took

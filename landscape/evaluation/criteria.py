@@ -33,7 +33,8 @@ _NAMED = 12
 def task_of_criterion(given: Any) -> Task | None:
     """A criterion of torch as a task; None where it is none.
 
-    One whose mean is a task's that has a name is that task: ``nn.CrossEntropyLoss()`` is a classification.
+    One whose mean is a task's that has a name is that task: ``nn.CrossEntropyLoss()`` is a classification, of targets
+    that are labels and all count.
 
     >>> task_of_criterion(nn.CrossEntropyLoss()).name, task_of_criterion(functional.mse_loss).name
     ('classification', 'regression')
@@ -45,7 +46,8 @@ def task_of_criterion(given: Any) -> Task | None:
         return None
     name = _name(criterion)
     if isinstance(criterion, nn.CrossEntropyLoss | nn.NLLLoss):
-        return CLASSIFICATION if name == "torch.nn:CrossEntropyLoss" else LabelCriterion(criterion, name)
+        plain = name == "torch.nn:CrossEntropyLoss"
+        return PlainCriterion(criterion, name) if plain else LabelCriterion(criterion, name)
     if type(criterion) is nn.MSELoss and criterion.reduction != "sum":
         return TASKS["regression"]
     return EntryCriterion(criterion, name)
@@ -67,7 +69,7 @@ class EntryCriterion(Task):
         """What the criterion gives, [n]."""
         if y.shape != outputs.shape and y.numel() == outputs.numel():
             y = y.reshape(outputs.shape)
-        if y.shape == outputs.shape:
+        if y.shape == outputs.shape and not isinstance(self._each, nn.MultiLabelMarginLoss):  # its targets are classes
             y = y.to(outputs.dtype)
         each = cast(Tensor, _placed(self._each, outputs)(outputs, y))
         if each.dim() < 2:
@@ -92,6 +94,8 @@ class LabelCriterion(Classification):
         self._ignored = int(criterion.ignore_index)
         self._weight = None if criterion.weight is None else criterion.weight.detach().clone()
         self._smooth = float(getattr(criterion, "label_smoothing", 0.0))
+        if self._weight is not None and not bool((self._weight >= 0).all()):
+            raise FedscopeError(f"{name} has weights below 0 or that are not numbers; give weights from 0 up")
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
         """As classes at positions, or of probabilities, where targets are so; the ignored label is -100 from here."""
@@ -168,6 +172,21 @@ class LabelCriterion(Classification):
         """As of a classification, and as many outputs as weights."""
         super().fit(outputs, part)
         _refuse_other_weights(self._weight, outputs.shape[1], self.name)
+
+
+class PlainCriterion(LabelCriterion):
+    """``nn.CrossEntropyLoss()`` without settings: a classification, unless targets are probabilities, lie at positions,
+    or are ignored."""
+
+    def __init__(self, criterion: nn.CrossEntropyLoss | nn.NLLLoss, name: str) -> None:
+        super().__init__(criterion, name)
+        self.called, self.name = name, CLASSIFICATION.name
+
+    def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
+        """A classification, or as its name says."""
+        if y.ndim < 2 and not (y.dtype.kind in "if" and bool((y == PADDED).any())):
+            return CLASSIFICATION, y
+        return LabelCriterion(self.criterion, self.called).taken(y)
 
 
 class PositionCriterion(Sequences):

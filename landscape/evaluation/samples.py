@@ -90,14 +90,15 @@ class Samples:
         if not self.task.has_classes:
             return self._rows(np.sort(np.random.default_rng(seed).choice(len(self), size=count, replace=False)))
         labels = self.y.cpu().numpy()
-        available = np.bincount(labels, minlength=self.classes)
+        labels = np.where(labels < 0, self.classes, labels)  # what a criterion ignores is one kind more
+        available = np.bincount(labels, minlength=self.classes + 1)
         # in whole numbers, so that equal remainders are equal
         quota, remainder = np.divmod(count * available, len(self))
         quota[np.argsort(-remainder, kind="stable")[: count - quota.sum()]] += 1
         draw = np.random.default_rng(seed)
         chosen = [
             draw.choice(np.flatnonzero(labels == c), size=quota[c], replace=False)
-            for c in range(self.classes)
+            for c in range(len(quota))
             if quota[c]
         ]
         return self._rows(np.sort(np.concatenate(chosen)))

@@ -241,6 +241,9 @@ def test_modules_of_peft_that_scale_otherwise_are_refused(tmp_path: Path) -> Non
 def test_which_names_are_factors() -> None:
     assert factors_in(["flora_A.weight", "lora_Ab", "lora_alpha", "color_B"]) == []
     assert factors_in(["q.lora_magnitude_vector", "q.lora_A.weight"]) == ["lora_A", "lora_magnitude_vector"]
-    assert about_adapters(["q.weight"]) == ""
+    for before in ("attn.processor.to_q_lora.", "attn.to_q.lora_linear_layer.", "attn.to_q.lora."):  # diffusers
+        assert len(factors_in([f"{before}down.weight", f"{before}up.weight"])) == 2
+    assert factors_in(["q.lora_A0.weight", "w_lora_B", "q.loraA.weight"]) == ["loraA", "lora_A", "lora_B"]
+    assert about_adapters(["q.weight", "block.down.weight", "explorer_lora.weight"]) == ""
     assert rank_of("q.hada_w1_a", (6, 2)) == rank_of("q.hada_w1_b", (2, 6)) == 2
     assert scale_in({"alpha": np.array(1.0), "q.weight": np.ones((2, 2))}) == {}

@@ -688,3 +688,82 @@ def test_files_of_one_name_are_called_as_their_folders(tmp_path: Path, monkeypat
     assert distinct_labels(["m", "m", "x"], ["a/b/m.pt", "c/b/m.pt", "x.pt"]) == ["m", "m", "x"]
     assert distinct_labels(["m", "m"], ["a/m.pt", "a/m.pt"]) == ["a", "a"]
     assert distinct_labels(["a", "m", "m"], ["a.pt", "a/m.pt", "b/m.pt"]) == ["a", "a/m", "b/m"]
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "bin"])
+@pytest.mark.parametrize("index", [True, False], ids=["index", "no index"])
+def test_one_part_of_several_is_no_model(tmp_path: Path, kind: str, index: bool) -> None:
+    """A folder in which all parts but one are missing was read as if that one were the whole."""
+    folders = [pretrained(tmp_path / f"hf{k}", other(k), 2, kind, index) for k in range(2)]
+    for folder in folders:
+        next(folder.glob(f"*-00002-of-00002.{kind}")).unlink()
+    for ask in (lambda: load_model(str(folders[0])), lambda: fedscope.import_models(folders, tmp_path / "run")):
+        with pytest.raises(FedscopeError, match=r"of a model's 2 parts .*-00002-of-00002\.\w+ is not there; copy it"):
+            ask()
+
+
+def test_one_part_that_is_named_itself_is_said_to_be_one(tmp_path: Path) -> None:
+    parts = [next(pretrained(tmp_path / f"hf{k}", other(k), 2).glob("*-00001-*")) for k in range(2)]
+    with pytest.warns(FedscopeWarning, match="it is one of a model's 2 parts"):
+        fedscope.import_models(parts, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["model_best.pth.tar", "checkpoint", "weights.th", "net.pkl"])
+def test_a_file_is_what_its_content_says_whatever_its_name(tmp_path: Path, name: str) -> None:
+    torch.save({"net": other(1), "epoch": 3}, tmp_path / name)
+    with pytest.warns(FedscopeWarning, match="under 'net'"):
+        same(load_model(str(tmp_path / name), EXPECTED).weights, other(1))
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.fc(x + torch.randn_like(x))
+        return found
+
+
+def test_two_models_with_noise_are_refused_for_the_noise() -> None:
+    """And not for being other functions of their tensors."""
+    x, y = torch.randn(12, 3), torch.arange(12) % 2
+    with pytest.raises(FedscopeError, match="different outputs for the same input"):
+        fedscope.line([Noisy(), Noisy()], data=(x, y), points=3)
+
+
+class Stateful(nn.Module):
+    """A network with something beside its tensors, as TransformerEngine's layers have."""
+
+    def __init__(self, extra: Any) -> None:
+        super().__init__()
+        self.fc, self.extra = nn.Linear(3, 2), extra
+
+    def get_extra_state(self) -> Any:
+        return self.extra
+
+    def set_extra_state(self, state: Any) -> None:
+        self.extra = state
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.fc(x)
+        return found
+
+
+@pytest.mark.parametrize("extra", [{"step": 3}, None, torch.tensor([3.0])], ids=["object", "nothing", "tensor"])
+def test_extra_states_are_no_weights(tmp_path: Path, extra: Any) -> None:
+    models = [Stateful(extra), Stateful(extra)]
+    x, y = torch.randn(12, 3), torch.arange(12) % 2
+    expected = [float(nn.functional.cross_entropy(model(x), y).detach()) for model in models]
+    files = [tmp_path / f"{k}.pt" for k in range(2)]
+    for file, model in zip(files, models, strict=True):
+        torch.save({"model": model.state_dict()}, file)
+    with pytest.warns(FedscopeWarning, match="_extra_state is left out, which is no"):
+        fedscope.import_models(files, tmp_path / "imported")
+    with fedscope.Recorder(tmp_path / "recorded") as recorder:
+        recorder.round(start=models[0], clients=models, global_=models[1])
+    clients = [f"{tmp_path / 'recorded'}@1/client-{k}" for k in range(2)]
+    for asked in (models, files, clients, [f"{tmp_path / 'imported'}@1/client-{k}" for k in range(2)]):
+        line = fedscope.line(asked, model=Stateful(extra), data=(x, y), points=3)
+        for loss in expected:
+            assert np.isclose(np.ravel(line.loss), loss, rtol=1e-5).any()

@@ -128,11 +128,68 @@ def test_sequences_may_have_their_classes_in_either_axis(flat: bool) -> None:
 
 
 def test_a_criterion_that_a_task_has_is_that_task() -> None:
-    assert task_of_criterion(nn.CrossEntropyLoss(reduction="none")) is CLASSIFICATION
-    assert task_of_criterion(partial(functional.cross_entropy, reduction="sum")) is CLASSIFICATION
+    for plain in (nn.CrossEntropyLoss(reduction="none"), partial(functional.cross_entropy, reduction="sum")):
+        task = task_of_criterion(plain)
+        assert task is not None
+        assert task.taken(LABELS.numpy())[0] is CLASSIFICATION
     assert task_of_criterion(nn.MSELoss()) is TASKS["regression"]
     for other in (lambda outputs, y: outputs[:, 0], nn.Linear(2, 2), CLASSIFICATION, nn.CrossEntropyLoss, torch.sum):
         assert task_of_criterion(other) is None
+
+
+IGNORED = torch.where(torch.arange(len(LABELS)) % 4 == 0, -100, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("make", "criterion", "x", "y"),
+    [
+        (classifier, CE(), X, IGNORED),
+        (classifier, CE(weight=WEIGHT, label_smoothing=0.1), X, IGNORED),
+        (classifier, CE(ignore_index=-1), X, torch.where(IGNORED < 0, -1, IGNORED)),
+        (classifier, CE(ignore_index=255), X, torch.where(IGNORED < 0, 255, IGNORED)),
+        (classifier, CE(ignore_index=C - 1), X, LABELS),
+        (log_probabilities, nn.NLLLoss(weight=WEIGHT, ignore_index=2), X, LABELS),
+        (classifier, CE(), X, NUMBERS.softmax(1)),
+        (segments, CE(), IMAGES, torch.where(MASKS == 255, -100, MASKS)),
+        (classifier, nn.MultiLabelMarginLoss(), X, torch.stack([LABELS, *[torch.full_like(LABELS, -1)] * (C - 1)], 1)),
+    ],
+)
+def test_a_question_takes_what_a_criterion_takes(make: Any, criterion: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Ignored labels of samples, probabilities and maps, as they are given; a part of them, too."""
+    torch.manual_seed(0)
+    module = make()
+    expected = float(criterion(module(x), y).detach())
+    assert measured(module, (x, y), criterion) == pytest.approx(expected, rel=2e-6)
+    part = fedscope.sharpness(module, data=(x, y), task=criterion, hessian=False, draws=1, limit=len(y) // 2)
+    assert np.isfinite(part.models[0].measures[0].value or np.nan)
+
+
+def test_an_ignored_class_of_a_known_data_set_keeps_its_output() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    dataset = load_data("digits")
+    criterion = CE(ignore_index=9)
+    x, y = dataset.samples("train").x, dataset.samples("train").y  # what sharpness is asked of
+    expected = float(criterion(net(x), y).detach())
+    assert measured(net, "digits", criterion) == pytest.approx(expected, rel=2e-6)
+    assert measured(net, dataset, criterion) == pytest.approx(expected, rel=2e-6)
+
+
+def test_weights_below_0_are_refused() -> None:
+    with pytest.raises(FedscopeError, match="has weights below 0"):
+        task_of_criterion(CE(weight=-WEIGHT))
+
+
+def test_labels_may_be_truth_values(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, truths = classifier(), LABELS > 1
+    expected = float(functional.cross_entropy(net(X), truths.long()).detach())
+    assert measured(net, (X, truths), None) == pytest.approx(expected, rel=2e-6)
+    np.savez(tmp_path / "truths.npz", x_test=X, y_test=truths)
+    assert measured(net, f"npz:{tmp_path / 'truths.npz'}", None) == pytest.approx(expected, rel=2e-6)
+    alone = nn.Linear(6, 1)
+    expected = float(functional.binary_cross_entropy_with_logits(alone(X)[:, 0], truths.float()).detach())
+    assert measured(alone, (X, truths), nn.BCEWithLogitsLoss()) == pytest.approx(expected, rel=2e-6)
 
 
 def test_targets_of_n_are_not_spread_over_outputs_of_n_by_1() -> None:
