@@ -257,6 +257,8 @@ def _kind(path: Path) -> str:
     with reading(path, "a model's file"), path.open("rb") as file:
         head = file.read(9)
         size = path.stat().st_size
+        if not head:
+            raise FedscopeError(f"{path} is empty (0 bytes); copy or save it again")
         length = int.from_bytes(head[:8], "little")
         if head[8:] == b"{" and length <= size - 8:
             return "safetensors"

@@ -62,7 +62,7 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
         raise FedscopeError(
             f"{place} holds {len(places)} models ({listed(places, 6)}), and it is unclear which one is meant; {name}"
         )
-    extra = _extra_states(_at(loaded, places[0]))
+    extra = _extra_states(_at(loaded, places[0]), places[0])
     if known and len(candidates) == 1:
         return candidates[places[0]], extra
     others = [one for one in candidates if one != places[0]]
@@ -71,9 +71,9 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
     return candidates[places[0]], ", ".join(filter(None, (said, extra)))
 
 
-def _extra_states(state: Mapping[str, Any]) -> str:
-    """A clause for what modules keep beside their tensors; "" where there is none."""
-    left = [name for name, value in state.items() if _is_state(name) and not is_tensor(value)]
+def _extra_states(state: Mapping[str, Any], place: str) -> str:
+    """A clause for what lies beside the tensors; "" where there is nothing."""
+    left = [name for name, value in state.items() if not is_tensor(value) and _is_left_out(name, value, place)]
     are = "is left out, which is no tensor" if len(left) == 1 else "are left out, which are no tensors"
     return f"{listed(left, 3)} {are}" if left else ""
 
@@ -134,7 +134,7 @@ def _indexed(place: str) -> str:
 def _candidates(loaded: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(loaded, Mapping) or not loaded or place.count(".") >= _DEPTH:
         return
-    tensors = {key: value for key, value in loaded.items() if is_tensor(value) or not _is_state(key)}
+    tensors = {key: value for key, value in loaded.items() if is_tensor(value) or not _is_left_out(key, value, place)}
     if tensors and all(isinstance(key, str) and is_tensor(value) for key, value in tensors.items()):
         yield place, tensors
         return
@@ -143,8 +143,11 @@ def _candidates(loaded: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]
             yield from _candidates(value, f"{place}.{key}" if place else key)
 
 
-def _is_state(key: Any) -> bool:
-    return isinstance(key, str) and is_extra(key)
+def _is_left_out(key: Any, value: Any, place: str) -> bool:
+    """Whether what is no tensor is none of the model: a module's extra state; of a whole file a number, or a text."""
+    if not isinstance(key, str):
+        return False
+    return is_extra(key) or (not place and isinstance(value, int | float | complex | str | bytes | None))
 
 
 def is_tensor(value: Any) -> bool:

@@ -16,7 +16,7 @@ from ..evaluation.compute import CPU, Compute
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.measured_once import Progress, fingerprint, provenance_of
 from ..evaluation.samples import Samples
-from ..evaluation.trained import frozen_count, trained_parameters
+from ..evaluation.trained import frozen_count, trained_parameters, trains_nothing
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
 from .one_model import About, Asked, measured, parts_of, remembered
@@ -130,6 +130,8 @@ def sharpness(
 
 def frozen_settings(module: nn.Module, frozen: bool) -> dict[str, Any]:
     """What a result says of frozen parameters: how many there are, and whether they count; nothing without any."""
+    if trains_nothing(module):
+        return {"frozen": "none is trained"}
     count = frozen_count(module)
     return {"frozen_parameters": count, "frozen": "counted" if frozen else "left out"} if count else {}
 

@@ -192,6 +192,8 @@ class Sharpness(TableResult):
     @property
     def frozen(self) -> str:
         """Whether frozen parameters count, in words; "" where the module has none."""
+        if self.attrs.get("frozen") == "none is trained":
+            return "all over every parameter, for the network marks none as trained (requires_grad)"
         count = self.attrs.get("frozen_parameters")
         if not count:
             return ""

@@ -19,6 +19,11 @@ def trained_parameters(module: nn.Module) -> frozenset[str] | None:
     return None if not trained or len(trained) == len(marks) else trained
 
 
+def trains_nothing(module: nn.Module) -> bool:
+    """Whether the module marks none of its parameters as trained."""
+    return not any(parameter.requires_grad for parameter in module.parameters())
+
+
 def frozen_count(module: nn.Module) -> int:
     """How many numbers the parameters hold that the module does not train, beside others that it does."""
     trained = trained_parameters(module)

@@ -767,3 +767,23 @@ def test_extra_states_are_no_weights(tmp_path: Path, extra: Any) -> None:
         line = fedscope.line(asked, model=Stateful(extra), data=(x, y), points=3)
         for loss in expected:
             assert np.isclose(np.ravel(line.loss), loss, rtol=1e-5).any()
+
+
+@pytest.mark.parametrize("more", [{"epoch": 3}, {"epoch": 3, "best": 0.91, "note": "x", "none": None}])
+def test_numbers_and_texts_beside_the_tensors_are_left_out_and_said(tmp_path: Path, more: dict[str, Any]) -> None:
+    state = {"weight": torch.randn(2, 3), "bias": torch.zeros(2)}
+    torch.save({**state, **more}, tmp_path / "flat.pt")
+    with pytest.warns(FedscopeWarning, match=r"epoch.* left out, which (is no tensor|are no tensors)"):
+        read = read_file(tmp_path / "flat.pt")
+    assert list(read.arrays()) == ["weight", "bias"]
+    np.testing.assert_array_equal(read.arrays()["weight"], state["weight"].numpy())
+    # of a part of a file they are none of the model, so no second one comes of them
+    torch.save({"state_dict": state, "meter": {"loss": torch.ones(()), "count": 3}}, tmp_path / "two.pt")
+    assert list(read_file(tmp_path / "two.pt").arrays()) == ["weight", "bias"]
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    for name in ("a.pt", "b.safetensors", "c.npz"):
+        (tmp_path / name).touch()
+        with pytest.raises(FedscopeError, match=rf"{name} is empty \(0 bytes\); copy or save it again"):
+            read_file(tmp_path / name)

@@ -377,6 +377,8 @@ def test_measures_are_over_the_trained_parameters_or_on_request_over_all(frozen:
     if 0 < len(frozen) < 3:
         assert ("frozen ones too" if counted else "without the") in words
         assert made.attrs["frozen"] == ("counted" if counted else "left out")
+    elif frozen:
+        assert "marks none as trained" in words
     else:
         assert "frozen" not in words
         assert "frozen" not in made.attrs
