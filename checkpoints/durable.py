@@ -63,8 +63,7 @@ def write_durably(path: Path | str) -> Iterator[Path]:
 def _new_beside(path: Path) -> Path:
     """An empty file of a name that nobody can foresee, with the rights that the user's other new files have."""
     while True:
-        # a name ends at 255 bytes
-        temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.tmp")
+        temporary = path.with_name(f".{shortened(path.name)}.{secrets.token_hex(4)}.tmp")
         try:
             os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
@@ -73,6 +72,15 @@ def _new_beside(path: Path) -> Path:
             error.filename = str(path)  # which the user knows
             raise
         return temporary
+
+
+def shortened(name: str) -> str:
+    """What a temporary file's name has of its target's: a name ends at 255 bytes, and a letter may have four.
+
+    >>> len(shortened("a" * 250)), len(shortened("é" * 120).encode())
+    (200, 200)
+    """
+    return os.fsencode(name)[:200].decode("utf-8", "ignore")
 
 
 def sync(path: Path) -> None:

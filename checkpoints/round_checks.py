@@ -15,6 +15,7 @@ from .round_models import open_entry, read_client_state, read_state
 from .round_reading import RoundFile, open_round
 from .round_writing import CLIENTS, MODELS, SAMPLED
 from .rounds import Round
+from .run_identity import read_identity
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,12 @@ class Checked:
     Attributes:
         checksums: how many were compared; None of a file that was written without.
         faults: what is wrong, a clause each.
+        identity: of the run that the file says it is of; "" where it says none.
     """
 
     checksums: int | None
     faults: tuple[str, ...]
+    identity: str = ""
 
 
 def check_round(round_: Round) -> Checked:
@@ -37,8 +40,10 @@ def check_round(round_: Round) -> Checked:
     """
     faults: list[str] = []
     compared: int | None = None
+    identity = ""
     try:
         with open_round(round_.path, round_.layout, anew=True) as file:
+            identity = read_identity(file.file) or ""
             if file.has_table:
                 compared = 0
                 for path, place in file.table.places.items():
@@ -48,7 +53,7 @@ def check_round(round_: Round) -> Checked:
             compared = None if compared is None else compared + attributes
     except FedscopeError as error:
         faults.append(_clause(error))
-    return Checked(compared, tuple(dict.fromkeys(faults)))
+    return Checked(compared, tuple(dict.fromkeys(faults)), identity)
 
 
 def _compare(file: RoundFile, path: str, clients: np.ndarray, faults: list[str]) -> int:

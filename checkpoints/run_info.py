@@ -42,6 +42,8 @@ def read_info(path: Path) -> dict[str, Any]:
         lacking += [name for name in ("classes",) if name not in info]
         if lacking:
             raise FedscopeError(f"{file} does not say {listed(lacking)} of the run's data; {_RESTORE}")
+    if (branch := info.get("branch")) and (lacking := [name for name in ("run", "round") if name not in branch]):
+        raise FedscopeError(f"{file} does not say {listed(lacking)} of what the run branches from; {_RESTORE}")
     if info.get("files", {}).get(file.name, "") not in ("", _own(info)):
         raise FedscopeError(
             f"{file} is not as it was written (its own sha256 does not fit what it says); {_RESTORE}, or take "
@@ -99,6 +101,11 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _identity(value: Any) -> bool:
+    """As :func:`~fedscope.checkpoints.run_identity.read_identity` takes it; "" of a run without."""
+    return isinstance(value, str) and len(value) <= 64 and (value.isalnum() or not value)
+
+
 def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**53
 
@@ -125,7 +132,7 @@ def _history(value: Any) -> bool:
 def _identities(value: Any) -> bool:
     """A list of [last round, identity]."""
     return isinstance(value, list) and all(
-        isinstance(past, list) and len(past) == 2 and _count(past[0]) and _text(past[1]) for past in value
+        isinstance(past, list) and len(past) == 2 and _count(past[0]) and _identity(past[1]) for past in value
     )
 
 
@@ -176,8 +183,9 @@ _WEIGHTS: dict[str, _Rule] = {
     "fresh": (_list_of_texts, "a list of texts"),
 }
 _ENTRIES: dict[str, _Rule] = {
-    **dict.fromkeys(("created", "identity", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
+    **dict.fromkeys(("created", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
     **dict.fromkeys(("versions", "files", "imported", "cluster"), _TEXTS),
+    "identity": (_identity, "letters and digits, 64 at most"),
     "layout": (lambda value: isinstance(value, list), "a list"),
     **dict.fromkeys(("clients", "classes", "threads", "rounds"), _COUNT),
     "data": (_DATA, "an object"),

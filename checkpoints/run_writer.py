@@ -74,7 +74,6 @@ class RunWriter:
                 writer.forget(part, run.rounds)
             if not run.is_foreign or os.path.lexists(path / "metrics.csv"):
                 refuse_strange(path / "metrics.csv", TABLE)  # rows are appended to it
-                refuse_strange(path / "metrics.csv", TABLE)  # before it is read
                 lacking = {t for t in run.lacking if t < writer.last}  # later ones are played again
                 lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
                 writer._mend(run, lost)

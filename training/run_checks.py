@@ -219,11 +219,13 @@ def refuse_contradictions(run: Run, round: int) -> None:
 
 def refuse_damaged(run: Run, rounds: Sequence[int]) -> None:
     """Refuse rounds that another run is to hold and are not what was written: each file's checksums, shapes and
-    identity, and of files that tell less than that, what must hold between their models.
+    identity, and of files that tell less than that, what must hold between their models, and between them and the next
+    round's.
 
     Raises:
         FedscopeError: names the first file, and what is wrong with it.
     """
+    before = True
     for number in rounds:
         told = True
         for place in run.files_of(number):
@@ -231,9 +233,10 @@ def refuse_damaged(run: Run, rounds: Sequence[int]) -> None:
             checked = check_round(place)
             if checked.faults and place.path.exists():  # or a training run has just ceased to need it
                 raise DamagedError(place.path, checked.faults[0])
-            told &= checked.checksums is not None and bool(place.identity)
-        if not told:
+            told &= checked.checksums is not None and bool(checked.identity)
+        if not (told and before):
             refuse_contradictions(run, number)
+        before = told
 
 
 def _at(parts: Sequence[tuple[float, Config]], round: int) -> Config:

@@ -143,7 +143,7 @@ def torn_import(out: Path) -> Run | None:
         run = Run.open(out)
     except FedscopeError:
         return None
-    is_torn = run.info.get("source") == SOURCE and 0 < len(run.rounds) < (run.planned or 0)
+    is_torn = run.info.get("source") == SOURCE and len(run.rounds) < (run.planned or 0)
     return run if is_torn and run.rounds == tuple(range(1, len(run.rounds) + 1)) else None
 
 

@@ -179,7 +179,8 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]])
 
     NumPy's floats are written as Python's.
     """
-    with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    unwritable = "backslashreplace"  # half of a character, which run.json may hold
+    with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors=unwritable) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(map(_fields, rows))

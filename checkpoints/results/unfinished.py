@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_orig
 
 import xxhash
 
-from ..durable import write_durably
+from ..durable import shortened, write_durably
 from ..errors import FedscopeError, FedscopeWarning
 from ..foreign_files import regular
 from ..locks import Held, HeldError, hold
@@ -292,7 +292,7 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
 def sweep(files: Sequence[Path]) -> None:
     """Remove temporaries of these names."""
     for folder in {file.parent for file in files}:
-        names = {file.name for file in files if file.parent == folder}
+        names = {shortened(file.name) for file in files if file.parent == folder}
         for path in folder.glob(".*.tmp"):
             if path.name[1:-4].rpartition(".")[0] in names:
                 path.unlink(missing_ok=True)

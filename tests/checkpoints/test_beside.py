@@ -64,6 +64,14 @@ def changed(path: Path, **entries: Any) -> None:
         ({"created": ["today"]}, r"says created = \['today'\], which should be text"),
         ({"versions": {"torch": 2}}, "says versions = .* which should be an object of texts"),
         ({"layout": {"w": 1}}, "says layout = .* which should be a list"),
+        ({"identity": "\ud800"}, "says identity = .* which should be letters and digits, 64 at most"),
+        ({"identity": "a" * 65}, "says identity = .* which should be letters and digits, 64 at most"),
+        (
+            {"branch": {"identities": [[1, "\ud800"]]}},
+            r"says branch.identities = .* a list of \[last round, identity\]",
+        ),
+        ({"branch": {"round": 1}}, "does not say run of what the run branches from"),
+        ({"branch": {"run": "a", "created": "b"}}, "does not say round of what the run branches from"),
         ({"data": "digits"}, "says data = 'digits', which should be an object"),
         (
             {"data": {**DATA, "shape": [1, {}]}},

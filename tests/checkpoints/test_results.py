@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import FedscopeError, FedscopeWarning, Partial, versions
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Partial, versions, write_durably
 from fedscope.checkpoints.results import (
     ArrayResult,
     Collection,
@@ -35,6 +35,8 @@ from fedscope.checkpoints.results import (
     plain,
     truth,
 )
+from fedscope.checkpoints.results.tables import write_csv
+from fedscope.checkpoints.results.unfinished import sweep
 
 FLOATS = st.floats(allow_nan=False, width=64)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1, max_size=12)
@@ -118,6 +120,11 @@ def test_tables_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory,
     made = Rows(tuple(rows), {"seed": 3})
     assert [path.name for path in made.save(base)] == ["run.v2.rows.csv", "run.v2.rows.json"]
     assert Rows.load(base) == made
+
+
+def test_half_a_character_of_a_run_is_written_as_it_is_shown(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", ("method",), [("a\ud800",)])
+    assert (tmp_path / "a.csv").read_text(encoding="utf-8") == "method\na\\ud800\n"
 
 
 def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
@@ -380,6 +387,17 @@ def test_temporaries_of_its_own_names_are_swept_and_no_others(tmp_path: Path) ->
     with claimed(tmp_path / "a.nc.partial", [tmp_path / "a.nc", tmp_path / "a.pdf"]):
         pass
     assert sorted(os.listdir(tmp_path)) == [".a.nc.x", ".b.nc.0123abcd.tmp", "a.nc.tmp"]  # noqa: PTH208
+
+
+@pytest.mark.parametrize("sign", ["a", "é", "平", "\U0001f600"])
+def test_a_name_of_any_letters_may_be_as_long_as_the_system_lets_it(tmp_path: Path, sign: str) -> None:
+    path = tmp_path / (sign * (255 // len(sign.encode())))
+    with write_durably(path) as temporary:
+        temporary.write_text("whole")
+        left = tmp_path / f"{temporary.name[:-12]}01234567.tmp"
+        left.write_text("of a killed command")
+    sweep([path])
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_link_in_the_place_of_a_claim_is_not_followed(tmp_path: Path) -> None:

@@ -134,6 +134,16 @@ def test_the_same_command_goes_on_to_the_same_run(
     assert [row.rpartition(",")[0] for row in one] == [row.rpartition(",")[0] for row in other]
 
 
+def test_one_that_was_killed_before_its_first_round_goes_on(files: Path) -> None:
+    stopped(1, "torn")
+    Path("torn/rounds/00001.h5").unlink()
+    Path("torn/metrics.csv").write_text(Path("torn/metrics.csv").read_text().splitlines(keepends=True)[0])
+    assert Run.open("torn").rounds == ()
+    quietly("torn")
+    quietly("whole")
+    assert contents("torn") == contents("whole")
+
+
 def test_what_lacks_is_said_until_it_is_there(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped(2, "torn")
     assert run(["ls", "torn", "--json"]) == 0

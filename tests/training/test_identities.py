@@ -288,6 +288,17 @@ def test_rounds_of_older_runs_are_told_by_their_start(here: Path, number: int) -
     assert not Path("made").exists()
 
 
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_a_round_that_says_no_run_is_told_by_its_start_among_rounds_that_do(here: Path, number: int) -> None:
+    """The round behind counts, too: the first one's start is no other round's."""
+    branch(Run.open("ima"), 5, {"run": {"rounds": 7}}, "fine")
+    older("sibling")
+    copied(f"rounds/{number:05d}.h5")
+    with pytest.raises(FedscopeError, match=r"start is not the model that round \d left"):
+        branch(Run.open("ima"), 5, {"run": {"rounds": 7}}, "made")
+    assert not Path("made").exists()
+
+
 # --- rounds that are gone, or there twice ---
 
 
