@@ -81,7 +81,8 @@ class OtherRunError(DamagedError):
 
     def __init__(self, path: Path, found: str, expected: str) -> None:
         own = f"its own is {expected[:SHOWN]}" if expected else "it says none of its own"
-        what = f"it says identity {found[:SHOWN]}, and of the run in this folder {own} (run.json)"
+        says = f"identity {found[:SHOWN]}" if found else "no identity"
+        what = f"it says {says}, and of the run in this folder {own} (run.json)"
         FedscopeError.__init__(self, f"{path} is of another run: {what}; restore the file from a copy of this run")
         self.path, self.what = path, f"it is of another run: {what}; restore it from a copy of this run"
 
@@ -89,13 +90,13 @@ class OtherRunError(DamagedError):
 def refuse_other_run(path: Path, found: str, expected: str) -> None:
     """Refuse a file that was written for another run.
 
-    A file without an identity passes: an earlier fedscope or another program wrote it.
-
     Args:
-        found: its identity; expected: what ``run.json`` says of the file.
+        found: its identity, "" of a file without: an earlier fedscope or another program wrote it. It passes in a run
+            that has none either; in one that has, each file bears it.
+        expected: what ``run.json`` says of the file.
 
     Raises:
         OtherRunError: names the file and both.
     """
-    if found and found != expected:
+    if found != expected:
         raise OtherRunError(path, found, expected)

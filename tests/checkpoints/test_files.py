@@ -286,7 +286,7 @@ def test_truncated_files(tmp_path, ending, left):
         save_file(state, path)
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(
-        FedscopeError, match=rf"net{ending} is (empty|(truncated or )?not an? (checkpoint|\.?safetensors|.npz)"
+        FedscopeError, match=rf"net{ending} is (empty|(truncated or )?not an? (checkpoint|\.?safetensors|.npz))"
     ):
         read_file(path)
 

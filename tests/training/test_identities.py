@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -289,14 +290,32 @@ def test_rounds_of_older_runs_are_told_by_their_start(here: Path, number: int) -
 
 
 @pytest.mark.parametrize("number", [1, 3, 5])
-def test_a_round_that_says_no_run_is_told_by_its_start_among_rounds_that_do(here: Path, number: int) -> None:
-    """The round behind counts, too: the first one's start is no other round's."""
+def test_a_file_that_says_no_run_is_none_of_a_run_whose_files_do(here: Path, capsys: Any, number: int) -> None:
     branch(Run.open("ima"), 5, {"run": {"rounds": 7}}, "fine")
     older("sibling")
     copied(f"rounds/{number:05d}.h5")
-    with pytest.raises(FedscopeError, match=r"start is not the model that round \d left"):
+    none = (
+        f"ima/rounds/{number:05d}.h5 is of another run: it says no identity, and of the run in this folder its own is"
+    )
+    with pytest.raises(FedscopeError, match=re.escape(none)):
         branch(Run.open("ima"), 5, {"run": {"rounds": 7}}, "made")
     assert not Path("made").exists()
+    for words in (f"updates ima --rounds {number}", f"reaggregate ima@{number} --server fedadam --limit 60"):
+        assert none in said(*words.split(), "--out", "m", capsys=capsys, status=2)
+
+
+def test_a_kept_state_that_says_no_run_is_not_believed(tmp_path: Path, capsys: Any) -> None:
+    words = ["train", "--client", "scaffold", "--clients", "4", "--epochs", "1", "--set", "record.clients=none"]
+    words += ["--set", "model.hidden=[4]", "--rounds", "3", "--until", "2"]
+    for name, seed in (("own", "0"), ("other", "3")):
+        assert run([*words, "--seed", seed, "--out", str(tmp_path / name)]) == 0
+    older(str(tmp_path / "other"))
+    kept = "kept/clients/00002.h5"
+    shutil.copy(tmp_path / "other" / kept, tmp_path / "own" / kept)
+    assert f"{kept} is of another run: it says no identity" in said(
+        "train", "--resume", str(tmp_path / "own"), capsys=capsys, status=2
+    )
+    assert any("no identity" in what for _, what in check_run(tmp_path / "own").faults)
 
 
 # --- rounds that are gone, or there twice ---
