@@ -419,7 +419,7 @@ def rewrite() -> Callable[..., list[int]]:
         ids, samples, steps, loss, p = (values[first] for values in about)
         round_.path.unlink()
         record = RoundRecord(number, *held, ids, samples, steps, loss, p / p.sum(), metrics=round_.metrics)
-        write_round(round_.path, record)
+        write_round(round_.path, record, identity=round_.identity)
         return [int(k) for k in ids]
 
     return rewrite

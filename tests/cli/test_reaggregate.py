@@ -165,7 +165,8 @@ def test_clients_that_diverged_are_named(
     start, global_ = round_.read("start"), round_.read("global")
     numbers = (round_.client_ids, round_.client_samples, round_.client_steps, round_.client_loss, round_.weights)
     round_.path.unlink()
-    write_round(round_.path, RoundRecord(2, start, clients, global_, None, *numbers))
+    record = RoundRecord(2, start, clients, global_, None, *numbers)
+    write_round(round_.path, record, identity=round_.identity)
     servers = [word for name in ("fedadam", "fedsa", "fedgma") for word in ("--server", name)]
     words = said(capsys, "runs/fma@2", *servers, "--out", "d")
     line = f"clients {who[0]}, {who[1]} diverged: recorded with values that are not finite, which enter every mean"

@@ -192,9 +192,8 @@ def with_buffers(source: Run, path: Path, parameters: np.ndarray, held: dict[str
     start = Weights(layout, before.read("start").parameters, {name: rows[1] for name, rows in held.items()})
     numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
     Run.open(path).round(2).path.unlink()
-    write_round(
-        path / "rounds/00002.h5", RoundRecord(2, start, Weights(layout, parameters, held), start, None, *numbers)
-    )
+    record = RoundRecord(2, start, Weights(layout, parameters, held), start, None, *numbers)
+    write_round(path / "rounds/00002.h5", record, identity=before.identity)
     return Run.open(path), start
 
 
@@ -294,7 +293,7 @@ def test_rounds_that_hold_too_little_are_refused(runs: Any, tmp_path: Path) -> N
     numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
     record = RoundRecord(2, None, before.clients(), None, None, *numbers)
     before.path.unlink()
-    write_round(before.path, record)
+    write_round(before.path, record, identity=before.identity)
     said = r"few@2 recorded .* not the model they were sent \(start\), from which fedswa steps; give another round, or "
     with pytest.raises(FedscopeError, match=said + r"train with record\.globals = 'all'"):
         again(Run.open(few.path), 2, "fedswa")
